@@ -86,13 +86,13 @@ func (f *feed) waitFor(ctx context.Context, seq uint64) {
 	}
 }
 
-// after returns the change that follows a cursor. If there is none yet, wait closes with the next one.
+// after returns up to most changes that follow a cursor. If there is none yet, wait closes with the next one.
 // lost: the position is no longer available.
-func (f *feed) after(epoch, seq uint64) (next []index.Change, wait <-chan struct{}, lost bool) {
+func (f *feed) after(epoch, seq uint64, most int) (next []index.Change, wait <-chan struct{}, lost bool) {
 	if epoch != f.epoch {
 		return nil, nil, true
 	}
-	return f.index.After(seq, 1)
+	return f.index.After(seq, most)
 }
 
 // altered reports whether a change after seq affects the plan. It returns true for positions that the index has lost.

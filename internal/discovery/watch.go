@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +28,7 @@ const (
 	countedBeyond     = 64                     // records of a plan that a watch counts as left out
 	coverCells        = 16                     // of the disc of a plan, to count them
 	maxPages          = 100                    // of one search, of query.MaxLimit matches each
+	slowBehind        = 1024                   // changes behind which a viewer gets those of one record as one
 )
 
 // watcher is one watch: a cursor into the changes without a buffer. One goroutine uses it.
@@ -212,11 +214,18 @@ func (w *watcher) Next(ctx context.Context) (discovery.Event, error) {
 			w.pending = w.pending[1:]
 			return ev, nil
 		}
-		next, wait, lost := w.service.feed.after(w.epoch, w.seq)
+		most := 1
+		if w.service.Index.Seq()-w.seq > slowBehind {
+			most = math.MaxInt
+		}
+		next, wait, lost := w.service.feed.after(w.epoch, w.seq, most)
 		switch {
 		case lost:
 			w.pending = append(w.pending, discovery.Event{Kind: discovery.Reset})
 			w.start()
+			continue
+		case len(next) > 1:
+			w.takeAll(next)
 			continue
 		case len(next) > 0:
 			w.take(next[0])
@@ -312,6 +321,34 @@ func (w *watcher) take(ch index.Change) {
 	}
 	if (w.beyond(ch.Old) || w.beyond(ch.New)) && w.leftOut().String() != w.told {
 		w.pending = append(w.pending, w.progress())
+	}
+}
+
+// takeAll processes the changes that a slow viewer has not seen, those of one record as one. Only the last event has a cursor: the
+// others are out of order.
+func (w *watcher) takeAll(changes []index.Change) {
+	newest := changes[len(changes)-1].Seq
+	changes = slices.DeleteFunc(slices.Clone(changes), func(ch index.Change) bool { return ch.Seq <= w.snapshot })
+	name := func(ch index.Change) records.Name { return cmp.Or(ch.New, ch.Old).Name() }
+	before, last := make(map[records.Name]*records.Record), make(map[records.Name]uint64)
+	for _, ch := range changes {
+		if _, again := last[name(ch)]; !again {
+			before[name(ch)] = ch.Old
+		}
+		last[name(ch)] = ch.Seq
+	}
+	for _, ch := range changes {
+		if n := name(ch); last[n] == ch.Seq {
+			ch.Old = before[n]
+			w.take(ch)
+		}
+	}
+	w.seq = newest
+	for i := range w.pending {
+		w.pending[i].Cursor = ""
+	}
+	if n := len(w.pending); n > 0 {
+		w.pending[n-1].Cursor = w.cursor()
 	}
 }
 
@@ -527,7 +564,7 @@ func (w *watcher) parse(cursor string) (resume bool, err error) {
 // lost reports whether the parsed position cannot be resumed: changes are missing, or the hidden ones have
 // changed since.
 func (w *watcher) lost() bool {
-	_, _, gone := w.service.feed.after(w.epoch, w.seq)
+	_, _, gone := w.service.feed.after(w.epoch, w.seq, 1)
 	return gone || (!w.anyHealth() && w.hidden.epoch != w.service.measured())
 }
 

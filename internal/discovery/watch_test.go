@@ -1,9 +1,11 @@
 package discovery_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -303,6 +305,61 @@ func TestWatchTellsWhatItLeavesOut(t *testing.T) {
 		f.arrive(f.foreign("b", 1, 5, 24*time.Hour))
 		require.Equal(t, discovery.Added, f.next(watch).Kind)
 		require.Nil(t, f.next(watch).Beyond)
+	})
+}
+
+// A slow viewer gets the changes of one record as one, and ends with the same matches. It resumes before or after all of them.
+func TestWatchOfASlowViewer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		f.arrive(f.foreign("s0", 1, 1, 24*time.Hour))
+		cheap := query.Query{Type: "storage", Price: query.Price{MaxPrice: ptr(5.0)}}
+		plan, err := query.Compile(cheap, query.Defaults{})
+		require.NoError(t, err)
+		watch, shown := f.follow(cheap, "")
+		defer watch.Close()
+		_, cursor := f.upTo(watch)
+		state := map[string]uint64{"s0": 1}
+		require.Equal(t, []string{"added s0/1"}, shown)
+		last := make(map[int]*records.Record)
+		for i := range 5000 {
+			id := i % 40
+			r := f.foreign(fmt.Sprintf("s%d", id), float64(i%7), uint64(2*i+2), 24*time.Hour)
+			if old := last[id]; i%11 == 0 && old != nil && !old.Withdrawn() {
+				r = f.tombstone(old)
+			}
+			last[id] = r
+			f.arrive(r)
+			if i%1000 == 0 {
+				synctest.Wait()
+			}
+		}
+		synctest.Wait()
+		resumed, err := f.Watch(t.Context(), cheap, cursor)
+		require.NoError(t, err)
+		defer resumed.Close()
+		for _, w := range []discovery.Watcher{watch, resumed} {
+			state, events, at := maps.Clone(state), 0, ""
+			ev := f.next(w)
+			for ; ev.Kind != discovery.Progress; ev = f.next(w) {
+				events++
+				require.NotEqual(t, discovery.Reset, ev.Kind)
+				if delete(state, ev.Record.Name().ID); ev.Kind == discovery.Added || ev.Kind == discovery.Updated {
+					state[ev.Record.Name().ID] = ev.Record.Sequence()
+				}
+				at = cmp.Or(ev.Cursor, at)
+			}
+			want := make(map[string]uint64)
+			for _, r := range last {
+				if !r.Withdrawn() && plan.Match(r) {
+					want[r.Name().ID] = r.Sequence()
+				}
+			}
+			require.Equal(t, want, state)
+			require.LessOrEqual(t, events, 40)
+			require.Equal(t, ev.Cursor, at, "the last event resumes after all")
+		}
 	})
 }
 

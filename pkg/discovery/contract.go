@@ -194,7 +194,7 @@ const (
 // Event is one change of a watch's matches.
 type Event struct {
 	Kind   EventKind
-	Cursor string          // resumes after this event; empty within a state in several parts, until its Progress
+	Cursor string          // resumes after this event; empty within a state in several parts, until its Progress, and among changes that come together because the viewer is slow
 	Record *records.Record // nil for Progress and Reset
 	// Of a Progress: the last search missed no match, so the watch has them all. Later changes of it are told at once.
 	Complete bool
