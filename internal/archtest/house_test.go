@@ -163,7 +163,7 @@ func coordinationRooms() []room {
 		{path: root + "/announce", floor: 6, users: wiring(root)},
 		{path: root + "/bootstrap", floor: 5, only: []string{"internal/platform/store"}, users: wiring(root, root+"/announce", root+"/formation", root+"/view")},
 		{path: root + "/leader", floor: 5, only: []string{}, users: wiring(root, root+"/routing", root+"/view")},
-		{path: root + "/routing", floor: 6, only: []string{"pkg/coord", "pkg/coord/calls", "pkg/coord/attempt", root + "/leader", root + "/answer", "internal/platform/pause"}, users: wiring(root)},
+		{path: root + "/routing", floor: 6, only: []string{"pkg/coord", "pkg/coord/calls", "pkg/coord/attempt", root + "/leader", root + "/answer", "internal/platform/pause", "internal/platform/share"}, users: wiring(root)},
 		{path: root + "/lessor", floor: 5, only: []string{"pkg/coord", root + "/machine", "internal/platform/heap"}, users: wiring(root + "/replica")},
 		{path: root + "/machine", floor: 4, only: []string{"pkg/coord", "internal/platform/share"}, users: wiring(append(acts, root+"/member", root+"/replica", root+"/lessor", root+"/audit", root+"/coordtest", root+"/answer")...)},
 		{path: root + "/answer", floor: 5, only: []string{"pkg/coord", root + "/machine"}, users: wiring(root, root+"/coordtest", root+"/routing")},

@@ -42,7 +42,7 @@ func places() map[string]pool {
 		"watches": {"1,024 of each plane and front, 4,096 of peers, 4,096 of instances", rule, known, "", []string{access + "TestKeptPlaces",
 			front + "httpapi.TestWatchesAreBounded", front + "grpcapi.TestWatchesAreBounded", front + "consulapi.TestBounds", access + "TestGreedyClients"}},
 		"waits": {"1,024 of HTTP, 8,192 of gRPC, 4,096 of a peer at the group", rule, known + "; commands of the peer itself have 64 places of their own", "", []string{access + "TestKeptPlaces",
-			front + "httpapi.TestLockWaitsAreBounded", front + "grpcapi.TestWaitsAreBounded", "pkg/coord/attempt.TestOwnLane"}},
+			front + "httpapi.TestLockWaitsAreBounded", front + "grpcapi.TestWaitsAreBounded", "pkg/coord/attempt.TestOwnersTakeTurns", "pkg/coord/attempt.TestOwnLane"}},
 		"calls": {"one for each 128 KiB of the memory limit, 2,048 to 32,768, of gRPC and clients of etcd together, on streams too; 4,096 more of gRPC and 1,024 of clients of etcd without a request", rule +
 			"; of those without a request the oldest connection of whom has the most closes", known, "", []string{front + "grpcapi.TestCallsHavePlaces", front + "grpcapi.TestBegunCalls",
 			front + "budget.TestBegun", front + "etcdapi.TestRequestsAreBounded", access + "TestKeptPlaces"}},

@@ -56,7 +56,7 @@ func connectCoordination(c *Client, opts []grpc.DialOption) {
 	c.coordination = calls.NewPeer(calls.PeerConfig{Conn: c.conn, Patient: c.patient, Begin: spans(opts)})
 	c.sessions = &renewer[*Session]{batch: coord.MaxKeepAlive, tries: 2, send: c.renewSessions}
 	c.sessions.configure(c)
-	c.identities = attempt.NewPool("")
+	c.identities = attempt.NewPool("", nil)
 	c.rules = attempt.Rules{First: firstPause, Last: lastPause, Passing: c.passing, Rest: c.rest}
 }
 

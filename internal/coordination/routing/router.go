@@ -9,6 +9,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/leader"
 	"github.com/blackhole/blackhole/internal/platform/pause"
+	"github.com/blackhole/blackhole/internal/platform/share"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/coord/attempt"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -68,7 +69,7 @@ type Router struct {
 
 // New returns a Router. Run must run until the end of the life, and Close comes after it.
 func New(c Config) *Router {
-	r := &Router{pool: attempt.NewPool(c.Self.String()), remotes: &remotes{dial: c.Dial, open: map[peer.ID]Remote{}}}
+	r := &Router{pool: attempt.NewPool(c.Self.String(), share.Fits), remotes: &remotes{dial: c.Dial, open: map[peer.ID]Remote{}}}
 	r.finder = newFinder(c, r.waiting)
 	r.rules = attempt.Rules{First: resting, Last: 250 * time.Millisecond, Patience: Patience, Now: time.Now, Rest: r.rest}
 	return r

@@ -22,7 +22,7 @@ const maxForgotten = 3
 type Attempt struct {
 	pool    *Pool
 	cmd     *coordv1.Command
-	lane    lane
+	lane    *lane
 	brought bool // the caller brought the identity
 	lent    identity
 	sent    bool // the message may still be in use
@@ -46,7 +46,7 @@ func (a *Attempt) Once(ctx context.Context, send Send) (*coordv1.Result, error) 
 		a.sent, a.unknown = true, true
 		r, err := send(ctx, a.cmd)
 		if !a.brought && isForgotten(err) {
-			a.pool.forget(a.lane)
+			a.pool.forget(a.lane, a.cmd.GetOwner())
 			a.lent, a.unknown = identity{}, before
 			if forgotten < maxForgotten && (!before || a.cmd.GetLock() != nil) {
 				continue
@@ -62,7 +62,7 @@ func (a *Attempt) Once(ctx context.Context, send Send) (*coordv1.Result, error) 
 // identify prepares the message of the next call.
 func (a *Attempt) identify(ctx context.Context, send Send) error {
 	if !a.brought && a.lent.client == 0 {
-		lent, err := a.pool.take(ctx, a.lane, send)
+		lent, err := a.pool.take(ctx, a.lane, a.cmd.GetOwner(), send)
 		if err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func (a *Attempt) Again() { a.lent.sequence++ }
 // identity, or never.
 func (a *Attempt) End() {
 	if a.lent.client != 0 {
-		a.pool.give(a.lent, a.lane)
+		a.pool.give(a.lent, a.lane, a.cmd.GetOwner())
 		a.lent = identity{}
 	}
 }

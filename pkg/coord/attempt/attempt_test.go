@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/platform/share"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -51,7 +52,7 @@ func lacks(field string) error { return fault.Refused(fault.NotFound, field, "is
 
 // TestRepeated: a repeated command keeps its identity, and the next command gets it with the next number.
 func TestRepeated(t *testing.T) {
-	p, g := NewPool(""), &fakeGroup{answer: func(n int, _ *coordv1.Command) error {
+	p, g := NewPool("", nil), &fakeGroup{answer: func(n int, _ *coordv1.Command) error {
 		if n == 1 {
 			return fault.New("test", fault.Unavailable, "broken")
 		}
@@ -75,7 +76,7 @@ func TestRepeated(t *testing.T) {
 
 // TestBrought: the identity of a caller is sent as it came, and the pool lends none.
 func TestBrought(t *testing.T) {
-	p, g := NewPool(""), &fakeGroup{answer: func(int, *coordv1.Command) error { return lacks("client") }}
+	p, g := NewPool("", nil), &fakeGroup{answer: func(int, *coordv1.Command) error { return lacks("client") }}
 	cmd := command()
 	cmd.Attempt = &apiv1.Attempt{Client: 7, Sequence: 9}
 	a := p.Attempt(cmd)
@@ -104,7 +105,7 @@ func TestForgotten(t *testing.T) {
 		"a claim":                  {claim(), []error{unreachable, lacks("client")}, 3, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, g := NewPool(""), &fakeGroup{}
+			p, g := NewPool("", nil), &fakeGroup{}
 			g.answer = func(n int, _ *coordv1.Command) error {
 				if n > len(one.answers) {
 					return nil
@@ -127,7 +128,7 @@ func TestForgotten(t *testing.T) {
 
 // TestUnknown: only an outcome of the group itself ends the doubt about an earlier call.
 func TestUnknown(t *testing.T) {
-	p, g := NewPool(""), &fakeGroup{}
+	p, g := NewPool("", nil), &fakeGroup{}
 	answers := []error{
 		fault.New("test", fault.LimitReached, "full"), fault.New("test", fault.Timeout, "late"),
 		fault.New("test", fault.LimitReached, "full"), lacks("name"),
@@ -145,7 +146,7 @@ func TestUnknown(t *testing.T) {
 // TestShares: commands wait for a place, waits for locks are refused, and neither takes a place of the other.
 func TestShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, g := newPool("", 2, 3), &fakeGroup{}
+		p, g := newPool("", 2, 3, nil), &fakeGroup{}
 		take := func(cmd *coordv1.Command) *Attempt {
 			a := p.Attempt(cmd)
 			_, err := a.Once(t.Context(), g.send)
@@ -181,7 +182,7 @@ func TestShares(t *testing.T) {
 // TestOwnLane: the commands of a peer itself do not wait for those of its callers.
 func TestOwnLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, g := newPool("peer", 1, 1), &fakeGroup{}
+		p, g := newPool("peer", 1, 1, nil), &fakeGroup{}
 		run := func(ctx context.Context, owner string) error {
 			cmd := command()
 			cmd.Owner = owner
@@ -196,9 +197,62 @@ func TestOwnLane(t *testing.T) {
 	})
 }
 
+// TestOwnersTakeTurns: the command of an owner waits for one command of others at most, however many theirs are, and one owner or five that
+// wait for locks leave a place to another.
+func TestOwnersTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, g := newPool("peer", 2, 1024, share.Fits), &fakeGroup{}
+		of := func(owner string, cmd *coordv1.Command) *Attempt {
+			cmd.Owner = owner
+			return p.Attempt(cmd)
+		}
+		var held []*Attempt
+		for range 2 {
+			held = append(held, of("@greedy", command()))
+			_, err := held[len(held)-1].Once(t.Context(), g.send)
+			require.NoError(t, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() { _, _ = of("@greedy", command()).Once(ctx, g.send) }) // it keeps its place
+		}
+		synctest.Wait()
+		done := make(chan error, 1)
+		honest := of("@honest", command())
+		go func() {
+			_, err := honest.Once(t.Context(), g.send)
+			done <- err
+		}()
+		synctest.Wait()
+		held[0].End()
+		held[1].End()
+		require.NoError(t, <-done)
+		honest.End()
+		cancel()
+		all.Wait()
+		require.LessOrEqual(t, p.short.used, 2)
+		require.Empty(t, p.short.waiting)
+		require.Empty(t, p.short.order)
+
+		for _, greedy := range []string{"@a", "@b", "@c", "@d", "@e"} {
+			var err error
+			for err == nil {
+				_, err = of(greedy, claim()).Once(t.Context(), g.send)
+			}
+			require.ErrorIs(t, err, fault.PoolExhausted)
+			require.Equal(t, "pool.waits.share", fault.FieldOf(err))
+			waits := of("@honest", claim())
+			_, err = waits.Once(t.Context(), g.send)
+			require.NoError(t, err)
+			waits.End()
+		}
+	})
+}
+
 // TestPlaceAfterFailure: an identity that could not be opened takes no place.
 func TestPlaceAfterFailure(t *testing.T) {
-	p := newPool("", 1, 1)
+	p := newPool("", 1, 1, nil)
 	for range 5 {
 		_, err := p.Attempt(claim()).Once(t.Context(), func(context.Context, *coordv1.Command) (*coordv1.Result, error) {
 			return nil, errors.New("no")
@@ -209,7 +263,7 @@ func TestPlaceAfterFailure(t *testing.T) {
 
 // TestClose closes free identities, and no lent one.
 func TestClose(t *testing.T) {
-	p, g := NewPool(""), &fakeGroup{}
+	p, g := NewPool("", nil), &fakeGroup{}
 	a, b := p.Attempt(command()), p.Attempt(command())
 	for _, one := range []*Attempt{a, b} {
 		_, err := one.Once(t.Context(), g.send)
