@@ -74,7 +74,7 @@ func TestCriticalFeatures(t *testing.T) {
 	r, err := records.Open("test", recordstest.Sign(t, "test", key(t, 1), s), t0())
 	require.NoError(t, err)
 	require.Equal(t, "auction.v2, x", r.Needs())
-	require.Len(t, r.Cells(), 13, "the core is known")
+	require.Len(t, r.Cells(), 15, "the core is known")
 	alike(t, r)
 	direct(t, r)
 	require.Equal(t, s.Critical, r.View().Critical)

@@ -80,7 +80,7 @@ func TestParseCellKey(t *testing.T) {
 		space + "storage/ssd/9q":                        true,
 		space + "storage/_/9q8yyk":                      true,
 		space + "storage/_/global":                      true,
-		space + "storage/_/9":                           false,
+		space + "storage/_/9":                           true,
 		space + "storage/_/9q8yyk8":                     true,
 		space + "storage/_/9q8yyk8y":                    true,
 		space + "storage/_/9q8yyk8yt":                   false,
@@ -189,8 +189,8 @@ func TestCells(t *testing.T) {
 		names = append(names, strings.TrimPrefix(c.String(), "/blackhole/services/storage/"))
 	}
 	require.Equal(t, []string{
-		"_/global", "_/9q", "_/9q8", "_/9q8y", "_/9q8yy", "_/9q8yyk",
-		"ssd/global", "ssd/9q", "ssd/9q8", "ssd/9q8y", "ssd/9q8yy", "ssd/9q8yyk",
+		"_/global", "_/9", "_/9q", "_/9q8", "_/9q8y", "_/9q8yy", "_/9q8yyk",
+		"ssd/global", "ssd/9", "ssd/9q", "ssd/9q8", "ssd/9q8y", "ssd/9q8yy", "ssd/9q8yyk",
 		records.ProviderCell(placed.Name().Provider).String(),
 	}, names)
 

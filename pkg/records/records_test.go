@@ -106,7 +106,7 @@ func TestSignAndOpen(t *testing.T) {
 	require.Equal(t, "/blackhole/services/storage/ssd/9q8yyk/"+idOf(t, k).String()+"/ssd-1", r.Key().String())
 	require.Equal(t, storage(), records.OfferOf(r.Service()))
 	require.Len(t, r.Service().Signature, 64)
-	require.Len(t, r.Cells(), 13)
+	require.Len(t, r.Cells(), 15)
 	for _, c := range r.Cells() {
 		require.True(t, r.In(c), c.String())
 	}
