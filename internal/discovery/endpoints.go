@@ -358,9 +358,12 @@ func (x *endpoints) work(n int) (list []func(context.Context)) {
 
 // begin begins a check. The caller holds x.mu.
 func (x *endpoints) begin(e *endpoint) func(context.Context) {
-	limit := probe.Timeout
-	if e.hasty && e.last.RoundTrip > 0 {
-		limit = min(limit, patience+4*e.last.RoundTrip)
+	limit, known := probe.Timeout, e.last.RoundTrip
+	for _, h := range e.heard {
+		known = max(known, h.RoundTrip)
+	}
+	if e.hasty && known > 0 {
+		limit = min(limit, patience+4*known)
 	}
 	alone := x.sharing == nil || e.hasty && len(e.witnesses) == 0 // all who asked check now, so their findings are no news
 	e.due, e.duty, e.hasty = time.Time{}, false, false

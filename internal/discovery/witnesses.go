@@ -51,6 +51,7 @@ type shares struct {
 	spared    int
 	witnesses []peer.ID // of its provider; none if this peer is not among them
 	slot      int64     // last one that this peer decided
+	roused    time.Time // the first question after a time without: the turn of this slot begins again
 	confirm   time.Time // of a check after another's that contradicts; zero: none
 	hasty     bool      // the next check is of that kind
 	spread    bool      // those who asked know that it is dead
@@ -216,7 +217,7 @@ func (x *endpoints) called(e *endpoint, now time.Time) bool {
 	}
 	turn := drawn(e, at, "")
 	rank := slices.Index(turn, x.sharing.Self)
-	begin := time.Unix(slot*int64(dutySlot/time.Second), 0).Add(late)
+	begin := later(time.Unix(slot*int64(dutySlot/time.Second), 0).Add(late), e.roused)
 	if rank > 0 && now.Before(begin.Add(standIn+2*e.last.RoundTrip+time.Duration(rank-1)*standInStep)) {
 		return false
 	}
@@ -267,7 +268,12 @@ func (x *endpoints) interestIn(n records.Name, by peer.ID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if e, ok := x.known.Peek(n); ok && len(e.witnesses) > 0 {
-		e.interest = x.now()
+		now := x.now()
+		if !x.wanted(e, now) {
+			e.slot, e.roused = 0, now // what is known of it may be minutes old
+			x.awake()
+		}
+		e.interest = now
 		x.askers.Add(asker{n, by}, e.interest)
 	}
 }

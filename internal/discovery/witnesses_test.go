@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"flag"
-	"fmt"
 	"iter"
 	mathrand "math/rand/v2"
 	"net/netip"
@@ -42,6 +41,8 @@ type society struct {
 
 	unnamed []*records.Record // without an endpoint
 	targets []string          // hosts of the probes
+
+	goods *goods // nil: the offer alone
 }
 
 type member struct {
@@ -72,12 +73,12 @@ func newSociety(t *testing.T, n int) *society {
 		require.NoError(t, err)
 		id, err := peer.IDFromPrivateKey(key)
 		require.NoError(t, err)
-		m := &member{society: s, key: key, id: id, network: netip.MustParsePrefix(fmt.Sprintf("203.0.%d.0/24", i)), pool: witness.NewPool(id)}
+		m := &member{society: s, key: key, id: id, network: netip.PrefixFrom(netip.AddrFrom4([4]byte{203, byte(i >> 8), byte(i), 0}), 24), pool: witness.NewPool(id)}
 		m.endpoints = newEndpoints(m, time.Now, func(*records.Record) bool { return false }, func(*records.Record) {}, &EndpointSharing{
 			Network: "test", Key: key, Self: id, Witness: m.exchange, Tell: m.say,
 			Records: s.kept,
-			OwnWitnesses: func(peer.ID) []peer.ID {
-				if ids := s.witnesses(); slices.Contains(ids, id) {
+			OwnWitnesses: func(provider peer.ID) []peer.ID {
+				if ids := s.witnesses(provider); slices.Contains(ids, id) {
 					return ids
 				}
 				return nil
@@ -94,14 +95,25 @@ func (s *society) kept() iter.Seq[*records.Record] {
 	if s.gone {
 		return slices.Values([]*records.Record(nil))
 	}
+	if s.goods != nil {
+		return slices.Values(s.goods.offers)
+	}
 	return slices.Values([]*records.Record{s.offer})
 }
 
-func (s *society) witnesses() (ids []peer.ID) {
-	for _, m := range s.peers[:min(ask.Witnesses, len(s.peers))] {
+func (s *society) witnesses(provider peer.ID) (ids []peer.ID) {
+	for _, m := range s.near(provider) {
 		ids = append(ids, m.id)
 	}
 	return ids
+}
+
+// near returns the witnesses of a provider.
+func (s *society) near(provider peer.ID) []*member {
+	if s.goods != nil {
+		return s.goods.witnesses[provider]
+	}
+	return s.peers[:min(ask.Witnesses, len(s.peers))]
 }
 
 // Probe is the truth, which a member may not tell.
@@ -110,6 +122,9 @@ func (m *member) Probe(ctx context.Context, to probe.Target) (probe.Outcome, boo
 	m.targets = append(m.targets, to.Host)
 	m.probes = append(m.probes, time.Now())
 	lies, alive, death := m.lies, m.alive, m.death
+	if m.goods != nil {
+		death, alive = m.goods.fate(to.Host)
+	}
 	m.mu2().Unlock()
 	switch {
 	case lies != "":
@@ -132,17 +147,16 @@ func (m *member) mu2() *sync.Mutex { return &m.society.mu }
 const oneWay = 40 * time.Millisecond
 
 // exchange is ask.Findings.Witness without a network: what a keeper does is ask.Findings.Serve.
-func (m *member) exchange(ctx context.Context, _ peer.ID, ids []string, own []byte) (out []ask.Delivered) {
-	all := m.peers[:min(ask.Witnesses, len(m.peers))]
+func (m *member) exchange(ctx context.Context, provider peer.ID, ids []string, own []byte) (out []ask.Delivered) {
+	all := m.near(provider)
 	m.deliver(all, own)
 	for _, w := range all {
 		for _, id := range ids {
 			if w != m {
-				w.interestIn(records.Name{Provider: m.offer.Name().Provider, ID: id}, m.id)
+				w.interestIn(records.Name{Provider: provider, ID: id}, m.id)
 			}
-			for _, data := range w.pool.About([]string{witness.Key(m.offer.Name().Provider, id)}, m.id, time.Now()) {
-				st, err := witness.Open("test", data, time.Now())
-				require.NoError(m.t, err)
+			for _, data := range w.pool.About([]string{witness.Key(provider, id)}, m.id, time.Now()) {
+				st := m.open(data, w != m)
 				d := ask.Delivered{Statement: st}
 				if st.By == w.id {
 					d.From = w.network
@@ -170,14 +184,31 @@ func (m *member) deliver(to []*member, own []byte) {
 	pass(m.t.Context(), oneWay)
 	for _, w := range to {
 		if len(own) > 0 {
-			st, err := witness.Open("test", own, time.Now())
-			require.NoError(m.t, err)
+			st := m.open(own, w != m)
 			w.pool.Put(st, m.network, time.Now())
 			if w != m {
 				w.hear(st, m.network)
 			}
 		}
 	}
+}
+
+// open verifies a statement, once for all members, and counts it.
+func (s *society) open(data []byte, travels bool) witness.Statement {
+	if g := s.goods; g != nil {
+		if travels {
+			g.bytes.Add(int64(len(data)))
+		}
+		if st, ok := g.opened.Get(string(data)); ok {
+			return st
+		}
+	}
+	st, err := witness.Open("test", data, time.Now())
+	require.NoError(s.t, err)
+	if s.goods != nil {
+		s.goods.opened.Add(string(data), st)
+	}
+	return st
 }
 
 // pass lets time pass, at most until the end of ctx.

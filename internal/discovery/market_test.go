@@ -1,0 +1,197 @@
+package discovery
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"hash/fnv"
+	mathrand "math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/discovery/ask"
+	"github.com/blackhole/blackhole/internal/discovery/witness"
+	"github.com/blackhole/blackhole/internal/platform/probe"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// goods are many offers of many providers, with the truth about each endpoint.
+type goods struct {
+	offers    []*records.Record
+	witnesses map[peer.ID][]*member
+	dies      map[string]time.Time   // by host; none: it lives
+	how       map[string]probe.State // it dies
+	opened    *lru.Cache[string, witness.Statement]
+	bytes     atomic.Int64 // of statements
+}
+
+const ofProvider = 25 // offers
+
+func (s *society) sell(n int, peers []*member) {
+	opened, err := lru.New[string, witness.Statement](100_000)
+	require.NoError(s.t, err)
+	g := &goods{witnesses: make(map[peer.ID][]*member), dies: make(map[string]time.Time), how: make(map[string]probe.State), opened: opened}
+	var key crypto.PrivKey
+	for i := range n {
+		if i%ofProvider == 0 {
+			key, _, err = crypto.GenerateEd25519Key(rand.Reader)
+			require.NoError(s.t, err)
+		}
+		now := time.Now()
+		r, err := records.Sign("test", key, records.Offer{ID: fmt.Sprintf("o%05d", i), Metadata: records.Metadata{Type: "relay", Endpoints: []string{fmt.Sprintf("https://o%05d.net", i)}}},
+			records.Stamp{Sequence: 1, Issued: now, Expires: now.Add(24 * time.Hour)})
+		require.NoError(s.t, err)
+		g.offers = append(g.offers, r)
+		p := r.Name().Provider
+		if g.witnesses[p] == nil {
+			place := func(m *member) uint64 {
+				h := fnv.New64a()
+				_, _ = h.Write([]byte(p + m.id))
+				return h.Sum64()
+			}
+			near := slices.SortedFunc(slices.Values(peers), func(a, b *member) int { return cmp.Compare(place(a), place(b)) })
+			g.witnesses[p] = near[:ask.Witnesses]
+		}
+	}
+	s.goods = g
+}
+
+// fate is what an endpoint does now.
+func (g *goods) fate(host string) (death probe.State, alive bool) {
+	at, dies := g.dies[host]
+	return g.how[host], !dies || time.Now().Before(at)
+}
+
+func hostOf(r *records.Record) string {
+	t, _ := targetOf(r)
+	return t.Host
+}
+
+// browse has a consumer show ten offers, and others in the place of those that it knows to be dead, again every five seconds.
+func (m *member) browse(ctx context.Context, seed *mathrand.Rand, shown *[]*records.Record) {
+	for ctx.Err() == nil {
+		var living, dead []*records.Record
+		for _, r := range *shown {
+			if _, is := m.dead(r); is {
+				dead = append(dead, r)
+			} else {
+				living = append(living, r)
+			}
+		}
+		for len(living) < likely {
+			r := m.goods.offers[seed.IntN(len(m.goods.offers))]
+			if _, is := m.dead(r); !is && !slices.Contains(living, r) {
+				living = append(living, r)
+			}
+		}
+		m.mu2().Lock()
+		*shown = living
+		m.mu2().Unlock()
+		m.want(living)
+		m.want(dead)
+		pass(ctx, 5*time.Second)
+	}
+}
+
+// Of many offers 60 % refuse, fall silent or answer wrongly within a minute. A minute later nearly all that consumers are shown serve. The
+// network checks each offer once a minute meanwhile, however many consumers show it, and tells nobody of the checks while nobody asks.
+func TestWhatIsShownServes(t *testing.T) {
+	peers, consumers, offers := 20, 30, 250
+	if *manyDeaths {
+		peers, consumers, offers = 40, 100, 1_000
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newSociety(t, peers+consumers)
+		s.sell(offers, s.peers[:peers])
+		seed := mathrand.New(mathrand.NewPCG(5, 6))
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for _, m := range s.peers {
+			all.Go(func() { m.run(ctx) })
+		}
+		time.Sleep(5 * time.Minute)
+		s.set(true)
+		s.goods.bytes.Store(0)
+		time.Sleep(4 * time.Minute)
+		t.Logf("idle: %.2f checks of an offer a minute, %.0f bytes of statements a minute and peer", float64(s.probed())/4/float64(offers),
+			float64(s.goods.bytes.Load())/4/float64(peers))
+		require.Zero(t, s.goods.bytes.Load())
+
+		shown := make([][]*records.Record, consumers)
+		for i, m := range s.peers[peers:] {
+			own := mathrand.New(mathrand.NewPCG(7, uint64(i)))
+			all.Go(func() {
+				pass(ctx, time.Duration(own.Int64N(int64(5*time.Second))))
+				m.browse(ctx, own, &shown[i])
+			})
+		}
+		time.Sleep(5 * time.Minute)
+		s.set(true)
+		s.mu.Lock()
+		s.targets = nil
+		s.mu.Unlock()
+		s.goods.bytes.Store(0)
+		time.Sleep(5 * time.Minute)
+		s.mu.Lock()
+		count, most := make(map[string]int), 0
+		for _, host := range s.targets {
+			count[host]++
+			most = max(most, count[host])
+		}
+		seen := make(map[string]bool)
+		total := 0
+		for _, list := range shown {
+			for _, r := range list {
+				if !seen[hostOf(r)] {
+					seen[hostOf(r)] = true
+					total += count[hostOf(r)]
+				}
+			}
+		}
+		s.mu.Unlock()
+		mean := float64(total) / 5 / float64(len(seen))
+		t.Logf("%d consumers show %d offers: %.2f checks of one a minute, most %.1f; %.0f bytes of statements a minute and peer", consumers, len(seen), mean, float64(most)/5,
+			float64(s.goods.bytes.Load())/5/float64(peers+consumers))
+		require.LessOrEqual(t, mean, 1.05)
+
+		s.mu.Lock()
+		for _, r := range s.goods.offers {
+			if seed.IntN(10) < 6 {
+				s.goods.dies[hostOf(r)] = time.Now().Add(time.Duration(seed.Int64N(int64(time.Minute))))
+				s.goods.how[hostOf(r)] = []probe.State{probe.Refuses, probe.Silent, probe.WrongProtocol}[seed.IntN(3)]
+			}
+		}
+		s.mu.Unlock()
+		share := 0.0
+		for _, after := range []time.Duration{time.Minute, 30 * time.Second, 30 * time.Second, 30 * time.Second} {
+			time.Sleep(after)
+			serve, results := 0, 0
+			for i, list := range shown {
+				for _, r := range list {
+					if _, dead := s.peers[peers+i].dead(r); dead {
+						continue // an answer now would leave it out
+					}
+					results++
+					if _, alive := s.goods.fate(hostOf(r)); alive {
+						serve++
+					}
+				}
+			}
+			t.Logf("%v later: %d of %d results serve, %.2f %%", after, serve, results, 100*float64(serve)/float64(results))
+			share = float64(serve) / float64(results)
+		}
+		require.GreaterOrEqual(t, share, 0.98)
+		cancel()
+		all.Wait()
+	})
+}
