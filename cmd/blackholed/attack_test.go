@@ -394,7 +394,7 @@ func TestFiveTokens(t *testing.T) {
 	for n := range 5 {
 		settings += fmt.Sprintf(", {token: %s, name: greedy-%d, role: service, services: [greedy-%d, etcd/greedy-%d]}", attackToken(n), n, n, n)
 	}
-	settings += "]}\nagent: {registrations_per_minute: 0, limits: {instances: 500}}\ncoordination: {limits: {leases: 2000, leases_per_owner: 200, clients: 1000, clients_per_owner: 200, keys: 20000, bytes: 200000000}}\n"
+	settings += "]}\nagent: {registrations_per_minute: 0, limits: {instances: 500}}\ncoordination: {limits: {leases: 2000, leases_per_owner: 200, keys: 20000, bytes: 200000000}}\n"
 	require.NoError(t, os.WriteFile(filepath.Join(b.dir, "blackhole.yaml"), []byte(settings), 0o600))
 	stop := b.start()
 	require.Eventually(t, func() bool { _, err := b.honest(t.Context(), 0); return err == nil }, time.Minute, 100*time.Millisecond)
