@@ -29,12 +29,12 @@ func (d Disc) Contains(p Point) bool { return Distance(d.Center, p) <= d.Radius 
 func (d Disc) Intersects(b Box) bool { return MinDistance(d.Center, b) <= d.Radius }
 
 // Cover returns the sorted cells of one length with boxes that intersect d. It chooses the
-// longest length in 1 .. MaxLen with at most maxCells such cells, or {Global} without one.
+// longest length in 1 .. MaxLen with at most maxCells such cells, or {Global} without one, and for all parts of it.
 // The cells contain every point of d, and every cell intersects d. The cost is at most
 // proportional to maxCells.
 func Cover(d Disc, maxCells int) []Cell {
 	for length := MaxLen; length > 0; length-- {
-		if cells, ok := CoverAt(d, length, maxCells); ok {
+		if cells, ok := CoverAt(d, length, maxCells); ok && (length > 1 || len(cells) < len(alphabet)) {
 			return cells
 		}
 	}

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -144,8 +145,8 @@ func tokensFor(q *Query) (all [][]uint64) {
 	}
 	anyOf(path{5, 3}, q.Countries)
 	anyOf(path{5, 4}, q.Regions)
-	for key, value := range q.Attributes {
-		all = append(all, []uint64{token(attribute(), false, key, value)})
+	for _, key := range slices.Sorted(maps.Keys(q.Attributes)) {
+		all = append(all, []uint64{token(attribute(), false, key, q.Attributes[key])})
 	}
 	for i := range q.Where {
 		c := &q.Where[i]
