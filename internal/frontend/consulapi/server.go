@@ -56,6 +56,9 @@ const (
 	maxWait      = 10 * time.Minute
 )
 
+//lint:ignore ST1005 the words are Consul's
+var errDatacenter = errors.New("No path to datacenter")
+
 // Config holds the parts of a Server.
 type Config struct {
 	// Service is the coordination plane behind the rights of the callers of this front; required.
@@ -216,7 +219,7 @@ func (r *request) read(known []string) error {
 		}
 	}
 	if dc := r.values.Get("dc"); dc != "" && dc != Datacenter {
-		return errors.New("No path to datacenter")
+		return errDatacenter
 	}
 	if text := r.values.Get("index"); text != "" {
 		n, err := strconv.ParseInt(text, 10, 64)

@@ -143,7 +143,7 @@ func New(c Config) *Server {
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(
 		grpc.Creds(budget.Arriving(cmp.Or(c.Credentials, insecure.NewCredentials()), c.Requests.Twin("arriving_bytes"))), grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) { return s.begun.Begin(ctx), nil }),
-		grpc.SharedWriteBuffer(true), grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(4*window),
+		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(4*window),
 		grpc.MaxRecvMsgSize(c.maxRequest()), grpc.MaxSendMsgSize(maxAnswer),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(handshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingQuiet}),
