@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,8 +127,13 @@ func serveHosts(t *testing.T, c grpcapi.Config) hosts {
 func TestHalfRequests(t *testing.T) {
 	for _, greedy := range []byte{1, 5} {
 		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
 			var refusals []access.Refusal
-			requests := access.NewPool("request_bytes", 16<<20, func(r access.Refusal) { refusals = append(refusals, r) })
+			requests := access.NewPool("request_bytes", 16<<20, func(r access.Refusal) {
+				mu.Lock()
+				defer mu.Unlock()
+				refusals = append(refusals, r)
+			})
 			h := serveHosts(t, grpcapi.Config{Requests: requests})
 			honest := api.NewCoordinationServiceClient(h.client(t, 200))
 			_, err := honest.Txn(t.Context(), put(1<<20))
@@ -144,8 +151,11 @@ func TestHalfRequests(t *testing.T) {
 				}
 			}
 			synctest.Wait()
-			require.NotEmpty(t, refusals)
-			for _, r := range refusals {
+			mu.Lock()
+			seen := slices.Clone(refusals)
+			mu.Unlock()
+			require.NotEmpty(t, seen)
+			for _, r := range seen {
 				require.Equal(t, "arriving_bytes", r.Resource)
 				require.Regexp(t, `^192\.0\.2\.[0-4]$`, r.Client)
 			}
