@@ -24,7 +24,7 @@ import (
 // A network counts by a connection of this peer with the measurer itself.
 const (
 	dutySlot    = time.Minute
-	idleSlots   = 4                // of which one has a check while nobody asks
+	idleSlots   = 4                // while nobody asks, one of these slots has a check
 	duties      = 2048             // offers that one peer checks as a witness
 	dutyRenewal = 30 * time.Second // between two looks for offers to witness
 	rolesLast   = 2 * time.Minute  // of the knowledge of which providers this peer is a witness
@@ -49,7 +49,7 @@ type shares struct {
 	interest  time.Time       // another peer asked for it
 	fetched   time.Time
 	spared    int
-	witnesses []peer.ID // of its provider; none if this peer is not among them
+	witnesses []peer.ID // of the provider. The list is empty while this peer is no witness
 	slot      int64     // last one that this peer decided
 	roused    time.Time // the first question after a time without: the turn of this slot begins again
 	confirm   time.Time // of a check after another's that contradicts; zero: none
@@ -270,7 +270,7 @@ func (x *endpoints) interestIn(n records.Name, by peer.ID) {
 	if e, ok := x.known.Peek(n); ok && len(e.witnesses) > 0 {
 		now := x.now()
 		if !x.wanted(e, now) {
-			e.slot, e.roused = 0, now // what is known of it may be minutes old
+			e.slot, e.roused = 0, now // the last check may be minutes old
 			x.awake()
 		}
 		e.interest = now

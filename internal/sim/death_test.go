@@ -2,7 +2,6 @@ package sim
 
 import (
 	"flag"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,15 +24,7 @@ func TestDeath(t *testing.T) {
 			w := newCluster(t, Params{Peers: peers, Seed: 1, RTT: 50 * time.Millisecond, Light: true})
 			w.wire.refuses, w.wire.shares = refuses, true
 			w.join(peers)
-			for i, p := range w.peers {
-				for n := range 3 {
-					w.register(p, offerOf(fmt.Sprintf("of%d-%d", i, n)))
-				}
-			}
-			time.Sleep(quieting)
-			for _, p := range w.peers {
-				require.Len(t, w.found(p), 3*peers, "at %s", p.id)
-			}
+			w.trade(t)
 			for n, victim := range w.peers[peers-dying:] {
 				time.Sleep(time.Minute)
 				gone = append(gone, w.watchEnd(victim, func() { require.NoError(t, victim.close()) })...)

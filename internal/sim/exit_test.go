@@ -15,6 +15,19 @@ import (
 
 func usable() query.Query { return query.Query{Type: "database", Limit: query.MaxLimit} }
 
+// trade registers three offers at each peer, and waits until all find all.
+func (w *cluster) trade(t *testing.T) {
+	for i, p := range w.peers {
+		for n := range 3 {
+			w.register(p, offerOf(fmt.Sprintf("of%d-%d", i, n)))
+		}
+	}
+	time.Sleep(quieting)
+	for _, p := range w.peers {
+		require.Len(t, w.found(p), 3*len(w.peers), "at %s", p.id)
+	}
+}
+
 // TestExit has peers of a network stop in order. Their offers leave every answer within a second, with the reason, and return with
 // their next start.
 func TestExit(t *testing.T) {
@@ -26,15 +39,7 @@ func TestExit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, Params{Peers: peers, Seed: 1, RTT: 50 * time.Millisecond, Light: true})
 		w.join(peers)
-		for i, p := range w.peers {
-			for n := range 3 {
-				w.register(p, offerOf(fmt.Sprintf("of%d-%d", i, n)))
-			}
-		}
-		time.Sleep(quieting)
-		for _, p := range w.peers {
-			require.Len(t, w.found(p), 3*peers, "at %s", p.id)
-		}
+		w.trade(t)
 		for _, leaver := range w.peers[peers-leavers:] {
 			gone = append(gone, w.watchEnd(leaver, func() {
 				leaver.discovery.Leave(t.Context())

@@ -52,7 +52,7 @@ export interface Registration {
 export interface Entry {
   key: string
   value: Uint8Array
-  /** Revisions are strings: they grow beyond the whole numbers of JavaScript only in theory, but compare them as text. */
+  /** For ifRevision. Compare two of them by BigInt. */
   modRevision: string
 }
 

@@ -26,7 +26,7 @@ type machine struct {
 	root string // of the files about the system: "/"
 }
 
-// gpus returns the GPUs that nvidia-smi names. Without that tool, or if it fails, there are none.
+// gpus returns the GPUs that nvidia-smi names. It returns none if the tool is missing or fails.
 func (m machine) gpus(ctx context.Context) (found []records.GPU) {
 	ctx, cancel := context.WithTimeout(ctx, toolTime)
 	defer cancel()

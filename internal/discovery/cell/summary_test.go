@@ -268,6 +268,18 @@ func priced(t *testing.T, id string, price float64) *records.Record {
 	return sign(t, 1, o, 1)
 }
 
+// askChild tells a parent what its child u33 holds, and returns the time a minute later.
+func askChild(t *testing.T, parent *Cell, now time.Time, held ...*records.Record) time.Time {
+	t.Helper()
+	require.Len(t, parent.Stale(10, now.Add(restMost+1), now), 1)
+	var s Summary
+	for _, r := range held {
+		s.Add(r)
+	}
+	parent.Refresh("u33", s)
+	return now.Add(time.Minute)
+}
+
 // A publisher that remembers a better value than its own sends nothing, although the better record
 // is gone and the child's keepers have reported so.
 func TestSafeAgainstOldHints(t *testing.T) {
@@ -275,15 +287,7 @@ func TestSafeAgainstOldHints(t *testing.T) {
 	require.NoError(t, err)
 	now := t0()
 	parent := New(city, Split, now)
-	ask := func(held ...*records.Record) {
-		require.Len(t, parent.Stale(10, now.Add(restMost+1), now), 1)
-		var s Summary
-		for _, r := range held {
-			s.Add(r)
-		}
-		parent.Refresh("u33", s)
-		now = now.Add(time.Minute)
-	}
+	ask := func(held ...*records.Record) { now = askChild(t, parent, now, held...) }
 	cheap, dear, unheard := priced(t, "cheap", 1), priced(t, "dear", 5), priced(t, "unheard", 3)
 	parent.Adopt("u33", Summary{Count: 1})
 	for range 40 { // all windows have passed: only the child's keepers know the value
@@ -369,15 +373,7 @@ func TestTokensStaySafe(t *testing.T) {
 	fiji := compiled(t, query.Query{Countries: []string{"FJ"}})
 	now := t0()
 	parent := New(city, Split, now)
-	ask := func(held ...*records.Record) {
-		require.Len(t, parent.Stale(10, now.Add(restMost+1), now), 1)
-		var s Summary
-		for _, r := range held {
-			s.Add(r)
-		}
-		parent.Refresh("u33", s)
-		now = now.Add(time.Minute)
-	}
+	ask := func(held ...*records.Record) { now = askChild(t, parent, now, held...) }
 	here, first, unheard := located(t, "here", "DE", 1), located(t, "first", "FJ", 1), located(t, "unheard", "FJ", 1)
 	parent.Offer(Member{Record: here})
 	ask(here)

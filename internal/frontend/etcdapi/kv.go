@@ -32,7 +32,7 @@ func (s *Server) horizon(ctx context.Context) (compacted, changed int64, now *pb
 		return 0, 0, nil, err
 	}
 	if kvs := r.GetKvs(); len(kvs) > 0 {
-		compacted, _ = strconv.ParseInt(string(kvs[0].GetValue()), 10, 64) // what is no number was not written by this front
+		compacted, _ = strconv.ParseInt(string(kvs[0].GetValue()), 10, 64) // another program may have written text, which counts as 0
 		changed = kvs[0].GetModRevision()
 	}
 	return compacted, changed, header(r.GetHeader()), nil

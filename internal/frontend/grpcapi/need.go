@@ -23,7 +23,7 @@ func Need(fullMethod string) access.Role {
 		return access.RoleNone // probes have no credentials
 	case "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection":
 		return access.RoleReadOnly
-	case agentv1.DiscoveryService_ServiceDesc.ServiceName, bare(agentv1.DiscoveryService_ServiceDesc).ServiceName:
+	case agentv1.DiscoveryService_ServiceDesc.ServiceName, discoveryAlone:
 		return least(method, []string{"Discover", "ListServices", "ListInstances", "ListRemoved", "Watch"},
 			[]string{"Register", "Deregister", "Heartbeat", "SetStatus", "RegisterStream"})
 	case api.RecordService_ServiceDesc.ServiceName:
@@ -32,7 +32,7 @@ func Need(fullMethod string) access.Role {
 		return least(method, []string{"Status", "ListPeers", "OpenPage"}, nil)
 	case api.EventService_ServiceDesc.ServiceName:
 		return least(method, []string{"Follow"}, nil)
-	case api.LockService_ServiceDesc.ServiceName, bare(api.LockService_ServiceDesc).ServiceName:
+	case api.LockService_ServiceDesc.ServiceName, lockAlone:
 		return least(method, []string{"LockInfo", "ListLocks", "LeaseTimeToLive", "ListLeases", "Watch"},
 			[]string{"Lock", "TryLock", "Unlock", "LeaseGrant", "LeaseRevoke", "LeaseKeepAlive"})
 	case api.CoordinationService_ServiceDesc.ServiceName:
@@ -44,10 +44,15 @@ func Need(fullMethod string) access.Role {
 	return access.RoleAdmin
 }
 
-// bare is a service under its name without the package. The specifications name no package, so a client made from their text
-// calls it like that.
-func bare(desc grpc.ServiceDesc) *grpc.ServiceDesc {
-	desc.ServiceName = desc.ServiceName[strings.LastIndexByte(desc.ServiceName, '.')+1:]
+// Names of services without a package. The specifications name no package, so a client made from their text calls them like that.
+const (
+	discoveryAlone = "DiscoveryService"
+	lockAlone      = "LockService"
+)
+
+// renamed is a service under another name.
+func renamed(desc grpc.ServiceDesc, name string) *grpc.ServiceDesc {
+	desc.ServiceName = name
 	return &desc
 }
 

@@ -184,7 +184,7 @@ func (s *Server) register() {
 		agent := s.agent()
 		agentv1.RegisterDiscoveryServiceServer(s.grpc, agent)
 		if s.Registrar != nil { // not for peers
-			s.grpc.RegisterService(bare(agentv1.DiscoveryService_ServiceDesc), agent)
+			s.grpc.RegisterService(renamed(agentv1.DiscoveryService_ServiceDesc, discoveryAlone), agent)
 		}
 	}
 	if s.Coordination != nil {
@@ -196,7 +196,7 @@ func (s *Server) register() {
 		c.intercept = s.intercept()
 		api.RegisterLockServiceServer(s.grpc, c)
 		if s.Registrar != nil {
-			s.grpc.RegisterService(bare(api.LockService_ServiceDesc), c)
+			s.grpc.RegisterService(renamed(api.LockService_ServiceDesc, lockAlone), c)
 		}
 		api.RegisterCoordinationServiceServer(s.grpc, c)
 		coordv1.RegisterCallServiceServer(s.grpc, c)

@@ -34,7 +34,7 @@ type Pool struct {
 // lane has a place for each lent identity. Owners that wait for one take turns, so that one with many commands delays mainly itself.
 type lane struct {
 	total int
-	fits  Fits // of an owner that does not wait; nil: it may have all
+	fits  Fits // decides about owners that do not wait; nil: one owner may have all
 
 	mu      sync.Mutex
 	used    int
