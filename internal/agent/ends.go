@@ -46,7 +46,7 @@ func (e *ends) log(to *slog.Logger) {
 	for _, r := range fresh {
 		args := []any{"instance", r.Key.String(), "status", r.Status.String(), "cause", r.Cause}
 		if r.LastCheck != nil && !r.LastCheck.Passing {
-			args = append(args, "last_check", r.LastCheck.Cause)
+			args = append(args, "last_check", r.LastCheck.State+": "+r.LastCheck.Cause)
 		}
 		to.Info("removed a silent instance", args...)
 	}

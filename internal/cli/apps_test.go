@@ -51,8 +51,8 @@ func (checker) LastChecks(k instance.Key) ([]instance.LastCheck, error) {
 	switch k.ID {
 	case "w1":
 		return []instance.LastCheck{
-			{At: midnight(2), TookMs: 2.4, Status: instance.StatusDown, Cause: "connection refused"},
-			{At: midnight(1), TookMs: 1, Passing: true, Status: instance.StatusUp},
+			{At: midnight(2), TookMs: 2.4, Status: instance.StatusDown, State: "refuses", Cause: "connection refused"},
+			{At: midnight(1), TookMs: 1, Passing: true, State: "answers", Status: instance.StatusUp},
 		}, nil
 	case "f1":
 		return nil, fault.New("test", fault.Forbidden, "needs the role admin")

@@ -69,7 +69,7 @@ func (c *Client) LastChecks(ctx context.Context, k instance.Key) ([]instance.Las
 		}
 		ends[i] = instance.LastCheck{
 			At: one.GetAt().AsTime(), TookMs: float64(one.GetTook().AsDuration()) / float64(time.Millisecond),
-			Passing: one.GetPassing(), Status: status, Cause: one.GetCause(),
+			Passing: one.GetPassing(), State: one.GetState(), Status: status, Cause: one.GetCause(),
 		}
 	}
 	return ends, nil

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/probe"
@@ -67,7 +66,7 @@ func (n *network) addresses(ctx context.Context, p *plan) ([]netip.Addr, error) 
 	if err != nil {
 		return nil, failed("health.resolve", err)
 	}
-	var why error = fault.New("health.resolve", fault.Unavailable, "%s has no address", p.host)
+	var why error = fault.As("health.resolve", fault.Unavailable, &net.DNSError{Err: "no address", Name: p.host, IsNotFound: true})
 	var allowed []netip.Addr
 	for _, a := range all[:min(len(all), maxAddresses)] {
 		if err := n.policy.Check(a, p.target.Local); err != nil {
@@ -104,19 +103,6 @@ func failed(op string, err error) error {
 		return fault.As(op, fault.Timeout, err)
 	}
 	return fault.As(op, fault.Unavailable, err)
-}
-
-// isLocal reports whether this peer lacks a resource, which voids a check.
-// Without file descriptors all instances would seem down.
-func isLocal(err error) bool {
-	for _, lack := range []syscall.Errno{
-		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EAGAIN, syscall.EADDRNOTAVAIL,
-	} {
-		if errors.Is(err, lack) {
-			return true
-		}
-	}
-	return false
 }
 
 // hostPort formats a host and a port for a URL.

@@ -107,7 +107,7 @@ func (l *fixture) dialled(address string) []time.Time {
 	return append([]time.Time(nil), l.dials[address]...)
 }
 
-func refuse(context.Context) error { return errors.New("refused") }
+func refuse(context.Context) error { return fmt.Errorf("dial: %w", syscall.ECONNREFUSED) }
 
 // hang never answers.
 func hang(ctx context.Context) error {

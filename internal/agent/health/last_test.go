@@ -24,7 +24,7 @@ func TestLast(t *testing.T) {
 		require.NoError(t, l.Set(one))
 		synctest.Wait()
 		began := time.Now().UTC()
-		require.Equal(t, []instance.LastCheck{{At: began, Passing: true, Status: instance.StatusUp}}, l.Last(one.Key))
+		require.Equal(t, []instance.LastCheck{{At: began, Passing: true, State: "answers", Status: instance.StatusUp}}, l.Last(one.Key))
 
 		l.set(address(one), refuse)
 		for range 2 * instance.MaxLastChecks {
@@ -36,6 +36,7 @@ func TestLast(t *testing.T) {
 		for i, end := range last {
 			require.False(t, end.Passing)
 			require.NotEmpty(t, end.Cause)
+			require.Equal(t, "refuses", end.State)
 			require.Equal(t, instance.StatusDown, end.Status)
 			if i > 0 {
 				require.Equal(t, every, last[i-1].At.Sub(end.At))

@@ -109,7 +109,7 @@ func serving(answer *http.Response) error {
 		status = answer.Header.Get("Grpc-Status") // an answer of trailers only
 	}
 	if status != "0" {
-		return fault.New(op, fault.Unavailable, "answered status %.8q", status)
+		return refused(op, "answered status %.8q", status)
 	}
 	var health grpc_health_v1.HealthCheckResponse
 	if len(body) < grpcHead || body[0] != 0 || int(binary.BigEndian.Uint32(body[1:])) != len(body)-grpcHead {
@@ -119,7 +119,7 @@ func serving(answer *http.Response) error {
 		return fault.As(op, fault.Unavailable, err)
 	}
 	if health.Status != grpc_health_v1.HealthCheckResponse_SERVING {
-		return fault.New(op, fault.Unavailable, "is %s", health.Status)
+		return refused(op, "is %s", health.Status)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func exchange(conn io.ReadWriter, p *plan) error {
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode < 200 || answer.StatusCode > 299 {
-		return fault.New(op, fault.Unavailable, "answered %d", answer.StatusCode)
+		return refused(op, "answered %d", answer.StatusCode)
 	}
 	if _, err := io.CopyN(io.Discard, answer.Body, maxBody); err != nil && err != io.EOF && limited.N > 0 {
 		return failed(op, err)

@@ -1,11 +1,16 @@
 package health
 
 import (
+	"cmp"
 	"container/list"
 	"context"
+	"errors"
+	"fmt"
+	"os/exec"
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -152,7 +157,7 @@ func (c *Checker) run(r *run) {
 	// clock may not.
 	took := end.Sub(start)
 	slept := max(took, end.Round(0).Sub(start.Round(0))) > r.plan.target.Check.Timeout+suspendedAfter
-	if report, ok := c.settle(r, outcome{at: end, took: took, err: err, void: slept || isLocal(err)}); ok {
+	if report, ok := c.settle(r, outcome{at: end, took: took, err: err, void: slept || probe.Lacking(err)}); ok {
 		c.report(r, report)
 	}
 	c.finish(r)
@@ -189,7 +194,7 @@ func (c *Checker) settle(r *run, o outcome) (Report, bool) {
 	}
 	e.reported = status
 	e.remember(instance.LastCheck{
-		At: o.at.UTC(), TookMs: float64(o.took) / float64(time.Millisecond), Passing: passing, Status: status, Cause: shortened(cause(o.err)),
+		At: o.at.UTC(), TookMs: float64(o.took) / float64(time.Millisecond), Passing: passing, State: string(found(o.err)), Status: status, Cause: shortened(cause(o.err)),
 	})
 	return report, true
 }
@@ -204,6 +209,30 @@ func (c *Checker) report(r *run, report Report) {
 			"status", report.Status.String(), "damped", report.Damped, "cause", cause(report.Err))
 	}
 	c.cfg.Report(report)
+}
+
+// found says what a check found, in the words for the endpoints of offers. A script that fails refuses.
+func found(err error) probe.State {
+	var says refusal
+	var exit *exec.ExitError
+	switch kind := fault.KindOf(err); {
+	case err == nil:
+		return probe.Answers
+	case errors.As(err, &says), errors.As(err, &exit):
+		return probe.Refuses
+	case kind == fault.Timeout:
+		return probe.Silent
+	case kind == fault.Forbidden:
+		return probe.Unmeasured
+	}
+	return cmp.Or(probe.Interpret(err).State, probe.Unmeasured)
+}
+
+// refusal is an answer that says that the target does not serve.
+type refusal struct{ error }
+
+func refused(op, format string, args ...any) error {
+	return fault.As(op, fault.Unavailable, refusal{fmt.Errorf(format, args...)})
 }
 
 // shortened cuts a cause, which may hold words of the target.

@@ -51,7 +51,7 @@ func (s *seller) document(o records.Offer) (text []byte, again string, err error
 	return append([]byte("# What this machine sells. After a change: "+again+"\n"), text...), again, fault.As("sell.document", fault.Internal, err)
 }
 
-// firstCheck waits until the offer of an instance is announced, or until its check fails.
+// firstCheck waits until the offer of an instance is announced, or until it does not answer its check.
 func (s *seller) firstCheck(ctx context.Context, c *client.Client, k instance.Key, id string) (text string, announced bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
@@ -60,18 +60,18 @@ func (s *seller) firstCheck(ctx context.Context, c *client.Client, k instance.Ke
 	for {
 		switch ends, err := c.LastChecks(ctx, k); {
 		case err == nil && len(ends) > 0 && !ends[0].Passing:
-			return s.check + " fails (" + ends[0].Cause + "): the offer is announced when it passes", false, nil
+			return s.check + ": " + ends[0].State + " (" + ends[0].Cause + "): the offer is announced when it answers", false, nil
 		case err == nil && len(ends) == 0: // still under way
-		default: // it passed, or the caller may not know
+		default: // it answered, or the caller may not know
 			if _, err := c.Get(ctx, id); err == nil {
-				return s.check + " passes: the offer ends when it fails", true, nil
+				return s.check + " answers: the offer ends when it does not", true, nil
 			} else if kind := fault.KindOf(err); kind != fault.NotFound && kind != fault.Timeout {
 				return "", false, err
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return s.check + " has not passed yet: the offer is announced when it does", false, nil
+			return s.check + " has not answered yet: the offer is announced when it does", false, nil
 		case <-tick.C:
 		}
 	}

@@ -217,9 +217,9 @@ func checkRows(ends []instance.LastCheck, note string) [][]string {
 	var rows [][]string
 	label := "last check"
 	for _, e := range ends {
-		end := fmt.Sprintf("passed in %.0f ms", e.TookMs)
+		end := fmt.Sprintf("%s in %.0f ms", term.OrDash(e.State), e.TookMs)
 		if !e.Passing {
-			end = fmt.Sprintf("failed in %.0f ms: %s", e.TookMs, e.Cause)
+			end += ": " + e.Cause
 		}
 		rows = append(rows, []string{label, fmt.Sprintf("%s %s, %s", term.At(e.At), instance.Status(e.Status), end)})
 		label = "before"

@@ -121,7 +121,7 @@ func (s *operatorService) ListChecks(_ context.Context, r *api.ListChecksRequest
 	return &api.ListChecksResponse{Checks: convert(ends, func(c instance.LastCheck) *api.Check {
 		return &api.Check{
 			At: timestamppb.New(c.At), Took: durationpb.New(time.Duration(c.TookMs * float64(time.Millisecond))),
-			Passing: c.Passing, Status: instance.Status(c.Status).Proto(), Cause: c.Cause,
+			Passing: c.Passing, State: c.State, Status: instance.Status(c.Status).Proto(), Cause: c.Cause,
 		}
 	})}, err
 }

@@ -371,8 +371,8 @@ func TestLocalRegistrations(t *testing.T) {
 // TestLastChecks: only operators learn why checks failed.
 func TestLastChecks(t *testing.T) {
 	ends := []instance.LastCheck{
-		{At: time.Unix(9, 0).UTC(), TookMs: 2, Status: instance.StatusDown, Cause: "connection refused"},
-		{At: time.Unix(1, 0).UTC(), TookMs: 1, Passing: true, Status: instance.StatusUp},
+		{At: time.Unix(9, 0).UTC(), TookMs: 2, Status: instance.StatusDown, State: "refuses", Cause: "connection refused"},
+		{At: time.Unix(1, 0).UTC(), TookMs: 1, Passing: true, State: "answers", Status: instance.StatusUp},
 	}
 	for _, open := range []bool{true, false} {
 		a := newAgentFixture(t, func(c *Config) {
@@ -388,8 +388,8 @@ func TestLastChecks(t *testing.T) {
 		got := a.ok(t, 200, "GET "+payments+"/payment-1", "").json
 		if open {
 			require.Equal(t, []any{
-				object{"at": "1970-01-01T00:00:09Z", "took_ms": 2.0, "passing": false, "status": "DOWN", "cause": "connection refused"},
-				object{"at": "1970-01-01T00:00:01Z", "took_ms": 1.0, "passing": true, "status": "UP"},
+				object{"at": "1970-01-01T00:00:09Z", "took_ms": 2.0, "passing": false, "state": "refuses", "status": "DOWN", "cause": "connection refused"},
+				object{"at": "1970-01-01T00:00:01Z", "took_ms": 1.0, "passing": true, "state": "answers", "status": "UP"},
 			}, got["last_checks"])
 		} else {
 			require.NotContains(t, got, "last_checks")

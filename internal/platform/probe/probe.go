@@ -25,8 +25,9 @@ import (
 // State is what a probe found.
 type State string
 
-// The states of an endpoint. The zero value means that it was not measured.
+// The states of an endpoint. The zero value means that it was not measured; people read Unmeasured then.
 const (
+	Unmeasured    State = "unmeasured"     // nobody could
 	Answers       State = "answers"        // completed a handshake of its own protocol
 	Refuses       State = "refuses"        // closed ports, or an answer that says that it does not serve
 	WrongProtocol State = "wrong protocol" // something else answers
@@ -102,7 +103,9 @@ func (p *Prober) Probe(ctx context.Context, t Target) (Outcome, bool) {
 		o, err = t.kind.speak(ctx, s)
 	}
 	if err != nil {
-		o = s.failed(ctx, err)
+		if o = Interpret(err); o.State == WrongProtocol && ctx.Err() != nil {
+			o = Interpret(context.DeadlineExceeded) // whatever the connection says when its time ends
+		}
 	}
 	if o.State == "" || ctx.Err() != nil && o.State != Answers && context.Cause(ctx) == context.Canceled {
 		return Outcome{}, false
@@ -213,14 +216,14 @@ func (s *session) answered(detail string) Outcome {
 	return Outcome{State: Answers, RoundTrip: time.Since(s.began), Detail: detail}
 }
 
-// failed interprets an error. The zero Outcome means that it says nothing about the target.
-func (s *session) failed(ctx context.Context, err error) Outcome {
+// Interpret says what the error of a check found. The zero Outcome means that it says nothing about the target.
+func Interpret(err error) Outcome {
 	var name *net.DNSError
 	var invalid *tls.CertificateVerificationError
 	var timeout net.Error
 	text := err.Error()
 	switch {
-	case errors.Is(err, errUnmeasured), isLocal(err):
+	case errors.Is(err, errUnmeasured), Lacking(err):
 		return Outcome{}
 	case errors.As(err, &name):
 		if name.IsNotFound {
@@ -229,7 +232,7 @@ func (s *session) failed(ctx context.Context, err error) Outcome {
 		return Outcome{} // the resolver of this peer may be down
 	case errors.As(err, &invalid):
 		return Outcome{State: Certificate, Detail: text}
-	case ctx.Err() != nil, errors.As(err, &timeout) && timeout.Timeout():
+	case errors.As(err, &timeout) && timeout.Timeout():
 		return Outcome{State: Silent, Detail: "no answer within " + Timeout.String()}
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return Outcome{State: Refuses, Detail: "nothing listens"}
@@ -240,8 +243,8 @@ func (s *session) failed(ctx context.Context, err error) Outcome {
 	}
 }
 
-// isLocal reports whether this peer lacks a resource, which voids a probe.
-func isLocal(err error) bool {
+// Lacking reports whether this peer lacks a resource, such as a file descriptor, which voids a check: without it all targets would seem dead.
+func Lacking(err error) bool {
 	return slices.ContainsFunc([]syscall.Errno{
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EAGAIN, syscall.EADDRNOTAVAIL,
 	}, func(lack syscall.Errno) bool { return errors.Is(err, lack) })

@@ -27,7 +27,7 @@ function Removed({ service }) {
   return list.length > 0 && html`<h2>Ended within the last hour</h2>
     <${Table} label="Ended instances" head=${['instance', 'was', 'ended', 'cause']} rows=${list.slice(0, 20).map(i => html`<tr key=${`${i.service}/${i.id}`}>
       <td><${Text} most=${40}>${service ? i.id : `${i.service} ${i.id}`}<//></td><td><${Badge}>${i.health}<//></td><td>${ago(i.removed_at)}</td>
-      <td class="wide"><${Text} most=${200}>${i.cause}${i.last_check?.cause ? `; last check: ${i.last_check.cause}` : ''}<//></td></tr>`)} />
+      <td class="wide"><${Text} most=${200}>${i.cause}${i.last_check?.cause ? `; last check: ${ended(i.last_check)}` : ''}<//></td></tr>`)} />
     ${list.length > 20 && html`<p>and ${list.length - 20} more</p>`}`;
 }
 
@@ -72,12 +72,12 @@ function Service({ name }) {
     <${Removed} service=${name} />`;
 }
 
-const ended = c => (c.passing ? 'passed' : `failed: ${c.cause || 'no cause'}`);
+const ended = c => (c.passing ? c.state : `${c.state}: ${c.cause || 'no cause'}`);
 
 // checked says how the last check ended. Only the peer that checks knows, and tells operators.
 function checked(d, peer) {
   const c = d.last_checks?.[0];
-  if (c) return `${ended(c)}, ${ago(c.at)}, after ${c.took_ms.toFixed(0)} ms`;
+  if (c) return `${ended(c)} (this peer, ${ago(c.at)}, after ${c.took_ms.toFixed(0)} ms)`;
   return d.health_check ? `known to ${peer ? `peer ${short(peer)}` : 'its peer'}, for the role admin: see its page` : undefined;
 }
 
@@ -94,7 +94,7 @@ function Instance({ service, id }) {
   ];
   return html`<section class="panel" aria-label="Instance"><header><h3><${Text} most=${60}>${id}<//></h3></header>
     <dl>${rows.filter(([, v]) => v !== undefined && v !== '').map(([k, v]) => html`<dt><${Text} most=${30}>${k}<//></dt><dd><${Text} most=${200}>${v}<//></dd>`)}</dl>
-    ${d.last_checks && html`<h4>Last checks</h4><${Table} label=${`Last checks of ${shown(id)}`} head=${['when', 'status since', 'took', 'end']} rows=${d.last_checks.map(c => html`<tr key=${c.at}>
+    ${d.last_checks && html`<h4>Last checks</h4><${Table} label=${`Last checks of ${shown(id)}`} head=${['when', 'status since', 'took', 'endpoint']} rows=${d.last_checks.map(c => html`<tr key=${c.at}>
       <td>${ago(c.at)}</td><td><${Badge}>${c.status}<//></td><td>${c.took_ms.toFixed(0)} ms</td><td><${Text} most=${200}>${ended(c)}<//></td></tr>`)} />`}
     <${Command}>${cli(`instance show ${quote(service)} ${quote(id)}`)}<//></section>`;
 }

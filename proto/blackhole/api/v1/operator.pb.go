@@ -313,6 +313,7 @@ type Check struct {
 	Passing       bool                   `protobuf:"varint,3,opt,name=passing,proto3" json:"passing,omitempty"`
 	Status        v1.HealthStatus        `protobuf:"varint,4,opt,name=status,proto3,enum=blackhole.agent.v1.HealthStatus" json:"status,omitempty"` // from then on
 	Cause         string                 `protobuf:"bytes,5,opt,name=cause,proto3" json:"cause,omitempty"`                                         // of a failure, at most 200 bytes
+	State         string                 `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`                                         // what the check found, in the words of Endpoint.state
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -382,6 +383,13 @@ func (x *Check) GetCause() string {
 	return ""
 }
 
+func (x *Check) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
 var File_blackhole_api_v1_operator_proto protoreflect.FileDescriptor
 
 const file_blackhole_api_v1_operator_proto_rawDesc = "" +
@@ -401,13 +409,14 @@ const file_blackhole_api_v1_operator_proto_rawDesc = "" +
 	"instanceId\x12\x1c\n" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\"E\n" +
 	"\x12ListChecksResponse\x12/\n" +
-	"\x06checks\x18\x01 \x03(\v2\x17.blackhole.api.v1.CheckR\x06checks\"\xcc\x01\n" +
+	"\x06checks\x18\x01 \x03(\v2\x17.blackhole.api.v1.CheckR\x06checks\"\xe2\x01\n" +
 	"\x05Check\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12-\n" +
 	"\x04took\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04took\x12\x18\n" +
 	"\apassing\x18\x03 \x01(\bR\apassing\x128\n" +
 	"\x06status\x18\x04 \x01(\x0e2 .blackhole.agent.v1.HealthStatusR\x06status\x12\x14\n" +
-	"\x05cause\x18\x05 \x01(\tR\x05cause2\x92\x02\n" +
+	"\x05cause\x18\x05 \x01(\tR\x05cause\x12\x14\n" +
+	"\x05state\x18\x06 \x01(\tR\x05state2\x92\x02\n" +
 	"\x0fOperatorService\x12J\n" +
 	"\x05Debug\x12\x1e.blackhole.api.v1.DebugRequest\x1a\x1f.blackhole.api.v1.DebugResponse0\x01\x12Z\n" +
 	"\vSetLogLevel\x12$.blackhole.api.v1.SetLogLevelRequest\x1a%.blackhole.api.v1.SetLogLevelResponse\x12W\n" +
