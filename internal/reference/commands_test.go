@@ -17,7 +17,7 @@ import (
 func commandsPage(t *testing.T) string {
 	t.Helper()
 	tree := cli.App{}.Commands()
-	b := begin("Commands", "One program runs a peer and calls a running peer. `blackholed COMMAND --help` has the same and more, and `blackholed man DIR` writes manual\npages. [errors.md](errors.md) has the exit codes. A default stands in parentheses.")
+	b := begin("Commands", "`blackholed COMMAND --help` has the same and more, `blackholed man DIR` writes manual pages, and [errors.md](errors.md) has the exit codes.\nA default stands in parentheses. A flag that means the same at an earlier command is only named, with that command.")
 	b.WriteString("\nCommands that call a peer have these flags too:\n")
 	put := find(t, tree, "kv", "put")
 	page{b, map[string]string{}}.flagsOf(put, func(f *pflag.Flag) bool { return f.Name == "output" || command.PeerFlag(put, f.Name) })
@@ -76,7 +76,7 @@ func (p page) flagsOf(cmd *cobra.Command, keep func(*pflag.Flag) bool) {
 		value, usage := pflag.UnquoteUsage(f)
 		name := "--" + f.Name
 		if value != "" {
-			name += " " + value
+			name += "=" + value
 		}
 		if f.Shorthand != "" {
 			name = "-" + f.Shorthand + ", " + name
@@ -96,15 +96,17 @@ func (p page) flagsOf(cmd *cobra.Command, keep func(*pflag.Flag) bool) {
 		p.b.WriteString(lead + "- " + line + "\n")
 		lead = ""
 	})
-	for _, earlier := range told {
-		p.b.WriteString(lead + "- as at " + earlier + ": " + strings.Join(named[earlier], ", ") + "\n")
-		lead = ""
+	for i, earlier := range told {
+		told[i] = strings.Join(named[earlier], ", ") + " (" + earlier + ")"
+	}
+	if len(told) > 0 {
+		p.b.WriteString(lead + "- " + strings.Join(told, ", ") + "\n")
 	}
 }
 
 func settingsPage(t *testing.T) string {
 	t.Helper()
-	b := begin("Settings", "A settings file (`blackhole.yaml` in the data directory, or `--config FILE`) has these keys in YAML, with their defaults in parentheses. The variable of a key is `BLACKHOLE_` and\nthe key in capital letters with `_` for the dots: `BLACKHOLE_DISCOVERY_RECORD_TTL`. Flags override variables, variables override the file.\n`blackholed init` writes all keys with their defaults, and `blackholed config show --origin` shows what holds and why.\n\nA file has one document. A duration has a unit (`30s`). A path may begin with `~/`, the home of `$HOME`.\n\nA peer that gets SIGHUP reads file and variables of its start again, and applies the settings that say so below. A mistake leaves all old settings\nin force, and a line in the log names the field. All other changes wait for a restart, and the line names them.\n\nThe default data directory is `$STATE_DIRECTORY` in a service of systemd, `$XDG_STATE_HOME/blackholed` where that variable is set, and otherwise:\nLinux `~/.local/state/blackholed`, for root `/var/lib/blackholed`; macOS `~/Library/Application Support/blackholed`, for root the same under\n`/Library`; Windows `%LocalAppData%\\blackholed`. Without a home directory it is `blackhole-data` in the working directory.")
+	b := begin("Settings", "The keys of a settings file (`blackhole.yaml` in the data directory, or `--config FILE`), with defaults in parentheses. The variable of a key has capital letters\nand `_` for the dots: `BLACKHOLE_DISCOVERY_RECORD_TTL`. Flags override variables, variables the file. `blackholed init` writes all keys,\n`blackholed config show --origin` shows what holds and why.\n\nA file is one YAML document. A duration has a unit (`30s`). A path may begin with `~/`, the home of `$HOME`.\n\nAt SIGHUP a peer reads file and variables again and applies the settings marked +. A mistake leaves all old settings in force; other changes wait for\na restart. The log names the field in both cases.\n\nThe default data directory is `$STATE_DIRECTORY` in a service of systemd, else `$XDG_STATE_HOME/blackholed` where that is set, else on Linux\n`~/.local/state/blackholed` (root: `/var/lib/blackholed`), macOS `~/Library/Application Support/blackholed` (root: the same under `/Library`), Windows\n`%LocalAppData%\\blackholed`. Without a home directory it is `blackhole-data` in the working directory.")
 	defaults, section := config.Default(), "-"
 	for _, s := range config.Settings() {
 		in := ""
@@ -123,13 +125,14 @@ func settingsPage(t *testing.T) string {
 		if s.Key == "data" {
 			standard = "see above"
 		}
+		mark := ""
 		if s.Reloads {
-			s.Help += " Applied at SIGHUP."
+			mark = "+"
 		}
 		if standard != "" {
 			standard = " (" + standard + ")"
 		}
-		b.WriteString("- " + code(s.Key) + standard + ": " + cell(s.Help) + "\n")
+		b.WriteString("- " + code(s.Key) + mark + standard + ": " + cell(s.Help) + "\n")
 	}
 	return b.String()
 }

@@ -17,9 +17,9 @@ import (
 // dnsPage asks a server for each form of a name and lists its answers.
 func dnsPage(t *testing.T) string {
 	b := begin("DNS names", "The answers of a server with one peer and two services: `web` has one instance `web-1` at 10.0.1.1:8080 in zone `eu` with the tag\n"+
-		"`canary`; `idle` has one instance, which is DOWN. All forms exist in each of the domains (`dns_domain`). [agent.md](../agent.md#names-in-dns) explains them.")
+		"`canary`; `idle` has one instance, which is DOWN. All forms exist in each of the domains (`dns_domain`). [agent.md](../agent.md#names-in-dns) explains them.\n\n"+
+		"*Nothing* means: the name exists and has nothing of the type now. This and NXDOMAIN carry the SOA.\n")
 	server := nameServer(t)
-	head(b, "question", "type", "code", "answer", "additional")
 	for _, q := range []struct {
 		name  string
 		types []uint16
@@ -51,10 +51,20 @@ func dnsPage(t *testing.T) string {
 			m.SetQuestion(q.name, qtype)
 			answer, err := dns.Exchange(m, server)
 			require.NoError(t, err, q.name)
-			row(b, code(q.name), dns.TypeToString[qtype], dns.RcodeToString[answer.Rcode], records(answer.Answer), records(answer.Extra))
+			said := records(answer.Answer)
+			if said == "" {
+				said = "*nothing*"
+			}
+			if answer.Rcode != dns.RcodeSuccess {
+				said = dns.RcodeToString[answer.Rcode]
+			}
+			if extra := records(answer.Extra); extra != "" {
+				said += " with " + extra
+			}
+			b.WriteString("- " + dns.TypeToString[qtype] + " " + code(q.name) + ": " + said + "\n")
 		}
 	}
-	b.WriteString("\nA code NOERROR without an answer means that the name exists, but has nothing of the type now. Both absences carry the SOA.\n")
+	require.Greater(t, strings.Count(b.String(), "\n- "), 20)
 	return b.String()
 }
 

@@ -79,7 +79,7 @@ func (c constant) meaning() string {
 
 func errorsPage(t *testing.T) string {
 	t.Helper()
-	b := begin("Errors and exit codes", "## Kinds of errors\n\nEvery error has a kind. HTTP answers `{\"error\",\"message\",\"field\",\"value\",\"details\"}`, where `error` is the name below or a more exact\none; gRPC has the same as a detail `blackhole.api.v1.Error`.")
+	b := begin("Errors and exit codes", "## Kinds of errors\n\nHTTP answers `{\"error\",\"message\",\"field\",\"value\",\"details\"}`, where `error` is the name below or a more exact\none; gRPC has the same as a detail `blackhole.api.v1.Error`.")
 	answers := pairs(t, "internal/frontend/httpapi/errors.go", `fault\.(\w+): +\{(?:http\.Status)?(\w+), "(\w+)"\}`)
 	grpc := map[string]string{}
 	cases := regexp.MustCompile(`case ((?:fault\.\w+(?:, )?)+):\s+return codes\.(\w+)`)
@@ -177,7 +177,7 @@ func exits(t *testing.T, b *strings.Builder) {
 // limitsPage lists the constants that bound what callers and peers may send or hold.
 func limitsPage(t *testing.T) string {
 	t.Helper()
-	b := begin("Limits", "These bounds are constants of the program. [wire.md](../wire.md#limits) has those on which peers must agree. [Settings](settings.md) have further limits: `agent.limits`, `coordination.limits`,\n`discovery.limits`, `connections`. Who reaches a limit gets an error that names it. A limit without a test fails the tests of this page.")
+	b := begin("Limits", "Constants of the program. [wire.md](../wire.md#limits) has those on which peers must agree, [settings](settings.md) those that an operator sets. Who reaches a limit gets an\nerror that names it. Every limit has a test, and so has every pool: `internal/reference/pools_test.go` names it.")
 	folders := map[string][]constant{}
 	for _, top := range []string{"pkg", "internal"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join(root, top), func(path string, d fs.DirEntry, err error) error {

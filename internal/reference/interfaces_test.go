@@ -22,7 +22,7 @@ func httpPage(t *testing.T) string {
 	}
 	require.NoError(t, json.Unmarshal([]byte(openapi.Document()), &document))
 	paths := document.Paths
-	b := begin("HTTP operations", "Every peer serves the whole document with schemas and examples at `/openapi.json`. [api.md](../api.md) explains it. After the path stands\nthe smallest [role](../security.md).")
+	b := begin("HTTP operations", "Every peer serves the document with schemas and examples at `/openapi.json`; [api.md](../api.md) explains it. The smallest [role](../security.md) stands\nin parentheses. \"by query\" means as the path with the name, which then stands in the query.")
 	tags := map[string][][]string{}
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		for _, method := range []string{"get", "put", "post", "delete"} {
@@ -42,10 +42,21 @@ func httpPage(t *testing.T) string {
 	}
 	for _, tag := range slices.Sorted(maps.Keys(tags)) {
 		b.WriteString("\n## " + tag + "\n")
-		b.WriteString("\n")
+		last := ""
 		for _, r := range tags[tag] {
-			b.WriteString("- " + code(r[0]+" "+r[1]) + ", " + r[3] + ": " + cell(r[2]) + "\n")
+			lead := "; "
+			if r[1] != last {
+				lead = "\n- " + code(r[1]) + ": "
+			}
+			last = r[1]
+			b.WriteString(lead + r[0] + " (" + r[3] + ")")
+			if _, twin := strings.CutSuffix(r[2], ", named in the query"); twin {
+				b.WriteString(" by query")
+			} else {
+				b.WriteString(" " + cell(r[2]))
+			}
 		}
+		b.WriteString("\n")
 	}
 	return b.String()
 }
@@ -53,7 +64,7 @@ func httpPage(t *testing.T) string {
 // grpcPage lists the methods of the .proto files that the gRPC address serves.
 func grpcPage(t *testing.T) string {
 	t.Helper()
-	b := begin("gRPC methods", "The gRPC address serves reflection, so `grpcurl -plaintext 127.0.0.1:8502 list` shows the same. [proto/](../../proto) has\nthe messages.")
+	b := begin("gRPC methods", "The gRPC address serves reflection: `grpcurl -plaintext 127.0.0.1:8502 list`. [proto/](../../proto) has the messages.")
 	paths, err := filepath.Glob(filepath.Join(root, "proto", "blackhole", "*", "v1", "*.proto"))
 	require.NoError(t, err)
 	service := regexp.MustCompile(`(?ms)^service (\w+) \{\n(.*?)^\}`)
@@ -70,9 +81,12 @@ func grpcPage(t *testing.T) string {
 			b.WriteString("\n## " + pkg[1] + "." + s[1] + "\n")
 			b.WriteString("\n")
 			for _, m := range method.FindAllStringSubmatch(s[2], -1) {
-				streams := map[string]string{"": "", "stream ": ", a stream of answers", "stream stream ": ", a stream both ways"}[m[3]+m[5]]
+				streams := map[string]string{"": "", "stream ": " (stream of answers)", "stream stream ": " (stream both ways)"}[m[3]+m[5]]
 				purpose := strings.TrimPrefix(cell(comment.ReplaceAllString(m[1], "")), m[2]+" ")
-				b.WriteString("- " + code(m[2]) + streams + ": " + purpose + "\n")
+				if purpose != "" {
+					purpose = ": " + purpose
+				}
+				b.WriteString("- " + code(m[2]) + streams + purpose + "\n")
 			}
 		}
 	}

@@ -27,11 +27,11 @@ type pool struct {
 	tests   []string // folder.TestName
 }
 
-const rule = "3 times the free ones"
+const rule = "rule"
 
 // places are the pools of a peer, by name. For peers that call the members of the group the name begins with "peer_" in metrics and logs.
 func places() map[string]pool {
-	const known = "a quarter of those for peers, for peers that have the key or are listed"
+	const known = "known peers"
 	const front, access = "internal/frontend/", "internal/platform/access."
 	return map[string]pool{
 		"connections": {"a quarter of the descriptors, and one for each 256 KiB of the memory limit: 64 to 16,384", rule, "64 beside them for probes of health", "", []string{
@@ -96,7 +96,7 @@ func streams() map[string]pool {
 			"internal/coordination/transport.TestFloodOfGreetings"}},
 		"internal/coordination/transport/calls.go limiter": {"8,192 connections of calls", "4 of a peer; " + rule + " of an address prefix", known, "", []string{
 			"internal/coordination/transport.TestListenerBounds"}},
-		"internal/platform/rpc/server.go limiter": {"streams of a protocol of questions: each protocol has its number", "a number of a peer; " + rule + " of an address prefix",
+		"internal/platform/rpc/server.go limiter": {"streams of a protocol of questions: a number each", "a number of a peer; " + rule + " of an address prefix",
 			"a quarter for members, in the group's protocol", "", []string{"internal/coordination/transport.TestFlood", "internal/discovery/keeper.TestStreamsPerPeer"}},
 	}
 }
@@ -113,42 +113,39 @@ func number[T uint32 | uint64](n T) string {
 // that do not exist.
 func writePools(t *testing.T, b *strings.Builder, tests limitTests) {
 	t.Helper()
-	b.WriteString("\n## Pools\n\nA pool has places that callers, owners or peers share. One rule divides them: each may have up to three times as many as are free, so five that take all they can " +
+	b.WriteString("\n## Pools\n\nA pool has places that callers, owners or peers share. **Rule** below: each may have up to three times as many as are free, so five that take all they can " +
 		"leave some.\nWhoever gets none is refused with `pool_exhausted` and the field `pool.NAME`, and with `pool.NAME.share` if the pool has more for others. While a pool is full the condition " +
 		"[`pool_exhausted`](../operations.md#pool_exhausted-callers-find-no-place)\nholds; `blackhole_places_refused_total` counts refusals, and `blackhole_coordination_pool_used_ratio` shows what is used of " +
-		"the group's. A pool in the code without a row fails the tests of this page.\n")
+		"the group's. Reserve **known peers**: a quarter of the places for peers is for those that have the key or are listed.\n")
 	found := poolsOfCode(t)
 	section := func(title string, rows map[string]pool, in map[string]bool) {
 		require.Equal(t, slices.Sorted(maps.Keys(in)), slices.Sorted(maps.Keys(rows)), "rows of the table %s, and pools in the code", title)
 		b.WriteString("\n" + title + ":\n")
-		head(b, "pool", "total", "share", "reserve", "setting", "tests")
+		head(b, "pool", "total", "share", "reserve", "setting")
 		for _, name := range slices.Sorted(maps.Keys(rows)) {
 			r := rows[name]
 			require.NotEmpty(t, r.tests)
-			var named []string
 			for _, test := range r.tests {
 				require.True(t, tests.all[test], "%s is a test of the pool %s, and does not exist", test, name)
-				named = append(named, code(test[strings.LastIndexByte(test, '.')+1:]))
 			}
 			if r.setting != "" {
 				require.True(t, slices.ContainsFunc(config.Settings(), func(s config.Setting) bool { return s.Key == r.setting }), r.setting)
 			}
-			row(b, code(name), r.total, r.share, r.reserve, code(r.setting), strings.Join(slices.Compact(named), ", "))
+			row(b, code(name), r.total, r.share, r.reserve, code(r.setting))
 		}
 	}
 	section("Of a peer", places(), found.places)
 	section("Of the group, with the reserves that `coordination.limits.reserved_percent` sets", groupPools(), found.group)
 	require.Equal(t, slices.Sorted(maps.Keys(found.streams)), slices.Sorted(maps.Keys(streams())), "bounds of streams")
 	b.WriteString("\nOf streams from other peers; one above a bound is reset, or answered `busy`:\n")
-	head(b, "total", "share", "reserve", "tests")
+	head(b, "total", "share", "reserve")
 	for _, name := range slices.Sorted(maps.Keys(streams())) {
 		r := streams()[name]
-		var named []string
+		require.NotEmpty(t, r.tests)
 		for _, test := range r.tests {
 			require.True(t, tests.all[test], "%s does not exist", test)
-			named = append(named, code(test[strings.LastIndexByte(test, '.')+1:]))
 		}
-		row(b, r.total, r.share, r.reserve, strings.Join(named, ", "))
+		row(b, r.total, r.share, r.reserve)
 	}
 }
 

@@ -35,8 +35,8 @@ func promisesPage(t *testing.T) string {
 		}
 		tests[id] = append(tests[id], code(folder)+": "+code(strings.Join(names, "`, `")))
 	}
-	b := begin("Promises and their tests", "[RELIABILITY.md](../../RELIABILITY.md) has the promises. `go run ./testnet prove C11` plays the tests of one. It also plants the bug that is named here,\n"+
-		"and demands that the checks of `internal/coordination/simulation` notice it. The table is `testnet/promises.txt`.")
+	b := begin("Promises and their tests", "[RELIABILITY.md](../../RELIABILITY.md) has the promises. `go run ./testnet prove C11` plays the tests of one, and plants the bug named here, which\n"+
+		"`internal/coordination/simulation` must notice. The source is `testnet/promises.txt`.")
 	b.WriteString("\n")
 	var promised []string
 	for _, m := range regexp.MustCompile(`(?m)^(?:- \*\*|\| )([A-Z][0-9]+(?:-[A-Z][0-9]+)?)(?:\*\*:| \|)`).FindAllStringSubmatch(source(t, "RELIABILITY.md"), -1) {

@@ -116,8 +116,10 @@ func TestRouteTable(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/reference/http.md")
 	require.NoError(t, err)
 	documented := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^- `([A-Z]+ /[^`]*)`, ([a-z-]+):").FindAllStringSubmatch(string(text), -1) {
-		documented[m[1]] = m[2]
+	for _, line := range regexp.MustCompile("(?m)^- `(/[^`]*)`: (.*)$").FindAllStringSubmatch(string(text), -1) {
+		for _, m := range regexp.MustCompile(`(?:^|; )([A-Z]+) \(([a-z-]+)\)`).FindAllStringSubmatch(line[2], -1) {
+			documented[m[1]+" "+line[1]] = m[2]
+		}
 	}
 	wanted := map[string]string{}
 	for _, r := range wholeTable() {
