@@ -40,7 +40,7 @@ func floors() []room {
 			{path: "testnet", floor: 12, only: append(contracts(), "pkg/client", "internal/coordination/coordtest/ops", "internal/platform/config", "internal/platform/strictjson")},
 			{path: "examples", floor: 12, only: []string{"pkg/client"}},
 			{path: "examples/embed", floor: 12, only: []string{"pkg/embed", "pkg/discovery"}},
-			{path: "bench", floor: 12},
+			{path: "bench", floor: 13, only: append(contracts(), "testnet", "pkg/client", "internal/coordination/coordtest/ops")},
 
 			{path: "internal/frontend", floor: 11, only: append(contracts(), "internal/platform/access", "internal/platform/pause", "internal/platform/strictjson", "internal/platform/strictproto")},
 			{path: "pkg/client", floor: 11, only: contracts()},
@@ -187,7 +187,7 @@ func agentRooms() []room {
 
 // wiring lists the rooms that connect parts, and more.
 func wiring(more ...string) []string {
-	return append([]string{"internal/daemon", "internal/sim", "bench", "pkg/embed"}, more...)
+	return append([]string{"internal/daemon", "internal/sim", "pkg/embed"}, more...)
 }
 
 // contracts are the nouns and interfaces of planes that front ends and the SDK

@@ -1,4 +1,4 @@
-// Package process runs one blackholed as a child process: ports, last log lines, memory, end.
+// Package process runs one blackholed, or another program, as a child process: ports, last log lines, memory, end.
 package process
 
 import (
@@ -116,7 +116,7 @@ func (p *Place) fill() error {
 	return nil
 }
 
-// Process is a started blackholed. Methods are safe for concurrent use.
+// Process is a started program. Methods are safe for concurrent use.
 type Process struct {
 	HTTP string // host:port
 	GRPC string // host:port
@@ -134,26 +134,40 @@ func Start(s Spec) (*Process, error) {
 	if err := s.fill(); err != nil {
 		return nil, fault.As("process.Start", fault.Unavailable, err)
 	}
-	p := &Process{HTTP: s.HTTP, GRPC: s.GRPC, DNS: s.DNS, name: s.Name, log: newTail(s.Name, s.Log), exited: make(chan struct{})}
 	args := []string{"run", "--profile", cmp.Or(s.Profile, "dev"), "--data", s.Data}
 	if s.Listen != Everywhere {
 		args = append(args, "--listen", s.Listen)
 	}
-	args = append(args, "--http", p.HTTP, "--grpc", p.GRPC, "--dns", p.DNS)
+	args = append(args, "--http", s.HTTP, "--grpc", s.GRPC, "--dns", s.DNS)
 	for _, addr := range s.Bootstrap {
 		args = append(args, "--bootstrap", addr)
 	}
-	p.cmd = exec.Command(s.Binary, args...)
-	p.cmd.Env = append(cleanEnvironment(os.Environ()), s.settings()...)
-	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	p.cmd.WaitDelay = outputGrace
-	p.cmd.SysProcAttr = Orphanless()
-	if err := s.Within(p.cmd.Start); err != nil {
+	cmd := exec.Command(s.Binary, args...)
+	cmd.Env = append(cleanEnvironment(os.Environ()), s.settings()...)
+	var p *Process
+	err := s.Within(func() (err error) {
+		p, err = Run(s.Name, cmd, s.Log)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.HTTP, p.GRPC, p.DNS = s.HTTP, s.GRPC, s.DNS
+	return p, nil
+}
+
+// Run starts any program, with a name for people. log receives its lines and may be nil. Callers must call Stop.
+func Run(name string, cmd *exec.Cmd, log io.Writer) (*Process, error) {
+	p := &Process{name: name, cmd: cmd, log: newTail(name, log), exited: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = p.log, p.log
+	cmd.WaitDelay = outputGrace
+	cmd.SysProcAttr = Orphanless()
+	if err := cmd.Start(); err != nil {
 		return nil, fault.As("process.Start", fault.Unavailable, err)
 	}
 	go func() { // ends with the process; Stop ends the process
 		defer close(p.exited)
-		_ = p.cmd.Wait() // Failure reads the state
+		_ = cmd.Wait() // Failure reads the state
 	}()
 	return p, nil
 }
@@ -299,7 +313,12 @@ func (p *Process) Used() (Usage, error) {
 	if !p.Running() {
 		return Usage{}, p.Failure()
 	}
-	u, err := used(p.PID())
+	return UsedBy(p.PID())
+}
+
+// UsedBy is Used of any process, such as this one.
+func UsedBy(pid int) (Usage, error) {
+	u, err := used(pid)
 	return u, fault.As("process.Used", fault.Unavailable, err)
 }
 
