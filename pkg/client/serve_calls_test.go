@@ -55,10 +55,11 @@ func (f *front) Calls(wire grpc.BidiStreamingServer[coordv1.CallsRequest, coordv
 }
 
 func (f *front) reply(ctx context.Context, call *coordv1.Call) *coordv1.Reply {
-	method, _ := calls.MethodOf(call.GetCommand())
+	methods := calls.NewMethods()
+	method, _ := methods.Of(call.GetCommand())
 	run := func(ctx context.Context, _ any) (any, error) { return f.execute(ctx, call.GetCommand()) }
 	if q := call.GetQuestion(); q != nil {
-		method, _ = calls.MethodOfQuestion(q)
+		method, _ = methods.Of(q)
 		run = func(ctx context.Context, _ any) (any, error) { return f.read(ctx, q) }
 	}
 	resp, err := f.intercept(ctx, call, &grpc.UnaryServerInfo{FullMethod: method}, run)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -82,35 +83,12 @@ func (t Through) Watch(ctx context.Context, w *apiv1.WatchKeysRequest, send func
 // which the group refuses.
 func CommandOf(owner string, request proto.Message) *coordv1.Command {
 	m := &coordv1.Command{Owner: owner}
+	enclose(m, request)
 	if r, ok := request.(interface{ GetAttempt() *apiv1.Attempt }); ok {
 		m.Attempt = r.GetAttempt()
 	}
-	switch r := request.(type) {
-	case *apiv1.LockRequest:
-		m.Request = &coordv1.Command_Lock{Lock: r}
-	case *apiv1.TryLockRequest:
-		m.Request = &coordv1.Command_TryLock{TryLock: r}
-	case *apiv1.UnlockRequest:
-		m.Request = &coordv1.Command_Unlock{Unlock: r}
-	case *apiv1.LeaseGrantRequest:
-		m.Request = &coordv1.Command_LeaseGrant{LeaseGrant: r}
-	case *apiv1.LeaseRevokeRequest:
-		m.Request = &coordv1.Command_LeaseRevoke{LeaseRevoke: r}
-	case *apiv1.LeaseKeepAliveRequest:
-		m.Request = &coordv1.Command_KeepAlive{KeepAlive: r}
-	case *apiv1.PublishInstancesRequest:
-		m.Request = &coordv1.Command_PublishInstances{PublishInstances: r}
-	case *apiv1.SetRequirementRequest:
-		m.Request = &coordv1.Command_SetRequirement{SetRequirement: r}
-	case *apiv1.DeleteRequirementRequest:
-		m.Request = &coordv1.Command_DeleteRequirement{DeleteRequirement: r}
-	case *apiv1.OpenClientRequest:
-		m.Request = &coordv1.Command_OpenClient{OpenClient: r}
-	case *apiv1.CloseClientRequest: // the attempt names the client, with its last sequence
-		m.Request = &coordv1.Command_CloseClient{CloseClient: r}
+	if r := m.GetCloseClient(); r != nil { // the attempt names the client, with its last sequence
 		m.Attempt = &apiv1.Attempt{Client: r.GetClient(), Sequence: ^uint64(0)}
-	case *apiv1.TxnRequest:
-		m.Request = &coordv1.Command_Txn{Txn: r}
 	}
 	return m
 }
@@ -118,19 +96,28 @@ func CommandOf(owner string, request proto.Message) *coordv1.Command {
 // QuestionOf returns the question of an owner with a request.
 func QuestionOf(owner string, request proto.Message) *coordv1.Question {
 	q := &coordv1.Question{Owner: owner}
-	switch r := request.(type) {
-	case *apiv1.LockInfoRequest:
-		q.Request = &coordv1.Question_LockInfo{LockInfo: r}
-	case *apiv1.ListLocksRequest:
-		q.Request = &coordv1.Question_ListLocks{ListLocks: r}
-	case *apiv1.LeaseTimeToLiveRequest:
-		q.Request = &coordv1.Question_LeaseTimeToLive{LeaseTimeToLive: r}
-	case *apiv1.ListLeasesRequest:
-		q.Request = &coordv1.Question_ListLeases{ListLeases: r}
-	case *apiv1.RangeRequest:
-		q.Request = &coordv1.Question_Range{Range: r}
-	}
+	enclose(q, request)
 	return q
+}
+
+// enclose puts a request into the field of an envelope that has its type.
+func enclose(envelope, request proto.Message) {
+	m, r := envelope.ProtoReflect(), request.ProtoReflect()
+	fields := m.Descriptor().Oneofs().Get(0).Fields()
+	for i := range fields.Len() {
+		if f := fields.Get(i); f.Message() == r.Descriptor() {
+			m.Set(f, protoreflect.ValueOfMessage(r))
+		}
+	}
+}
+
+// Enclosed returns the request in a command or a question, and the response in a result or an answer; nil for none.
+func Enclosed(envelope proto.Message) proto.Message {
+	m := envelope.ProtoReflect()
+	if f := m.WhichOneof(m.Descriptor().Oneofs().Get(0)); f != nil {
+		return m.Get(f).Message().Interface()
+	}
+	return nil
 }
 
 // MaxKeepAlive bounds the leases of one keepalive.

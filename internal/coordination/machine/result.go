@@ -56,12 +56,11 @@ func decodeAnswer(b []byte) (*coordv1.Result, *apiv1.Header, error) {
 	if err := proto.Unmarshal(b, a); err != nil {
 		return nil, nil, fault.As("", fault.Invalid, err)
 	}
-	m := a.ProtoReflect()
-	field := m.WhichOneof(m.Descriptor().Oneofs().Get(0))
-	if field == nil {
+	response := coord.Enclosed(a)
+	if response == nil {
 		return nil, nil, fault.Refused(fault.Invalid, "result", "is no answer")
 	}
-	r, _ := m.Get(field).Message().Interface().(interface{ GetHeader() *apiv1.Header })
+	r, _ := response.(interface{ GetHeader() *apiv1.Header })
 	return a, r.GetHeader(), nil
 }
 

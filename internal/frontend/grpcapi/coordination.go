@@ -2,13 +2,16 @@ package grpcapi
 
 import (
 	"context"
-
-	"google.golang.org/protobuf/proto"
+	"slices"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -44,6 +47,7 @@ type coordination struct {
 	watches   *access.Pool
 	closing   context.Context
 	intercept grpc.UnaryServerInterceptor // for the calls of a stream
+	methods   calls.Methods
 }
 
 // Execute implements coord.Service, for the caller: the methods for single commands go through it.
@@ -88,20 +92,10 @@ func (c *coordination) check(ctx context.Context, caller string, cmd *coordv1.Co
 	case *coordv1.Command_SetRequirement:
 		return complete(r.SetRequirement)
 	}
-	if internal(cmd) {
+	if method, request := c.methods.Of(cmd); request != nil && method == "" {
 		return fault.Refused(fault.Unsupported, "op", "no peer takes this command from a client")
 	}
 	return nil
-}
-
-// internal reports whether only members propose a command.
-func internal(m *coordv1.Command) bool {
-	switch m.GetRequest().(type) {
-	case *coordv1.Command_Cancel, *coordv1.Command_Compact, *coordv1.Command_Expire, *coordv1.Command_ClientsExpire, *coordv1.Command_Configure,
-		*coordv1.Command_BumpIncarnation, *coordv1.Command_SetLevel, *coordv1.Command_Dissolve, *coordv1.Command_RaiseRevision:
-		return true
-	}
-	return false
 }
 
 // Read implements coord.Service, for the caller.
@@ -116,103 +110,67 @@ func (c *coordination) Read(ctx context.Context, q *coordv1.Question) (*coordv1.
 	return c.Service.Read(ctx, q)
 }
 
-// Lock implements api.LockServiceServer.
-func (c *coordination) Lock(ctx context.Context, req *api.LockRequest) (*api.LockResponse, error) {
-	r, err := c.execute(ctx, req)
-	return r.GetLock(), err
+// Services implements Calls.
+func (c *coordination) Services() []*grpc.ServiceDesc {
+	schema := api.File_blackhole_api_v1_coordination_proto.Services()
+	return []*grpc.ServiceDesc{
+		c.service(api.LockService_ServiceDesc, schema.ByName("LockService")),
+		c.service(api.CoordinationService_ServiceDesc, schema.ByName("CoordinationService")),
+	}
 }
 
-// TryLock implements api.LockServiceServer.
-func (c *coordination) TryLock(ctx context.Context, req *api.TryLockRequest) (*api.TryLockResponse, error) {
-	r, err := c.execute(ctx, req)
-	return r.GetTryLock(), err
+// service is a service of the schema, whose methods for single commands and questions are told apart by their requests alone.
+func (c *coordination) service(desc grpc.ServiceDesc, schema protoreflect.ServiceDescriptor) *grpc.ServiceDesc {
+	desc.Methods = slices.Clone(desc.Methods)
+	for i, m := range desc.Methods {
+		kind, err := protoregistry.GlobalTypes.FindMessageByName(schema.Methods().ByName(protoreflect.Name(m.MethodName)).Input().FullName())
+		if err != nil {
+			panic("grpcapi: " + err.Error()) // generated code registers its messages
+		}
+		if asked(kind.New().Interface()) {
+			desc.Methods[i].Handler = c.handler(kind)
+		}
+	}
+	return &desc
 }
 
-// Unlock implements api.LockServiceServer.
-func (c *coordination) Unlock(ctx context.Context, req *api.UnlockRequest) (*api.UnlockResponse, error) {
-	r, err := c.execute(ctx, req)
-	return r.GetUnlock(), err
+// asked reports whether a request is that of a command or a question.
+func asked(req proto.Message) bool {
+	return coord.CommandOf("", req).GetRequest() != nil || coord.QuestionOf("", req).GetRequest() != nil
 }
 
-// LockInfo implements api.LockServiceServer.
-func (c *coordination) LockInfo(ctx context.Context, req *api.LockInfoRequest) (*api.LockInfoResponse, error) {
-	a, err := c.Read(ctx, coord.QuestionOf("", req))
-	return a.GetLockInfo(), err
+// handler serves a method with a kind of request.
+func (c *coordination) handler(kind protoreflect.MessageType) grpc.MethodHandler {
+	run := func(ctx context.Context, req any) (any, error) { return c.ask(ctx, req.(proto.Message)) }
+	method := c.methods[kind.Descriptor().FullName()]
+	return func(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+		req := kind.New().Interface()
+		if err := decode(req); err != nil {
+			return nil, err
+		}
+		if intercept == nil {
+			return run(ctx, req)
+		}
+		return intercept(ctx, req, &grpc.UnaryServerInfo{Server: srv, FullMethod: method}, run)
+	}
 }
 
-// ListLocks implements api.LockServiceServer. It returns a page: a client continues after the last
-// lock until a page is empty.
-func (c *coordination) ListLocks(ctx context.Context, req *api.ListLocksRequest) (*api.ListLocksResponse, error) {
-	a, err := c.Read(ctx, coord.QuestionOf("", req))
-	return a.GetListLocks(), err
-}
-
-// LeaseGrant implements api.LockServiceServer.
-func (c *coordination) LeaseGrant(ctx context.Context, req *api.LeaseGrantRequest) (*api.LeaseGrantResponse, error) {
-	r, err := c.execute(ctx, req)
-	return r.GetLeaseGrant(), err
-}
-
-// LeaseRevoke implements api.LockServiceServer.
-func (c *coordination) LeaseRevoke(ctx context.Context, req *api.LeaseRevokeRequest) (*api.LeaseRevokeResponse, error) {
-	r, err := c.execute(ctx, req)
-	return r.GetLeaseRevoke(), err
-}
-
-// LeaseTimeToLive implements api.LockServiceServer.
-func (c *coordination) LeaseTimeToLive(ctx context.Context, req *api.LeaseTimeToLiveRequest) (*api.LeaseTimeToLiveResponse, error) {
-	a, err := c.Read(ctx, coord.QuestionOf("", req))
-	return a.GetLeaseTimeToLive(), err
-}
-
-// ListLeases implements api.LockServiceServer.
-func (c *coordination) ListLeases(ctx context.Context, req *api.ListLeasesRequest) (*api.ListLeasesResponse, error) {
-	if req.GetVisibleTo() != "" && !c.Peers {
+// ask answers the request of a command or a question by its response.
+func (c *coordination) ask(ctx context.Context, req proto.Message) (proto.Message, error) {
+	if cmd := coord.CommandOf("", req); cmd.GetRequest() != nil {
+		r, err := c.Execute(ctx, cmd)
+		if err != nil {
+			return nil, err
+		}
+		return coord.Enclosed(r), nil
+	}
+	list, _ := req.(*api.ListLeasesRequest)
+	if list.GetVisibleTo() != "" && !c.Peers {
 		return nil, fault.Wrap("grpcapi.ListLeases", fault.Invalidf("visible_to", nil, "is for peers alone: leave it out"))
 	}
-	a, err := c.Read(ctx, coord.QuestionOf(req.GetVisibleTo(), req))
-	return a.GetListLeases(), err
-}
-
-// Txn implements api.CoordinationServiceServer.
-func (c *coordination) Txn(ctx context.Context, req *api.TxnRequest) (*api.TxnResponse, error) {
-	r, err := c.execute(ctx, req)
-	return r.GetTxn(), err
-}
-
-// Range implements api.CoordinationServiceServer. Large pages end early.
-func (c *coordination) Range(ctx context.Context, req *api.RangeRequest) (*api.RangeResponse, error) {
-	a, err := c.Read(ctx, coord.QuestionOf("", req))
-	return a.GetRange(), err
-}
-
-// OpenClient implements api.CoordinationServiceServer.
-func (c *coordination) OpenClient(ctx context.Context, req *api.OpenClientRequest) (*api.OpenClientResponse, error) {
-	r, err := c.execute(ctx, req)
-	return r.GetOpenClient(), err
-}
-
-// CloseClient implements api.CoordinationServiceServer.
-func (c *coordination) CloseClient(ctx context.Context, req *api.CloseClientRequest) (*api.CloseClientResponse, error) {
-	r, err := c.execute(ctx, req)
-	return r.GetCloseClient(), err
-}
-
-// PublishInstances implements api.CoordinationServiceServer. Only peers publish instances, not
-// applications.
-func (c *coordination) PublishInstances(ctx context.Context, req *api.PublishInstancesRequest) (*api.PublishInstancesResponse, error) {
-	r, err := c.execute(ctx, req)
-	return r.GetPublishInstances(), err
-}
-
-// SetRequirement implements api.CoordinationServiceServer.
-func (c *coordination) SetRequirement(ctx context.Context, req *api.SetRequirementRequest) (*api.SetRequirementResponse, error) {
-	r, err := c.execute(ctx, req)
-	return r.GetSetRequirement(), err
-}
-
-// DeleteRequirement implements api.CoordinationServiceServer.
-func (c *coordination) DeleteRequirement(ctx context.Context, req *api.DeleteRequirementRequest) (*api.DeleteRequirementResponse, error) {
-	r, err := c.execute(ctx, req)
-	return r.GetDeleteRequirement(), err
+	a, err := c.Read(ctx, coord.QuestionOf(list.GetVisibleTo(), req))
+	if err != nil {
+		return nil, err
+	}
+	return coord.Enclosed(a), nil
 }

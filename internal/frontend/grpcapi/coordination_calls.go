@@ -13,7 +13,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/frontend/budget"
-	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/fault"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
@@ -182,10 +181,10 @@ func (c *coordination) reply(ctx context.Context, call *coordv1.Call, reply *coo
 	var envelope proto.Message = call
 	switch body := call.GetBody().(type) {
 	case *coordv1.Call_Command:
-		info.FullMethod, request = calls.MethodOf(body.Command)
+		info.FullMethod, request = c.methods.Of(body.Command)
 		run, envelope = func(ctx context.Context, _ any) (any, error) { return c.Execute(ctx, body.Command) }, body.Command
 	case *coordv1.Call_Question:
-		info.FullMethod, request = calls.MethodOfQuestion(body.Question)
+		info.FullMethod, request = c.methods.Of(body.Question)
 		run, envelope = func(ctx context.Context, _ any) (any, error) { return c.Read(ctx, body.Question) }, body.Question
 	}
 	if len(call.ProtoReflect().GetUnknown())+len(envelope.ProtoReflect().GetUnknown()) > 0 {

@@ -5,12 +5,10 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
-	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // SpokenFor returns the principal that the caller of an agent speaks for; empty for itself.
@@ -19,11 +17,6 @@ func SpokenFor(ctx context.Context) string {
 		return said[0]
 	}
 	return ""
-}
-
-// execute executes the command with a request.
-func (c *coordination) execute(ctx context.Context, req proto.Message) (*coordv1.Result, error) {
-	return c.Execute(ctx, coord.CommandOf("", req))
 }
 
 // ownerFor returns the owner of a call. A caller names none, or a peer itself, its callers without a name (of a front, too), or an

@@ -82,7 +82,7 @@ func (c *coordination) renew(ctx context.Context, batch []*api.LeaseKeepAliveReq
 	for _, req := range batch[1:] {
 		all.Ids = append(append(all.Ids, req.GetId()), req.GetIds()...)
 	}
-	result, err := c.execute(ctx, all)
+	result, err := c.Execute(ctx, coord.CommandOf("", all))
 	if err != nil || len(batch) == 1 {
 		return []*api.LeaseKeepAliveResponse{result.GetKeepAlive()}, err
 	}

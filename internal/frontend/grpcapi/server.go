@@ -33,6 +33,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/strictproto"
+	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -193,12 +194,13 @@ func (s *Server) register() {
 			waits:   access.NewPool("waits", s.Places.MaxWaits, s.Places.Refused).Keep(s.Places.Known),
 			watches: access.NewPool("watches", s.Places.MaxWatches, s.Places.Refused).Keep(s.Places.Known),
 		}
-		c.intercept = s.intercept()
-		api.RegisterLockServiceServer(s.grpc, c)
-		if s.Registrar != nil {
-			s.grpc.RegisterService(renamed(api.LockService_ServiceDesc, lockAlone), c)
+		c.intercept, c.methods = s.intercept(), calls.NewMethods()
+		for _, service := range c.Services() {
+			s.grpc.RegisterService(service, c)
+			if s.Registrar != nil && service.ServiceName == api.LockService_ServiceDesc.ServiceName {
+				s.grpc.RegisterService(renamed(*service, lockAlone), c)
+			}
 		}
-		api.RegisterCoordinationServiceServer(s.grpc, c)
 		coordv1.RegisterCallServiceServer(s.grpc, c)
 		s.calls = c
 	}
@@ -215,10 +217,11 @@ func (s *Server) agent() *agent {
 	return a
 }
 
-// Calls are the services of the coordination plane.
+// Calls are the services of the coordination plane, and what they are made of.
 type Calls interface {
-	api.LockServiceServer
-	api.CoordinationServiceServer
+	Services() []*grpc.ServiceDesc // which Calls implements
+	Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error)
+	Group(ctx context.Context, req *api.GroupRequest) (*api.GroupResponse, error)
 }
 
 // Calls returns the services of the coordination plane for calls in this process, with the owners and pools of calls over

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"net/http"
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -61,7 +60,11 @@ func (p *coordinationAPI) routes() []route {
 }
 
 func (p *coordinationAPI) calls() []transcode.Call {
-	return slices.Concat(transcode.Of(p.Calls, &api.LockService_ServiceDesc, nil, nil), transcode.Of(p.Calls, &api.CoordinationService_ServiceDesc, nil, nil))
+	var all []transcode.Call
+	for _, service := range p.Calls.Services() {
+		all = append(all, transcode.Of(p.Calls, service, nil, nil)...)
+	}
+	return all
 }
 
 // serve serves requests of which the context ends when the client leaves or the server closes.

@@ -69,7 +69,8 @@ func (p *coordinationAPI) change(ctx context.Context, w http.ResponseWriter, key
 		}
 		req.Compare = []*api.Compare{{Target: api.Compare_MOD_REVISION, Operator: api.Compare_EQUAL, Key: key, Number: mod}}
 	}
-	resp, err := p.Calls.Txn(ctx, req)
+	result, err := p.Calls.Execute(ctx, coord.CommandOf("", req))
+	resp := result.GetTxn()
 	switch {
 	case err != nil:
 		return ofParameter(err)

@@ -129,21 +129,21 @@ func (p *coordinationAPI) setRequirement(ctx context.Context, w http.ResponseWri
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	name := r.PathValue("id")
-	resp, err := p.Calls.SetRequirement(ctx, &api.SetRequirementRequest{Name: name, Min: uint32(body.Min), Query: q.Proto()})
+	result, err := p.Calls.Execute(ctx, coord.CommandOf("", &api.SetRequirementRequest{Name: name, Min: uint32(body.Min), Query: q.Proto()}))
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, requirementAnswer{Header: headerJSON(resp.GetHeader()), Name: name, requirementBody: fromQuery(body.Min, q)})
+	return writeJSON(w, http.StatusOK, requirementAnswer{Header: headerJSON(result.GetSetRequirement().GetHeader()), Name: name, requirementBody: fromQuery(body.Min, q)})
 }
 
 func (p *coordinationAPI) deleteRequirement(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	resp, err := p.Calls.DeleteRequirement(ctx, &api.DeleteRequirementRequest{Name: r.PathValue("id")})
+	result, err := p.Calls.Execute(ctx, coord.CommandOf("", &api.DeleteRequirementRequest{Name: r.PathValue("id")}))
 	if err != nil {
 		return err
 	}
-	return writeMessage(w, http.StatusOK, resp)
+	return writeMessage(w, http.StatusOK, result.GetDeleteRequirement())
 }
 
 func (p *coordinationAPI) listRequirements(ctx context.Context, w http.ResponseWriter, _ *http.Request) error {

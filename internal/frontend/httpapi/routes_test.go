@@ -24,13 +24,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/openapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
 )
 
 // wholeTable returns the routes of all planes.
 func wholeTable() []route {
-	return table(&discoveryAPI{}, &coordinationAPI{}, &agentAPI{}, &eventsAPI{}, nil)
+	return table(&discoveryAPI{}, &coordinationAPI{Coordination: schemaAlone()}, &agentAPI{}, &eventsAPI{}, nil)
+}
+
+// schemaAlone has the calls of the coordination plane, without the plane.
+func schemaAlone() Coordination {
+	return Coordination{Calls: grpcapi.New(grpcapi.Config{Coordination: &grpcapi.Coordination{}}).Calls()}
 }
 
 // TestNoTwoRoutes: no request matches two routes. These are all pairs of overlapping patterns, of
@@ -135,7 +141,8 @@ func TestRolesOfRequests(t *testing.T) {
 		c.Guard = func(needed access.Role, _ http.Handler) http.Handler {
 			return http.HandlerFunc(func(http.ResponseWriter, *http.Request) { role = needed })
 		}
-		c.Coordination = &Coordination{}
+		calls := schemaAlone()
+		c.Coordination = &calls
 	})
 	for line, want := range map[string]access.Role{
 		"GET /livez":                                  access.RoleNone,

@@ -28,6 +28,7 @@ type Peer struct {
 	service coordv1.CallServiceClient
 	watches apiv1.LockServiceClient
 	admin   apiv1.CoordinationServiceClient
+	methods Methods
 	speaks  bool
 	begin   BeginSpan
 
@@ -55,7 +56,7 @@ type PeerConfig struct {
 func NewPeer(c PeerConfig) *Peer {
 	return &Peer{
 		service: coordv1.NewCallServiceClient(c.Conn), watches: apiv1.NewLockServiceClient(c.Patient),
-		admin: apiv1.NewCoordinationServiceClient(c.Patient), speaks: c.Speaks, begin: c.Begin,
+		admin: apiv1.NewCoordinationServiceClient(c.Patient), speaks: c.Speaks, begin: c.Begin, methods: NewMethods(),
 		short: make(chan struct{}, maxUnanswered), long: make(chan struct{}, maxUnanswered),
 	}
 }
@@ -79,7 +80,7 @@ func (p *Peer) Wait() { p.streams.Wait() }
 // Errors: Unsupported for commands of members.
 func (p *Peer) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
 	const op = "calls.Execute"
-	method, request := MethodOf(cmd)
+	method, request := p.methods.Of(cmd)
 	if method == "" {
 		return nil, fault.Wrap(op, fault.Refused(fault.Unsupported, "op", "no peer takes this command from a client"))
 	}
@@ -112,7 +113,7 @@ func (p *Peer) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Resu
 // Read implements coord.Service.
 func (p *Peer) Read(ctx context.Context, q *coordv1.Question) (*coordv1.Answer, error) {
 	const op = "calls.Read"
-	method, request := MethodOfQuestion(q)
+	method, request := p.methods.Of(q)
 	if request != nil {
 		if err := checkText(request); err != nil {
 			return nil, fault.Wrap(op, err)
