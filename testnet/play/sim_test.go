@@ -50,16 +50,7 @@ func TestSimulateRefusesBadFlags(t *testing.T) {
 func TestFollowTellsFiguresFromTheRest(t *testing.T) {
 	var people bytes.Buffer
 	line := follow(strings.NewReader("=== RUN\nstage one\nsim {\"queries\":1}\n--- PASS\n"), &people)
-	require.Equal(t, "  one\n", people.String())
+	require.Equal(t, "  === RUN\n  one\n  --- PASS\n", people.String())
 	require.JSONEq(t, `{"queries":1}`, string(line))
 	require.Nil(t, follow(strings.NewReader("PASS\n"), io.Discard))
-}
-
-func TestFiguresAreShown(t *testing.T) {
-	var out bytes.Buffer
-	require.NoError(t, showFigures(&out, []byte(`{"queries":7,"first_query":{"n":3,"p95_ms":812},"broken":{"P2":2},"told":["\nP2: lacks one"]}`)))
-	for _, want := range []string{"812 ms", "7: 0 complete", "broken: P2, 2 times", "P2: lacks one", "not demanded here, and broken: none"} {
-		require.Contains(t, out.String(), want)
-	}
-	require.Error(t, showFigures(io.Discard, []byte("no JSON")))
 }
