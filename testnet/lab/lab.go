@@ -65,7 +65,7 @@ func Scenarios() []Scenario {
 		{
 			Name: "lan", Limit: 5 * time.Minute,
 			About: "5 hosts of one local network, found by multicast, with one group, without any configured address",
-			acts:  []act{{"", local(lan4)}, {"one join line", together}, {"profile public in a VPN", vpn}},
+			acts:  []act{{"", local(lan4)}, {"profile public in a VPN", vpn}},
 		},
 		{
 			Name: "first-lock", Limit: 5 * time.Minute,
