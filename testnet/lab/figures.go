@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/blackhole/blackhole/testnet/lab/flood"
+	"github.com/blackhole/blackhole/testnet/network"
 	"github.com/blackhole/blackhole/testnet/sample"
 )
 
@@ -67,21 +67,11 @@ func counted() []string {
 
 // counts returns the victim's counts of refused and accepted messages.
 func (f *floods) counts(ctx context.Context) (map[string]float64, error) {
-	text, err := f.victim.get(ctx, "/v1/metrics")
-	if err != nil {
-		return nil, err
-	}
-	counts := map[string]float64{}
-	for line := range strings.Lines(text) {
-		name, value, ok := strings.Cut(strings.TrimSpace(line), " ")
-		if !ok || strings.HasPrefix(line, "#") {
-			continue
-		}
-		if n, err := strconv.ParseFloat(value, 64); err == nil && slices.ContainsFunc(counted(), func(part string) bool { return strings.Contains(name, part) }) {
-			counts[strings.TrimPrefix(name, "blackhole_")] = n
-		}
-	}
-	return counts, nil
+	all, err := network.Metrics(ctx, f.victim.http, httpAddress)
+	maps.DeleteFunc(all, func(name string, _ float64) bool {
+		return !slices.ContainsFunc(counted(), func(part string) bool { return strings.Contains(name, part) })
+	})
+	return all, err
 }
 
 // difference lists what changed between two counts.
@@ -89,7 +79,7 @@ func difference(before, after map[string]float64) string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		if d := after[name] - before[name]; d > 0 {
-			all = append(all, fmt.Sprintf("%s %.0f", name, d))
+			all = append(all, fmt.Sprintf("%s %.0f", strings.TrimPrefix(name, "blackhole_"), d))
 		}
 	}
 	if len(all) == 0 {

@@ -3,7 +3,6 @@
 package soak
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -15,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
@@ -30,7 +28,6 @@ const (
 	formLimit  = 2 * time.Minute  // from the start of the peers until their group takes writes
 	calmAfter  = 30 * time.Second // from the end of the load until its leases and connections are gone
 	callLimit  = 10 * time.Second
-	lookLimit  = 30 * time.Second
 	leastLooks = 8 // a line through fewer points says little
 )
 
@@ -283,21 +280,9 @@ func line(looks []look, gauge int) (mean, growth float64) {
 // lookAt reads the metrics of a peer and measures its data directory.
 func lookAt(ctx context.Context, p *network.Peer) (l look, err error) {
 	const op = "soak.lookAt"
-	ctx, cancel := context.WithTimeout(ctx, lookLimit)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.HTTP+"/v1/metrics", nil)
+	metrics, err := network.Metrics(ctx, http.DefaultClient, p.HTTP)
 	if err != nil {
-		return l, fault.As(op, fault.Invalid, err)
-	}
-	req.Close = true // this program holds nothing at the peer
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return l, fault.As(op, fault.Unavailable, err)
-	}
-	defer resp.Body.Close()
-	metrics, err := parse(resp.Body)
-	if err != nil {
-		return l, fault.As(op, fault.Unavailable, err)
+		return l, err
 	}
 	for m, g := range gauges() {
 		value, ok := metrics[g.metric], true
@@ -312,19 +297,6 @@ func lookAt(ctx context.Context, p *network.Peer) (l look, err error) {
 		l.values[m] = value
 	}
 	return l, nil
-}
-
-// parse reads the metrics without labels.
-func parse(text io.Reader) (map[string]float64, error) {
-	found := make(map[string]float64)
-	lines := bufio.NewScanner(text)
-	for lines.Scan() {
-		name, number, ok := strings.Cut(lines.Text(), " ")
-		if value, err := strconv.ParseFloat(number, 64); ok && err == nil {
-			found[name] = value
-		}
-	}
-	return found, lines.Err()
 }
 
 // size adds up the files of a folder. Files that vanish meanwhile count nothing.

@@ -54,12 +54,6 @@ func TestAllowed(t *testing.T) {
 	require.LessOrEqual(t, growth, goroutines.allowed(mean))
 }
 
-func TestParse(t *testing.T) {
-	found, err := parse(strings.NewReader("# HELP go_goroutines Number\ngo_goroutines 42\nheap 1.5e+06\nlabelled{a=\"b c\"} 3\nodd NaN x\n"))
-	require.NoError(t, err)
-	require.Equal(t, map[string]float64{"go_goroutines": 42, "heap": 1.5e6}, found)
-}
-
 func TestSize(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "sub"), 0o700))
