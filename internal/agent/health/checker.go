@@ -8,15 +8,17 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/heap"
+	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // Checker checks targets until Close. It is safe for concurrent use.
 type Checker struct {
-	cfg     Config
-	network *network
-	epoch   time.Time // start of the schedule, with a monotonic reading if the clock has one
+	cfg    Config
+	prober *probe.Prober // its lines alone
+	policy probe.Policy
+	epoch  time.Time // start of the schedule, with a monotonic reading if the clock has one
 
 	ctx    context.Context // parent of all checks
 	cancel context.CancelFunc
@@ -58,7 +60,8 @@ func New(cfg Config) *Checker {
 	cfg = cfg.withDefaults()
 	c := &Checker{
 		cfg:     cfg,
-		network: newNetwork(cfg),
+		prober:  probe.New(probe.Config{Dial: cfg.Dial, Resolve: cfg.Resolve}),
+		policy:  probe.NewPolicy(),
 		epoch:   cfg.Now(),
 		wake:    make(chan struct{}, 1),
 		done:    make(chan struct{}),

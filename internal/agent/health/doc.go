@@ -36,8 +36,8 @@
 // therefore connects to the instance's own host alone, resolves names itself,
 // applies probe.Policy to each address and dials exactly the accepted address.
 // Checks follow no redirects and use no proxies, no credentials and no user
-// information in URLs. A check reads at most 16 KiB of an answer, 4 KiB of its
-// body, and reports only success or failure. A script is named in the
+// information in URLs. A check reads at most 16 KiB of an answer, over HTTP 4 KiB
+// of its body, and reports only success or failure. A script is named in the
 // configuration of the peer, with its arguments, and inherits neither standard
 // streams nor the environment.
 package health

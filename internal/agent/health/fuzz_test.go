@@ -3,13 +3,13 @@ package health
 import (
 	"bytes"
 	"io"
-	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -22,7 +22,7 @@ func FuzzEndpoint(f *testing.F) {
 		f.Add("gRPC", "10.0.0.1", seed, true)
 		f.Add("TCP", "::1", seed, true)
 	}
-	c := &Checker{network: newNetwork(Config{})}
+	c := &Checker{policy: probe.NewPolicy()}
 	f.Fuzz(func(t *testing.T, kind, host, endpoint string, local bool) {
 		p, err := c.newPlan(Target{
 			Host: host, Port: 80, Local: local,
@@ -35,7 +35,7 @@ func FuzzEndpoint(f *testing.F) {
 		require.True(t, alike(p.host, host) || local && isLoopback(p.host), "goes to %q", p.host)
 		require.NotZero(t, p.port)
 		if a, err := netip.ParseAddr(p.host); err == nil {
-			require.NoError(t, c.network.policy.Check(a, local))
+			require.NoError(t, c.policy.Check(a, local))
 		}
 		if p.target.Check.Type == instance.HTTP && netipOrName(host) {
 			request, rest, _ := strings.Cut(string(requestOf(p)), "\r\n")
@@ -77,25 +77,6 @@ func FuzzAnswer(f *testing.F) {
 			require.Contains(t, string(answer), " 2")
 		} else {
 			require.NotEqual(t, fault.Internal, fault.KindOf(err))
-		}
-	})
-}
-
-// FuzzServing checks that only SERVING passes.
-func FuzzServing(f *testing.F) {
-	f.Add("0", []byte("\x00\x00\x00\x00\x02\x08\x01"))
-	f.Add("0", []byte("\x00\xff\xff\xff\xff\x08\x01"))
-	f.Add("5", []byte{})
-	f.Fuzz(func(t *testing.T, status string, body []byte) {
-		err := serving(&http.Response{
-			StatusCode: http.StatusOK,
-			Header:     http.Header{"Content-Type": {"application/grpc"}},
-			Trailer:    http.Header{"Grpc-Status": {status}},
-			Body:       io.NopCloser(bytes.NewReader(body)),
-		})
-		if err == nil {
-			require.Equal(t, "0", status)
-			require.GreaterOrEqual(t, len(body), grpcHead+2)
 		}
 	})
 }

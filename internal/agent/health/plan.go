@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -54,7 +55,7 @@ func (c *Checker) refuse(p *plan) error {
 		return unfit(p, "names a host that is not the instance's own")
 	}
 	if a, err := netip.ParseAddr(p.host); err == nil {
-		if err := c.network.policy.Check(a, p.target.Local); err != nil {
+		if err := c.policy.Check(a, p.target.Local); err != nil {
 			return unfit(p, "%s", fault.Message(err))
 		}
 	}
@@ -139,9 +140,5 @@ func alike(a, b string) bool {
 
 func isLoopback(host string) bool {
 	a, err := netip.ParseAddr(host)
-	return err == nil && a.Unmap().IsLoopback() || isLocalhost(host)
-}
-
-func isLocalhost(host string) bool {
-	return strings.EqualFold(strings.TrimSuffix(host, "."), "localhost")
+	return err == nil && a.Unmap().IsLoopback() || probe.IsLocalhost(host)
 }

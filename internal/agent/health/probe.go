@@ -2,15 +2,15 @@ package health
 
 import (
 	"context"
-	"net"
-	"time"
+
+	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 const (
-	maxAnswer = 16 << 10 // bytes read of an answer, or of its HTTP/2 head
+	maxAnswer = 16 << 10 // bytes read of an answer
 	maxBody   = 4 << 10  // bytes read of its body
 	userAgent = "blackholed-health"
 )
@@ -36,16 +36,37 @@ func (c *Checker) probe(ctx context.Context, p *plan) error {
 }
 
 func (c *Checker) probeTCP(ctx context.Context, p *plan) error {
-	conn, err := c.network.open(ctx, p)
+	l, err := c.line(ctx, p)
 	if err != nil {
 		return err
 	}
-	_ = conn.Close()
+	_, end, err := l.Open(ctx)
+	if err != nil {
+		return failed("health.dial", err)
+	}
+	end()
 	return nil
 }
 
-// bind ends reads and writes of a connection with the context, until a call of
-// release.
-func bind(ctx context.Context, conn net.Conn) (release func() bool) {
-	return context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+// probeGRPC passes if the plan's service, or the server for an empty one, is SERVING.
+func (c *Checker) probeGRPC(ctx context.Context, p *plan) error {
+	const op = "health.grpc"
+	l, err := c.line(ctx, p)
+	if err != nil {
+		return err
+	}
+	a, err := l.Health(ctx, userAgent, p.resource)
+	switch {
+	case err != nil:
+		return failed(op, err)
+	case a.Status == "":
+		return fault.New(op, fault.Unavailable, "answered %d and no gRPC", a.HTTP)
+	case a.Status != "0":
+		return refused(op, "answered status %.8q", a.Status)
+	case a.Health == nil:
+		return fault.New(op, fault.Unavailable, "answered no message")
+	case a.Health.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING:
+		return refused(op, "is %s", a.Health.GetStatus())
+	}
+	return nil
 }

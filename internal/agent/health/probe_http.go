@@ -3,7 +3,6 @@ package health
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"io"
 	"net/http"
 
@@ -17,31 +16,16 @@ const maxInterim = 5
 // body. It speaks HTTP/1.1 (RFC 9112) over a connection of its own: no
 // redirects, no kept connections, no leftover goroutines.
 func (c *Checker) probeHTTP(ctx context.Context, p *plan) error {
-	conn, err := c.network.open(ctx, p)
+	l, err := c.line(ctx, p)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }()
-	defer bind(ctx, conn)()
-	if p.secure {
-		secured := tls.Client(conn, c.tlsFor(p.host))
-		if err := secured.HandshakeContext(ctx); err != nil {
-			return failed("health.tls", err)
-		}
-		return exchange(secured, p)
+	conn, end, err := l.Open(ctx, "http/1.1")
+	if err != nil {
+		return failed("health.dial", err)
 	}
+	defer end()
 	return exchange(conn, p)
-}
-
-// tlsFor returns the TLS configuration for a host.
-func (c *Checker) tlsFor(host string) *tls.Config {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.cfg.TLS != nil {
-		cfg = c.cfg.TLS.Clone()
-	}
-	cfg.ServerName = host
-	cfg.NextProtos = []string{"http/1.1"}
-	return cfg
 }
 
 // exchange sends the request and reads the bounded answer.

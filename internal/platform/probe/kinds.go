@@ -107,7 +107,7 @@ func (t Target) authority() string { return net.JoinHostPort(t.Host, strconv.Ito
 // tcpKind connects, and says nothing: endpoints without a known protocol.
 func tcpKind() kind {
 	return kind{name: "tcp", schemes: []string{"tcp", "tls", ""}, secure: []string{"tls"}, speak: func(ctx context.Context, s *session) (Outcome, error) {
-		_, end, err := s.open(ctx)
+		_, end, err := s.Open(ctx)
 		if err != nil {
 			return Outcome{}, err
 		}

@@ -15,7 +15,7 @@ func libp2pKind() kind {
 			return s.quic(ctx, &tls.Config{NextProtos: []string{"libp2p"}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}) //nolint:gosec // such certificates are self-signed; the answer counts
 		}
 		const hello = "\x13/multistream/1.0.0\n"
-		conn, end, err := s.open(ctx)
+		conn, end, err := s.Open(ctx)
 		if err != nil {
 			return Outcome{}, err
 		}

@@ -96,10 +96,19 @@ var errUnmeasured = errors.New("not measured")
 func (p *Prober) Probe(ctx context.Context, t Target) (Outcome, bool) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	s := &session{prober: p, target: t, began: time.Now()}
+	line, err := p.Line(ctx, t, Timeout, maxAddresses, func(a netip.Addr) error {
+		if !p.allows(p.policy.destination(a)) {
+			return errUnmeasured
+		}
+		return nil
+	})
+	if err == nil && !p.take(p.policy.destination(line.addrs[0])) {
+		err = errUnmeasured
+	}
+	s := &session{Line: line, began: time.Now()}
 	var o Outcome
-	err := s.resolve(ctx)
 	if err == nil {
+		line.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: p.Roots}
 		o, err = t.kind.speak(ctx, s)
 	}
 	if err != nil {
@@ -119,31 +128,8 @@ func (p *Prober) Probe(ctx context.Context, t Target) (Outcome, bool) {
 
 // session is one probe.
 type session struct {
-	prober *Prober
-	target Target
-	addrs  []netip.Addr // allowed ones of the host
-	began  time.Time    // of the connection
-}
-
-// resolve finds the allowed addresses of the target, and takes a token of the first.
-func (s *session) resolve(ctx context.Context) error {
-	p := s.prober
-	var all []netip.Addr
-	if a, err := netip.ParseAddr(s.target.Host); err == nil {
-		all = []netip.Addr{a}
-	} else if all, err = p.Resolve(ctx, s.target.Host); err != nil {
-		return err
-	}
-	for _, a := range all {
-		if a = a.Unmap(); p.allows(p.policy.destination(a)) && len(s.addrs) < maxAddresses {
-			s.addrs = append(s.addrs, a)
-		}
-	}
-	if len(s.addrs) == 0 || !p.take(p.policy.destination(s.addrs[0])) {
-		return errUnmeasured
-	}
-	s.began = time.Now()
-	return nil
+	*Line
+	began time.Time // of the connection
 }
 
 func (p *Prober) allows(a netip.Addr) bool {
@@ -171,44 +157,6 @@ func (p *Prober) take(a netip.Addr) bool {
 		}
 	}
 	return l.Allow()
-}
-
-// dial connects to the first address that answers.
-func (s *session) dial(ctx context.Context, network string) (conn net.Conn, err error) {
-	for i, a := range s.addrs {
-		share, cancel := context.WithTimeout(ctx, Timeout/time.Duration(len(s.addrs)))
-		conn, err = s.prober.Dial(share, network, netip.AddrPortFrom(a, s.target.Port).String())
-		cancel()
-		if err == nil {
-			s.addrs = s.addrs[i:]
-			return conn, nil
-		}
-	}
-	return nil, err
-}
-
-// open connects, with TLS for a secure target. The connection ends with ctx; the caller calls end.
-func (s *session) open(ctx context.Context, protocols ...string) (_ net.Conn, end func(), err error) {
-	conn, err := s.dial(ctx, "tcp")
-	if err != nil {
-		return nil, nil, err
-	}
-	release := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	end = func() { release(); _ = conn.Close() }
-	if !s.target.Secure {
-		return conn, end, nil
-	}
-	secured := tls.Client(conn, s.tls(protocols...))
-	if err := secured.HandshakeContext(ctx); err != nil {
-		end()
-		return nil, nil, err
-	}
-	return secured, end, nil
-}
-
-// tls is the client's configuration for the target.
-func (s *session) tls(protocols ...string) *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, ServerName: s.target.Host, RootCAs: s.prober.Roots, NextProtos: protocols}
 }
 
 // answered is the outcome of a completed handshake.

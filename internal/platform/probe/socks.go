@@ -9,7 +9,7 @@ import (
 func socksKind() kind {
 	return kind{name: "socks5", schemes: []string{"socks5", "socks5h", "socks"}, protocols: []string{"socks5"}, over: []string{"", "tcp"}, port: 1080,
 		speak: func(ctx context.Context, s *session) (Outcome, error) {
-			conn, end, err := s.open(ctx)
+			conn, end, err := s.Open(ctx)
 			if err != nil {
 				return Outcome{}, err
 			}

@@ -17,7 +17,7 @@ func websocketKind() kind {
 }
 
 func speakWebSocket(ctx context.Context, s *session) (Outcome, error) {
-	conn, end, err := s.open(ctx, "http/1.1")
+	conn, end, err := s.Open(ctx, "http/1.1")
 	if err != nil {
 		return Outcome{}, err
 	}
