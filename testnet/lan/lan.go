@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/netns"
+	"github.com/blackhole/blackhole/testnet/process"
 )
 
 // Most is the largest number of hosts in a LAN.
@@ -17,6 +19,12 @@ const Most = 200
 
 // subnet is reserved for network tests (RFC 2544), so it collides with no real address.
 const subnet = "198.18.0."
+
+const (
+	apiPort    = 8500 // on the loopback of every host, and the next two ports
+	listenPort = 4001 // for other peers
+	portsEach  = 4    // ports for each peer without a LAN
+)
 
 // Host is one host of a LAN. Its methods are safe for concurrent use.
 type Host struct {
@@ -72,6 +80,34 @@ func (l *LAN) Mend(from, to int) { l.network.Mend(l.Hosts[from].port, l.Hosts[to
 
 // Lose drops a part of all packets, 0 to 1, from now on.
 func (l *LAN) Lose(part float64) { l.network.SetQuality(netns.Quality{Loss: part}) }
+
+// Places returns n addresses of peers that stay over restarts: one on each host, or all on loopback without a LAN.
+func (l *LAN) Places(n int) (all []process.Place, err error) {
+	if l != nil {
+		at := func(n int) string { return fmt.Sprintf("127.0.0.1:%d", apiPort+n) }
+		for _, h := range l.Hosts {
+			all = append(all, process.Place{Listen: fmt.Sprintf("/ip4/%s/tcp/%d", h.IP, listenPort), HTTP: at(0), DNS: at(1), GRPC: at(2), Within: h.Do})
+		}
+		return all, nil
+	}
+	free, err := process.FreePorts(n * portsEach) // all at once, so that none is used twice
+	if err != nil {
+		return nil, err
+	}
+	for at := range slices.Chunk(free, portsEach) {
+		_, port, _ := net.SplitHostPort(at[0]) // FreePorts returns host:port
+		all = append(all, process.Place{Listen: "/ip4/127.0.0.1/tcp/" + port, HTTP: at[1], GRPC: at[2], DNS: at[3]})
+	}
+	return all, nil
+}
+
+// Dial returns the dialer of host i, or of this machine without a LAN, over TCP.
+func (l *LAN) Dial(i int) func(ctx context.Context, network, address string) (net.Conn, error) {
+	if l == nil {
+		return new(net.Dialer).DialContext
+	}
+	return func(ctx context.Context, _, address string) (net.Conn, error) { return l.Hosts[i].Dial(ctx, address) }
+}
 
 // Do runs f on a thread inside the host: f dials, listens and starts processes there. Other
 // goroutines started by f stay outside.

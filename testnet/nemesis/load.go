@@ -100,7 +100,7 @@ func (w *worker) work(ctx context.Context, job func(*worker, context.Context)) {
 	for ctx.Err() == nil {
 		if w.client == nil {
 			var err error
-			if w.client, err = w.peer.client(); err != nil {
+			if w.client, err = w.run.client(w.peer); err != nil {
 				w.violated("X1", "no client: %v", err)
 				return
 			}

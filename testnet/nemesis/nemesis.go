@@ -31,9 +31,6 @@ const (
 	checkEvery   = time.Minute     // interval of provider checks; no providers exist
 	formLimit    = 5 * time.Minute // from the start of the peers to their group
 	patience     = 2 * time.Minute // of one porcupine check
-	apiPort      = 8500            // on the loopback of every peer, and the next port
-	listenPort   = 4001            // for other peers
-	portsEach    = 4               // ports for each peer, with all peers on one machine
 )
 
 // Config describes a run.
@@ -111,17 +108,17 @@ func (r *run) form(ctx context.Context) (err error) {
 		r.report.Skipped = append(r.report.Skipped, "partitions: "+err.Error())
 		r.lan = nil
 	}
-	var free []string // all ports at once, so that none is used twice
-	if r.lan == nil {
-		if free, err = process.FreePorts(n * portsEach); err != nil {
-			return err
-		}
+	places, err := r.lan.Places(n)
+	if err != nil {
+		r.dissolve()
+		return err
 	}
-	r.peers = make([]*peer, n)
-	for i := range r.peers {
-		if r.peers[i], err = r.place(i, free); err != nil {
+	for i, place := range places {
+		p := &peer{Place: place, index: i, name: fmt.Sprintf("peer-%d", i+1)}
+		r.peers = append(r.peers, p)
+		if p.log, err = os.Create(filepath.Join(r.Dir, p.name+".log")); err != nil {
 			r.dissolve()
-			return err
+			return fault.As("nemesis.form", fault.Unavailable, err)
 		}
 	}
 	if r.Upgrade == "" { // without faults no disk is filled
@@ -133,7 +130,7 @@ func (r *run) form(ctx context.Context) (err error) {
 	r.net, err = network.Start(ctx, network.Config{
 		Peers: n, Binary: r.Binary, Dir: r.Dir, Check: checkEvery, Founders: r.Founders, Replace: replaceAfter, Keep: true,
 		Adapt: func(i int, s *process.Spec) { r.peers[i].adapt(s) },
-		Dial:  func(i int) []dialOption { return r.peers[i].options() },
+		Dial:  r.options,
 	})
 	if err == nil {
 		err = r.awaitGroup(ctx, formLimit)
@@ -157,9 +154,7 @@ func (r *run) dissolve() {
 	}
 	r.unmount()
 	for _, p := range r.peers {
-		if p != nil {
-			_ = p.log.Close()
-		}
+		_ = p.log.Close() // nil after a failed start
 	}
 }
 

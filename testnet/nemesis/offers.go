@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -193,12 +192,7 @@ func (r *run) settleMarket(ctx context.Context) {
 // noteDistrust reads the metrics of a peer's process: all peers are honest.
 func (r *run) noteDistrust(ctx context.Context, i int) {
 	p := r.peers[i]
-	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		if p.host != nil {
-			return p.host.Dial(ctx, address)
-		}
-		return new(net.Dialer).DialContext(ctx, network, address)
-	}}
+	transport := &http.Transport{DialContext: r.lan.Dial(i)}
 	defer transport.CloseIdleConnections()
 	found, err := network.Distrust(ctx, &http.Client{Transport: transport}, p.HTTP)
 	switch {

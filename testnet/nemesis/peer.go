@@ -2,10 +2,8 @@ package nemesis
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"time"
 
 	"google.golang.org/grpc"
@@ -15,11 +13,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/disk"
-	"github.com/blackhole/blackhole/testnet/lan"
 	"github.com/blackhole/blackhole/testnet/process"
 )
-
-type dialOption = grpc.DialOption
 
 // callLimit bounds one request for the state of the group.
 const callLimit = 2 * time.Second
@@ -29,33 +24,12 @@ type peer struct {
 	process.Place
 	index int
 	name  string
-	host  *lan.Host  // nil means this machine
 	disk  *disk.Disk // nil: the disk of this machine
 	log   *os.File
 
 	binary string // of its next process; empty means Config.Binary
 
 	paused bool // written by disturb only
-}
-
-// place assigns host and addresses to peer i; free has the ports for peers on one machine.
-func (r *run) place(i int, free []string) (p *peer, err error) {
-	p = &peer{index: i, name: fmt.Sprintf("peer-%d", i+1)}
-	if p.log, err = os.Create(filepath.Join(r.Dir, p.name+".log")); err != nil {
-		return nil, fault.As("nemesis.place", fault.Unavailable, err)
-	}
-	if r.lan == nil {
-		at := free[i*portsEach:]               // a restarted peer keeps its ports
-		_, port, _ := net.SplitHostPort(at[0]) // FreePorts returns host:port
-		p.Place = process.Place{Listen: "/ip4/127.0.0.1/tcp/" + port, HTTP: at[1], GRPC: at[2], DNS: at[3]}
-		return p, nil
-	}
-	p.host = r.lan.Hosts[i]
-	p.Place = process.Place{
-		Listen: fmt.Sprintf("/ip4/%s/tcp/%d", p.host.IP, listenPort),
-		HTTP:   fmt.Sprintf("127.0.0.1:%d", apiPort), GRPC: fmt.Sprintf("127.0.0.1:%d", apiPort+2), Within: p.host.Do,
-	}
-	return p, nil
 }
 
 // adapt prepares the next process of the peer.
@@ -67,18 +41,14 @@ func (p *peer) adapt(s *process.Spec) {
 }
 
 // options dial the API of the peer from its own host.
-func (p *peer) options() []dialOption {
-	if p.host == nil {
-		return nil
-	}
-	return []dialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-		return p.host.Dial(ctx, address)
-	})}
+func (r *run) options(i int) []grpc.DialOption {
+	dial := r.lan.Dial(i)
+	return []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dial(ctx, "tcp", address) })}
 }
 
-// client creates a client of the peer. It outlives the processes of the peer.
-func (p *peer) client() (*client.Client, error) {
-	return client.New(p.GRPC, p.options()...)
+// client creates a client of a peer. It outlives the processes of the peer.
+func (r *run) client(p *peer) (*client.Client, error) {
+	return client.New(p.GRPC, r.options(p.index)...)
 }
 
 // group asks every running peer for the state of the group and returns the answer with the latest

@@ -74,7 +74,7 @@ func (r *run) follow(ctx context.Context, s *history.Stream, passed chan int64, 
 }
 
 func (r *run) followAt(ctx context.Context, p *peer, s *history.Stream, passed chan int64) error {
-	c, err := p.client()
+	c, err := r.client(p)
 	if err != nil {
 		return err
 	}

@@ -47,6 +47,8 @@ type Config struct {
 
 	Log  io.Writer // receives the logs of all peers; may be nil
 	Keep bool      // keep the data directories after the stop
+
+	Known bool // the data directories may have peers of before
 }
 
 // Network is a running network. Callers must call Stop.
@@ -119,7 +121,7 @@ func (n *Network) house(ctx context.Context, i int) error {
 	if err := os.Mkdir(data, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return fault.As("network.house", fault.Invalid, err)
 	}
-	if old, err := os.ReadDir(data); err != nil || len(old) > 0 {
+	if old, err := os.ReadDir(data); err != nil || len(old) > 0 && !n.config.Known {
 		return fault.Invalidf("data", data, "there is a peer of an earlier run: choose another directory, or remove %s", data)
 	}
 	n.dirs[i] = data

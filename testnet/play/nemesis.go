@@ -35,7 +35,7 @@ func sorts() map[string][]string {
 
 // scenarioNames lists the scenarios.
 func scenarioNames() string {
-	return strings.Join(slices.Sorted(slices.Values(append(append(slices.Collect(maps.Keys(sorts())), orders), scenario.Names()...))), ", ")
+	return strings.Join(slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(sorts())), scenario.Names()...))), ", ")
 }
 
 // playNemesis breaks a network of real peers and checks the observations of its clients. It holds without violations.
@@ -55,7 +55,7 @@ func parseTrial(c call) (t trial, err error) {
 	f.IntVar(&t.Founders, "peers", nemesis.Founders, "peers that found the group, 4 to 9; three of them vote")
 	f.IntVar(&t.Others, "others", nemesis.Others, "peers that are never members, 0 to 9")
 	f.StringVar(&t.scenario, "scenario", "all", scenarioNames())
-	f.IntVar(&t.seeds, "seeds", 1, "to play, one after the other, of startup and of the scripts; they have their own peers, and no duration")
+	f.IntVar(&t.seeds, "seeds", 1, "to play, one after the other, of the scripts; they have their own peers, and no duration")
 	f.DurationVar(&t.Pause, "pause", 30*time.Second, "longest time that a process is stopped or a network cut")
 	f.DurationVar(&t.Recovery, "recovery", 30*time.Second, "longest time from the end of a fault until all clients are served")
 	f.StringVar(&t.Dir, "data", "", "`directory` for data, logs and history (default a temporary one)")
@@ -67,7 +67,7 @@ func parseTrial(c call) (t trial, err error) {
 func (t *trial) validate() error {
 	words, known := sorts()[t.scenario]
 	switch {
-	case !known && t.scenario != orders && !slices.Contains(scenario.Names(), t.scenario):
+	case !known && !slices.Contains(scenario.Names(), t.scenario):
 		return fault.Invalidf("-scenario", t.scenario, "must be one of %s", scenarioNames())
 	case t.seeds < 1 || t.seeds > 10_000:
 		return fault.Invalidf("-seeds", t.seeds, "must be 1 to 10000, not %d", t.seeds)
@@ -83,17 +83,6 @@ func (t *trial) validate() error {
 		return fault.Invalidf("-recovery", t.Recovery, "must be at least 1s, not %v", t.Recovery)
 	}
 	t.Faults = nemesis.Faults(words...)
-	return nil
-}
-
-// ownPlay returns the play of a scenario with its own peers; nil for one of faults.
-func (t *trial) ownPlay() func(ctx context.Context, people, stdout io.Writer) (held bool, err error) {
-	switch {
-	case t.scenario == orders:
-		return t.rise
-	case slices.Contains(scenario.Names(), t.scenario):
-		return t.script
-	}
 	return nil
 }
 
@@ -118,8 +107,8 @@ func (t *trial) run(ctx context.Context, stdout, stderr io.Writer) (held bool, e
 	if err := os.MkdirAll(t.Dir, 0o700); err != nil {
 		return false, fault.As(op, fault.Invalid, fmt.Errorf("-data: %w", err))
 	}
-	if played := t.ownPlay(); played != nil {
-		held, err := played(ctx, people, stdout)
+	if slices.Contains(scenario.Names(), t.scenario) {
+		held, err := t.script(ctx, people, stdout)
 		if err != nil {
 			return false, fault.New(op, fault.KindOf(err), "%w; data and logs are in %s", err, t.Dir)
 		}

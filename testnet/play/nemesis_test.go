@@ -81,34 +81,3 @@ func TestScenarios(t *testing.T) {
 	}
 	require.Len(t, nemesis.Faults(), some)
 }
-
-// TestStartup is the scenario of starts in any order, for two orders.
-func TestStartup(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("builds blackholed and starts processes")
-	}
-	data := t.TempDir()
-	var stdout, stderr bytes.Buffer
-	code := execute(t.Context(), []string{
-		"nemesis", "-scenario", "startup", "-seed", "7", "-seeds", "2", "-recovery", "3m", "-json", "-data", data,
-	}, &stdout, &stderr)
-	require.Equal(t, exitOK, code, "%s%s", &stdout, &stderr)
-
-	var got starts
-	require.NoError(t, json.Unmarshal(stdout.Bytes(), &got), "one object and nothing else: %s", &stdout)
-	require.Len(t, got.Outcomes, 2)
-	for _, o := range got.Outcomes {
-		require.Empty(t, o.Violations)
-		require.Positive(t, o.Killed)
-		require.Positive(t, o.Committed+o.Kept)
-		require.Positive(t, o.Deregistered)
-		require.Greater(t, o.Instances, 20)
-		if got.Skipped == "" {
-			require.Positive(t, o.Healed)
-		}
-	}
-	left, err := os.ReadDir(data)
-	require.NoError(t, err)
-	require.Empty(t, left, "nothing is kept of what was not violated")
-}

@@ -27,6 +27,9 @@ func TestJoinedPeersHaveOneGroup(t *testing.T) { plays(t, "joined") }
 // TestSeparateGroupsBecomeOne connects three peers that founded a group each.
 func TestSeparateGroupsBecomeOne(t *testing.T) { plays(t, "separate") }
 
+// TestStartup starts peers in any order under applications, and cuts their network in two.
+func TestStartup(t *testing.T) { plays(t, "startup") }
+
 // TestBackupDrill plays docs/howto/backup.md.
 func TestBackupDrill(t *testing.T) { plays(t, "backup") }
 

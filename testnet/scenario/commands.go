@@ -53,6 +53,17 @@ const (
 //	answered               end reads: no answer lacked it
 //	until REGEXP ARGS...   run blackholed until it succeeds and prints it
 //	fails REGEXP ARGS...   run blackholed, which must fail and print it
+//
+// A house is a network of peers that know each other before they start, on hosts of their own if this machine can: [lan] holds.
+//
+//	house PEERS FOUNDERS   peer-1 and so on, with identities
+//	storm WITHIN MOST      start all at times of the seed; up to MOST die soon and come back
+//	applications PREFIX WITHIN N [MOVERS LEAVERS]   in the background PREFIX-00 and so on register at any peer, some elsewhere later
+//	move APPLICATION...    register again at any peer
+//	depart WITHIN APPLICATION...   in the background they leave through any peer
+//	cut                    cut the hosts in two
+//	mend                   wait for the applications, and end the cut
+//	known                  wait for the applications, and until all peers have what these were told
 func (r *run) commands() map[string]func(ts *testscript.TestScript, neg bool, args []string) {
 	each := func(f func(*member) error) func([]string) error {
 		return func(args []string) error {
@@ -87,6 +98,8 @@ func (r *run) commands() map[string]func(ts *testscript.TestScript, neg bool, ar
 		"answered":   r.answered,
 		"until":      func(args []string) error { return r.until(args[0], args[1:]) },
 		"fails":      func(args []string) error { return r.fails(args[0], args[1:]) },
+		"house":      r.house, "storm": r.storm, "applications": r.applications, "move": r.move, "depart": r.depart,
+		"cut": r.cut, "mend": r.mend, "known": r.known,
 	}
 	all := map[string]func(ts *testscript.TestScript, neg bool, args []string){
 		"one": func(ts *testscript.TestScript, _ bool, args []string) {
@@ -102,7 +115,7 @@ func (r *run) commands() map[string]func(ts *testscript.TestScript, neg bool, ar
 		},
 		"lock": func(ts *testscript.TestScript, neg bool, args []string) { ts.Check(r.lock(args[0], neg)) },
 	}
-	least := map[string]int{"peer": 1, "crash": 3, "pause": 2, "apart": 2, "meet": 1, "token": 1, "reads": 2, "until": 2, "fails": 2, "one": 1, "lock": 1}
+	least := map[string]int{"peer": 1, "crash": 3, "pause": 2, "apart": 2, "meet": 1, "token": 1, "reads": 2, "until": 2, "fails": 2, "one": 1, "lock": 1, "house": 2, "storm": 2, "applications": 3, "depart": 1}
 	for name, f := range plain {
 		all[name] = func(ts *testscript.TestScript, neg bool, args []string) {
 			if neg {
@@ -110,6 +123,9 @@ func (r *run) commands() map[string]func(ts *testscript.TestScript, neg bool, ar
 			}
 			ts.Check(f(args))
 			for _, m := range r.all {
+				if m.Network == nil {
+					continue
+				}
 				ts.Setenv(m.name, m.peer().GRPC)
 				ts.Setenv(m.name+"_data", m.peer().Data)
 				ts.Setenv(m.name+"_id", m.peer().ID.String())

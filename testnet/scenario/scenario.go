@@ -11,20 +11,26 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
+	"github.com/blackhole/blackhole/testnet/app"
 	"github.com/blackhole/blackhole/testnet/await"
+	"github.com/blackhole/blackhole/testnet/lan"
 	"github.com/blackhole/blackhole/testnet/network"
 	"github.com/blackhole/blackhole/testnet/process"
 )
@@ -78,22 +84,40 @@ type run struct {
 	end     func()      // of the clients; nil: there are none
 	answers func() error
 
+	lan    *lan.LAN // of a house; nil: all peers are on loopback
+	cuts   [][2]int // from and to
+	ledger ledger
+	apps   int // applications so far
+	crew   *errgroup.Group
+
 	mu    sync.Mutex // guards holds, and changes of all beside clients
 	holds []hold
 }
 
 // member is one peer of a script.
 type member struct {
-	*network.Network
-	name   string
-	joined bool // it connects to the others when it starts
-	bridge []string
+	*network.Network // nil before the first start of a peer of a house
+	name             string
+	joined           bool // it connects to the others when it starts
+	bridge           []string
+
+	spec process.Spec // of a peer of a house, as are the next
+	api  *app.REST
+	up   atomic.Bool // applications may ask it
 
 	mu     sync.Mutex
 	serves *network.Peer // for clients; nil: ended
 }
 
 func (m *member) peer() *network.Peer { return m.Peers[0] }
+
+// dials returns the options of clients of the i-th peer of a house.
+func (r *run) dials(i int) func(int) []grpc.DialOption {
+	dial := r.lan.Dial(i)
+	return func(int) []grpc.DialOption {
+		return []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dial(ctx, "tcp", address) })}
+	}
+}
 
 // Run plays one seed. The error concerns the run itself; the outcome has the failure.
 func Run(ctx context.Context, c Config) (Outcome, error) {
@@ -102,7 +126,10 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, fault.As(op, fault.Invalid, err)
 	}
-	r := &run{Config: c, ctx: ctx, rng: rand.New(rand.NewPCG(c.Seed, 7)), began: time.Now(), outcome: Outcome{Scenario: c.Scenario, Seed: c.Seed}}
+	playing, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r := &run{Config: c, ctx: playing, rng: rand.New(rand.NewPCG(c.Seed, 7)), began: time.Now(), outcome: Outcome{Scenario: c.Scenario, Seed: c.Seed}}
+	r.ledger, r.crew = ledger{began: r.began, book: make(map[string]entry)}, new(errgroup.Group)
 	r.dir = filepath.Join(c.Dir, fmt.Sprintf("%s-%d", c.Scenario, c.Seed))
 	if err := os.Mkdir(r.dir, 0o700); err != nil {
 		return r.outcome, fault.As(op, fault.Invalid, err)
@@ -118,9 +145,10 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 	t.Run("", func(testscript.T) {
 		testscript.RunT(t, testscript.Params{
 			Files: []string{file}, WorkdirRoot: r.dir, Cmds: r.commands(), Setup: r.setUp,
-			Condition: func(cond string) (bool, error) { return r.rng.IntN(2) == 0, unknown(cond) },
+			Condition: r.condition,
 		})
 	})
+	cancel()
 	r.stop(t)
 	r.outcome.Seconds, r.outcome.Tokens = time.Since(r.began).Seconds(), len(r.holds)
 	switch {
@@ -132,11 +160,15 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 	}
 }
 
-func unknown(cond string) error {
-	if cond != "chance" {
-		return fault.Invalidf("condition", cond, "must be chance, not %q", cond)
+// condition is one of a script: chance, or lan, for a house whose peers have hosts of their own.
+func (r *run) condition(cond string) (bool, error) {
+	switch cond {
+	case "chance":
+		return r.rng.IntN(2) == 0, nil
+	case "lan":
+		return r.lan != nil, nil
 	}
-	return nil
+	return false, fault.Invalidf("condition", cond, "must be chance or lan, not %q", cond)
 }
 
 func (r *run) setUp(e *testscript.Env) error {
@@ -152,12 +184,22 @@ func (r *run) stop(t *told) {
 	if r.answers != nil {
 		_ = r.answers() // the script did not want it
 	}
+	_ = r.rest() // the script has the failures of applications
 	for _, m := range r.all {
+		if m.api != nil {
+			m.api.Close()
+		}
+		if m.Network == nil {
+			continue
+		}
 		for _, err := range m.Lost() {
 			t.failed = true
 			t.Log("a peer ended by itself: ", err)
 		}
 		m.Stop()
+	}
+	if r.lan != nil {
+		r.lan.Close()
 	}
 }
 
