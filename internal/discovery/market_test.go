@@ -176,7 +176,10 @@ func TestWhatIsShownServes(t *testing.T) {
 		for _, after := range []time.Duration{time.Minute, 30 * time.Second, 30 * time.Second, 30 * time.Second} {
 			time.Sleep(after)
 			serve, results := 0, 0
-			for i, list := range shown {
+			s.mu.Lock()
+			now := slices.Clone(shown) // a consumer replaces its list
+			s.mu.Unlock()
+			for i, list := range now {
 				for _, r := range list {
 					if _, dead := s.peers[peers+i].dead(r); dead {
 						continue // an answer now would leave it out

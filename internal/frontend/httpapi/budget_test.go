@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -25,7 +26,13 @@ import (
 // small answers go on.
 func TestSilentReaders(t *testing.T) {
 	answers := access.NewPool("answer_bytes", 16<<20, nil)
-	p := newCoordFixture(t, func(c *coordConfig) { c.Answers, c.ConnContext, c.Guard = answers, access.ConnContext, nil })
+	p := newCoordFixture(t, func(c *coordConfig) {
+		c.Answers, c.Guard = answers, nil
+		c.ConnContext = func(ctx context.Context, raw net.Conn) context.Context {
+			require.NoError(t, raw.(*conn).Conn.(*net.TCPConn).SetWriteBuffer(1<<10)) // or the kernel would hold all
+			return access.ConnContext(ctx, raw)
+		}
+	})
 	for _, key := range []string{"a", "b"} {
 		req, err := http.NewRequestWithContext(t.Context(), "PUT", p.base+"/keys/"+key, bytes.NewReader(bytes.Repeat([]byte("v"), 1<<20)))
 		require.NoError(t, err)

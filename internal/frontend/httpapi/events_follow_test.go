@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,11 +96,22 @@ func TestFollowRefusesWrongQuestions(t *testing.T) {
 
 // past is a memory of a test.
 type past struct {
+	mu      sync.Mutex
 	notes   []discovery.Note
 	changed chan struct{}
 }
 
+func (p *past) note(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.notes = append(p.notes, discovery.Note{At: time.Now(), Kind: "leader", Subject: "id", Text: text})
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
 func (p *past) since(after time.Time) (list []discovery.Note, changed <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, n := range p.notes {
 		if n.At.After(after) {
 			list = append(list, n)
@@ -118,14 +130,11 @@ func TestHistory(t *testing.T) {
 		return list
 	}
 	inLiveBubble(t, func(t *testing.T, a livePeer) {
-		note := func(text string) {
-			memory.notes = append(memory.notes, discovery.Note{At: time.Now(), Kind: "leader", Subject: "id", Text: text})
-		}
-		note("long ago")
+		memory.note("long ago")
 		<-time.After(time.Hour)
 		noon := time.Now().UTC().Format(time.RFC3339)
 		<-time.After(time.Minute)
-		note("peer-2 leads: peer-1 is silent")
+		memory.note("peer-2 leads: peer-1 is silent")
 		<-time.After(time.Minute)
 
 		v := a.view("?since=1h")
@@ -137,9 +146,7 @@ func TestHistory(t *testing.T) {
 		require.NotEmpty(t, first.id)
 		v.until("keys", "reset")
 		synctest.Wait()
-		note("the quorum is lost")
-		close(memory.changed)
-		memory.changed = make(chan struct{})
+		memory.note("the quorum is lost")
 		news := v.until("history", "change")
 		require.Equal(t, []string{"the quorum is lost"}, texts(news.data))
 		v.close()
