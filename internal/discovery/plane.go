@@ -167,7 +167,7 @@ func (p *Plane) Start(node Node) (*Service, error) {
 	p.onClose(p.registry.Close)
 	p.identity.Attach(p.registry, p.index)
 	settings := c.Settings
-	settings.Sharing = &Sharing{Network: c.Network, Key: c.Key, Findings: p.keepers.Findings}
+	settings.Sharing = &Sharing{Network: c.Network, Key: c.Key, Findings: p.keepers.Exchange}
 	settings.EndpointSharing = &EndpointSharing{
 		Network: c.Network, Key: c.Key, Self: node.Host().ID(), OneMachine: c.OneMachine,
 		Records: p.index.All, Witness: p.keepers.Witness, Tell: p.keepers.Tell, OwnWitnesses: p.keepers.OwnWitnesses,

@@ -171,7 +171,7 @@ func (s *simPeer) offer(updates *gossip.Gossip) error {
 	}, engine.Settings{CacheSize: cachedAnswers, Defaults: query.Defaults{Limit: 100}}
 	if s.shares {
 		parts.Speaks = nobody{}
-		settings.Sharing = &engine.Sharing{Network: networkName, Key: s.key, Findings: s.keeper.Findings}
+		settings.Sharing = &engine.Sharing{Network: networkName, Key: s.key, Findings: s.keeper.Exchange}
 		settings.EndpointSharing = &engine.EndpointSharing{
 			Network: networkName, Key: s.key, Self: s.id, Records: s.index.All,
 			Witness: s.keeper.Witness, Tell: s.keeper.Tell, OwnWitnesses: s.keeper.OwnWitnesses,

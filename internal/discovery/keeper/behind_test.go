@@ -172,7 +172,7 @@ func TestAnswersOfKeepersThatAreBehind(t *testing.T) {
 			slices.Sort(want)
 			plan := keepertest.Compile(t, query.Query{Limit: 100, Explain: true})
 			for _, n := range w.nodes {
-				found, err := n.asker.Find(t.Context(), plan, plan.Cells(coverCells))
+				found, err := n.Asker.Find(t.Context(), plan, plan.Cells(coverCells))
 				require.NoError(t, err)
 				require.True(t, found.Complete, found.Reason)
 				got := make([]string, 0, len(found.Records))
@@ -201,7 +201,7 @@ func TestRecordKeptOutByALimit(t *testing.T) {
 		}
 		a := w.nodes[0]
 		asked, plan := a.counts.Operations("ask"), keepertest.Compile(t, query.Query{Explain: true})
-		found, err := a.asker.Find(t.Context(), plan, plan.Cells(coverCells))
+		found, err := a.Asker.Find(t.Context(), plan, plan.Cells(coverCells))
 		require.NoError(t, err)
 		require.True(t, found.Complete, found.Reason)
 		require.Len(t, found.Records, 2)
@@ -229,7 +229,7 @@ func TestKeeperWithAFullIndex(t *testing.T) {
 		require.Less(t, full.Index.Len(), n)
 		plan := keepertest.Compile(t, query.Query{Limit: n})
 		for i := range w.nodes {
-			found, err := w.nodes[i].asker.Find(t.Context(), plan, plan.Cells(coverCells))
+			found, err := w.nodes[i].Asker.Find(t.Context(), plan, plan.Cells(coverCells))
 			require.NoError(t, err)
 			require.True(t, found.Complete, found.Reason)
 			require.Len(t, found.Records, n)

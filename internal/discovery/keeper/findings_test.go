@@ -37,18 +37,18 @@ func TestFindingsMeet(t *testing.T) {
 			require.NoError(t, err)
 			about := keepertest.NewProvider(t).Id
 			first, second := w.nodes[0], w.nodes[size-1]
-			require.Empty(t, second.Findings(t.Context(), plan, []peer.ID{about}, nil))
-			require.Empty(t, first.Findings(t.Context(), plan, nil, first.statement(t, about, records.Reachable)))
-			got := second.Findings(t.Context(), plan, []peer.ID{about}, nil)
+			require.Empty(t, second.Exchange(t.Context(), plan, []peer.ID{about}, nil))
+			require.Empty(t, first.Exchange(t.Context(), plan, nil, first.statement(t, about, records.Reachable)))
+			got := second.Exchange(t.Context(), plan, []peer.ID{about}, nil)
 			require.NotEmpty(t, got)
 			for _, d := range got {
 				require.Equal(t, first.Self, d.Statement.By)
 				require.Equal(t, records.Reachable, d.Statement.Findings[0].State)
 			}
-			require.Empty(t, first.Findings(t.Context(), plan, []peer.ID{about}, nil), "its own statement is no news")
-			require.Empty(t, second.Findings(t.Context(), plan, []peer.ID{keepertest.NewProvider(t).Id}, nil))
+			require.Empty(t, first.Exchange(t.Context(), plan, []peer.ID{about}, nil), "its own statement is no news")
+			require.Empty(t, second.Exchange(t.Context(), plan, []peer.ID{keepertest.NewProvider(t).Id}, nil))
 			time.Sleep(witness.Life)
-			require.Empty(t, second.Findings(t.Context(), plan, []peer.ID{about}, nil))
+			require.Empty(t, second.Exchange(t.Context(), plan, []peer.ID{about}, nil))
 		})
 	}
 }
@@ -108,7 +108,7 @@ func TestFindingsAreRefused(t *testing.T) {
 		from := wire.Source{Peer: a.Self, Prefix: netip.MustParsePrefix("198.51.100.0/24")}
 		flood := &pb.FindingsRequest{Own: a.statement(t, about, records.Busy)}
 		for range 100_000 { // at one moment
-			if _, err = b.server.findings.Serve(from, flood); err != nil {
+			if _, err = b.Findings.Serve(from, flood); err != nil {
 				break
 			}
 		}

@@ -67,7 +67,7 @@ type ownAnswer struct {
 }
 
 func (k *Keeper) answerHere(q cellQuery) ownAnswer {
-	resp, err := k.asker.ServeQuery(context.Background(), &pb.QueryRequest{Query: q.plan.Query().Proto(), Cells: wire.CellNames(q.cells)})
+	resp, err := k.Asker.ServeQuery(context.Background(), &pb.QueryRequest{Query: q.plan.Query().Proto(), Cells: wire.CellNames(q.cells)})
 	if err != nil {
 		return ownAnswer{doubt: err.Error()}
 	}

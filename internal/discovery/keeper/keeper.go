@@ -11,30 +11,29 @@ package keeper
 import (
 	"context"
 
-	"github.com/libp2p/go-libp2p/core/peer"
-
 	"github.com/blackhole/blackhole/internal/discovery/ask"
 	"github.com/blackhole/blackhole/internal/discovery/clock"
 	"github.com/blackhole/blackhole/internal/discovery/compare"
 	"github.com/blackhole/blackhole/internal/discovery/place"
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // Keeper is one peer's part in the distributed index. Its methods are safe for concurrent use.
 type Keeper struct {
 	*wire.Env
+	*ask.Asker       // questions to other keepers
+	*ask.Findings    // measurements exchanged with other keepers
+	*place.Publisher // records to other keepers
+
 	closest   *route.Closest
 	client    *wire.Client
 	authority *route.Authority
 	splits    *place.Splits
-	store     *place.Store     // records of other peers
-	asker     *ask.Asker       // questions to other keepers
-	publisher *place.Publisher // records to other keepers
-	sync      *compare.Syncer  // anti-entropy
-	server    *server          // requests of other peers
+	store     *place.Store    // records of other peers
+	sync      *compare.Syncer // anti-entropy
+	server    *server         // requests of other peers
 }
 
 // New starts to serve the protocol on c.Host. It returns Invalid without a required part.
@@ -45,7 +44,7 @@ func New(c wire.Config) (*Keeper, error) {
 	}
 	k := assemble(e)
 	k.server.listen()
-	m := place.NewMaintainer(k.splits, k.asker)
+	m := place.NewMaintainer(k.splits, k.Asker)
 	e.Go(func(ctx context.Context) {
 		wire.Every(ctx, place.MaintainEvery, func() {
 			m.Maintain(ctx)
@@ -69,15 +68,16 @@ func assemble(e *wire.Env) *Keeper {
 	s := place.NewStore(authority, c, splits, in)
 	k := &Keeper{
 		Env: e, closest: closest, client: c, authority: authority, splits: splits, store: s,
-		asker:     ask.NewAsker(closest, authority, c, splits, in),
-		publisher: place.NewPublisher(closest, authority, c, s),
+		Asker:     ask.NewAsker(closest, authority, c, splits, in),
+		Findings:  ask.NewFindings(closest, c, s.Allow),
+		Publisher: place.NewPublisher(closest, authority, c, s),
 		sync:      compare.NewSyncer(authority, c, s, splits, in),
 	}
-	splits.StoreAt = k.publisher.StoreAt
+	splits.StoreAt = k.StoreAt
 	k.server = &server{
-		Env: e, asker: k.asker, authority: authority, splits: splits, store: s, sync: k.sync,
+		Env: e, asker: k.Asker, authority: authority, splits: splits, store: s, sync: k.sync,
 		watches:  ask.NewWatches(authority, splits, k.sync.Snapshot),
-		findings: ask.NewFindings(closest, c, s.Allow),
+		findings: k.Findings,
 		turns:    newTurns(e.Limits.Working, authority.Knows), bulk: newTurns(1, authority.Knows),
 		comparing: wire.PeerLimit{PerPeer: peerComparisons},
 	}
@@ -94,32 +94,6 @@ func (k *Keeper) Close() error {
 	return nil
 }
 
-// Store sends records to the keepers of their cells: see place.Publisher.
-func (k *Keeper) Store(ctx context.Context, recs []*records.Record) []records.Outcome {
-	return k.publisher.Store(ctx, recs)
-}
-
-// Query asks the keepers of a plan: see ask.Asker.Query.
-func (k *Keeper) Query(ctx context.Context, p *query.Plan) (query.Found, error) {
-	return k.asker.Query(ctx, p)
-}
-
-// Local answers a plan from this peer's own index, if Holds: see ask.Asker.Local.
-func (k *Keeper) Local(p *query.Plan) (query.Found, bool) { return k.asker.Local(p) }
-
-// Holds reports whether this peer answers a plan alone: see ask.Asker.Holds.
-func (k *Keeper) Holds(p *query.Plan) bool { return k.asker.Holds(p) }
-
-// Watch adds the changes of a plan's matches to the index: see ask.Asker.Watch.
-func (k *Keeper) Watch(ctx context.Context, p *query.Plan, resync func()) (stop func()) {
-	return k.asker.Watch(ctx, p, resync)
-}
-
-// Resolve returns the newest live record under a key: see ask.Asker.Resolve.
-func (k *Keeper) Resolve(ctx context.Context, key records.Key) (*records.Record, error) {
-	return k.asker.Resolve(ctx, key)
-}
-
 // Refetch asks other keepers for newer versions of this peer's own records: see compare.Syncer.Refetch.
 func (k *Keeper) Refetch(ctx context.Context, own []*records.Record) (answered bool) {
 	return k.sync.Refetch(ctx, own)
@@ -130,23 +104,3 @@ func (k *Keeper) Epoch() uint64 { return k.authority.Epoch() }
 
 // Clock returns the estimated offset of this peer's clock from the clocks of the keepers.
 func (k *Keeper) Clock() clock.Estimate { return k.client.Clock() }
-
-// Findings exchanges measurements with the keepers of a question: see ask.Findings.
-func (k *Keeper) Findings(ctx context.Context, p *query.Plan, providers []peer.ID, own []byte) []ask.Delivered {
-	return k.server.findings.Exchange(ctx, p, providers, own)
-}
-
-// Witness exchanges findings about endpoints with a provider's witnesses: see ask.Findings.
-func (k *Keeper) Witness(ctx context.Context, provider peer.ID, ids []string, own []byte) []ask.Delivered {
-	return k.server.findings.Witness(ctx, provider, ids, own)
-}
-
-// Tell gives an own finding to some peers: see ask.Findings.
-func (k *Keeper) Tell(ctx context.Context, ids []peer.ID, own []byte) {
-	k.server.findings.Tell(ctx, ids, own)
-}
-
-// OwnWitnesses returns the witnesses of a provider if this peer is one: see ask.Findings.
-func (k *Keeper) OwnWitnesses(provider peer.ID) []peer.ID {
-	return k.server.findings.OwnWitnesses(provider)
-}
