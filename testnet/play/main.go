@@ -47,7 +47,6 @@ func subcommands() []subcommand {
 	all := []subcommand{
 		{"sim", "a network in virtual time, in one process", simulate},
 		{"nemesis", "faults under clients, and checks of what they saw", playNemesis},
-		{"soak", "steady load, and what grows under it", playSoak},
 		{"upgrade", "a rolling upgrade from the previous version", upgrade},
 		{"lab", "homes behind NAT, lossy links, wrong clocks (root on Linux)", playLab},
 		{"prove", "the tests behind a promise of RELIABILITY.md", nil}, // by command testnet

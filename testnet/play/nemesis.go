@@ -50,12 +50,12 @@ func playNemesis(ctx context.Context, c call) (held bool, err error) {
 // parseTrial reads and validates the command line. It fails with Invalid, naming the flag.
 func parseTrial(c call) (t trial, err error) {
 	f := c.flags("Kills, stops, cuts off and starves real peers while clients use their coordination group, and checks what they saw.")
-	f.DurationVar(&t.Duration, "duration", 5*time.Minute, "of load and faults")
+	f.DurationVar(&t.Duration, "duration", 5*time.Minute, "of load and faults, and of the script soak")
 	f.Uint64Var(&t.Seed, "seed", 1, "of faults and load")
 	f.IntVar(&t.Founders, "peers", nemesis.Founders, "peers that found the group, 4 to 9; three of them vote")
 	f.IntVar(&t.Others, "others", nemesis.Others, "peers that are never members, 0 to 9")
 	f.StringVar(&t.scenario, "scenario", "all", scenarioNames())
-	f.IntVar(&t.seeds, "seeds", 1, "to play, one after the other, of the scripts; they have their own peers, and no duration")
+	f.IntVar(&t.seeds, "seeds", 1, "to play, one after the other, of the scripts; they have their own peers")
 	f.DurationVar(&t.Pause, "pause", 30*time.Second, "longest time that a process is stopped or a network cut")
 	f.DurationVar(&t.Recovery, "recovery", 30*time.Second, "longest time from the end of a fault until all clients are served")
 	f.StringVar(&t.Dir, "data", "", "`directory` for data, logs and history (default a temporary one)")

@@ -16,7 +16,8 @@ func (t *trial) script(ctx context.Context, people, stdout io.Writer) (held bool
 	held = true
 	fmt.Fprintf(people, "%4s  %5s %6s %6s %8s %5s\n", "SEED", "PEERS", "KILLED", "TOKENS", "FORMED", "ALL")
 	for i := range t.seeds {
-		o, err := scenario.Run(ctx, scenario.Config{Scenario: t.scenario, Binary: t.Binary, Dir: t.Dir, Seed: t.Seed + uint64(i), Bound: t.Recovery})
+		o, err := scenario.Run(ctx, scenario.Config{Scenario: t.scenario, Binary: t.Binary, Dir: t.Dir, Seed: t.Seed + uint64(i), Bound: t.Recovery,
+			Duration: t.Duration, Progress: people})
 		if err != nil {
 			return false, err
 		}

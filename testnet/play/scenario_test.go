@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"slices"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 func plays(t *testing.T, name string) {
 	t.Helper()
 	t.Parallel()
-	o, err := scenario.Run(t.Context(), scenario.Config{Scenario: name, Binary: built(t), Dir: t.TempDir(), Seed: 1, Bound: 2 * time.Minute})
+	o, err := scenario.Run(t.Context(), scenario.Config{Scenario: name, Binary: built(t), Dir: t.TempDir(), Seed: 1, Bound: 2 * time.Minute, Progress: io.Discard})
 	require.NoError(t, err)
 	require.Empty(t, o.Failure)
 }

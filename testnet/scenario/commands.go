@@ -53,6 +53,9 @@ const (
 //	answered               end reads: no answer lacked it
 //	until REGEXP ARGS...   run blackholed until it succeeds and prints it
 //	fails REGEXP ARGS...   run blackholed, which must fail and print it
+//	fill                   write as many events as the group keeps: its history would grow for long otherwise
+//	load                   all kinds of clients at every running peer, until flat
+//	flat LENGTH            look at what the peers hold under load, which must stay flat, and end it
 //
 // A house is a network of peers that know each other before they start, on hosts of their own if this machine can: [lan] holds.
 //
@@ -99,6 +102,7 @@ func (r *run) commands() map[string]func(ts *testscript.TestScript, neg bool, ar
 		"until":      func(args []string) error { return r.until(args[0], args[1:]) },
 		"fails":      func(args []string) error { return r.fails(args[0], args[1:]) },
 		"house":      r.house, "storm": r.storm, "applications": r.applications, "move": r.move, "depart": r.depart,
+		"fill": r.fill, "load": r.load, "flat": r.flat,
 		"cut": r.cut, "mend": r.mend, "known": r.known,
 	}
 	all := map[string]func(ts *testscript.TestScript, neg bool, args []string){
@@ -115,7 +119,7 @@ func (r *run) commands() map[string]func(ts *testscript.TestScript, neg bool, ar
 		},
 		"lock": func(ts *testscript.TestScript, neg bool, args []string) { ts.Check(r.lock(args[0], neg)) },
 	}
-	least := map[string]int{"peer": 1, "crash": 3, "pause": 2, "apart": 2, "meet": 1, "token": 1, "reads": 2, "until": 2, "fails": 2, "one": 1, "lock": 1, "house": 2, "storm": 2, "applications": 3, "depart": 1}
+	least := map[string]int{"peer": 1, "crash": 3, "pause": 2, "apart": 2, "meet": 1, "token": 1, "reads": 2, "until": 2, "fails": 2, "one": 1, "lock": 1, "house": 2, "storm": 2, "applications": 3, "depart": 1, "flat": 1}
 	for name, f := range plain {
 		all[name] = func(ts *testscript.TestScript, neg bool, args []string) {
 			if neg {

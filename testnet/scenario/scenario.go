@@ -10,6 +10,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -54,6 +55,8 @@ type Config struct {
 	Dir      string // existing directory for data and logs of failures
 	Seed     uint64
 	Bound    time.Duration // longest time from the last event to one group that serves all peers
+	Duration time.Duration // $duration of a script
+	Progress io.Writer
 }
 
 // Outcome is the result of one seed, written as JSON. Times are seconds.
@@ -89,6 +92,7 @@ type run struct {
 	ledger ledger
 	apps   int // applications so far
 	crew   *errgroup.Group
+	counts *counts // of a load
 
 	mu    sync.Mutex // guards holds, and changes of all beside clients
 	holds []hold
@@ -130,6 +134,7 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 	defer cancel()
 	r := &run{Config: c, ctx: playing, rng: rand.New(rand.NewPCG(c.Seed, 7)), began: time.Now(), outcome: Outcome{Scenario: c.Scenario, Seed: c.Seed}}
 	r.ledger, r.crew = ledger{began: r.began, book: make(map[string]entry)}, new(errgroup.Group)
+	r.counts = newCounts()
 	r.dir = filepath.Join(c.Dir, fmt.Sprintf("%s-%d", c.Scenario, c.Seed))
 	if err := os.Mkdir(r.dir, 0o700); err != nil {
 		return r.outcome, fault.As(op, fault.Invalid, err)
@@ -173,6 +178,7 @@ func (r *run) condition(cond string) (bool, error) {
 
 func (r *run) setUp(e *testscript.Env) error {
 	e.Setenv("HOME", r.dir)
+	e.Setenv("duration", r.Duration.String())
 	return nil
 }
 

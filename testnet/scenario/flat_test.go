@@ -1,4 +1,4 @@
-package soak
+package scenario
 
 import (
 	"errors"
@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // looksOf returns one look a minute with these values of the first gauge.
@@ -80,18 +78,4 @@ func TestFailingLoad(t *testing.T) {
 	c.note("bad", errors.New("no luck"))
 	c.note("bad", errors.New("no luck"))
 	require.False(t, c.show(&out))
-}
-
-func TestValidate(t *testing.T) {
-	good := Config{Peers: 5, Duration: time.Hour, Every: time.Minute}
-	require.NoError(t, good.Validate())
-	for field, change := range map[string]func(*Config){
-		"-peers":    func(c *Config) { c.Peers = 1 },
-		"-every":    func(c *Config) { c.Every = time.Millisecond },
-		"-duration": func(c *Config) { c.Duration = c.Every },
-	} {
-		bad := good
-		change(&bad)
-		require.Equal(t, field, fault.FieldOf(bad.Validate()))
-	}
 }

@@ -1,4 +1,4 @@
-package soak
+package scenario
 
 import (
 	"context"
@@ -22,12 +22,14 @@ import (
 
 const (
 	kind      = "compute"
-	service   = "soak"
+	loaded    = "soak" // service
 	prefix    = "soak/"
 	ttl       = 5 * time.Second // of leases; the minimum
 	offers    = 20              // of each peer, again and again: a peer remembers every name that it withdrew
 	instances = 100             // the same
 	following = 3 * time.Second // length of a watch
+
+	roundLimit = 10 * time.Second
 )
 
 // job is what one client does at a peer again and again. A round gets its number, from 0.
@@ -51,29 +53,30 @@ func jobs() []job {
 	}
 }
 
-// startLoad starts all jobs at every peer. The caller must call stop.
-func (r *run) startLoad(ctx context.Context) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
+// load starts all jobs at every running peer. They end with flat.
+func (r *run) load([]string) error {
+	ctx, cancel := context.WithCancel(r.ctx)
 	var crew sync.WaitGroup
-	for _, p := range r.net.Peers {
+	for _, m := range r.living() {
 		for _, j := range jobs() {
 			crew.Go(func() {
 				for n := 0; ctx.Err() == nil; n++ {
-					r.counts.note(j.name, limited(ctx, func(ctx context.Context) error { return j.round(ctx, p, n) }))
+					r.counts.note(j.name, limited(ctx, func(ctx context.Context) error { return j.round(ctx, m.peer(), n) }))
 					_ = await.Pause(ctx, j.pace) // the loop checks the context
 				}
 			})
 		}
 	}
-	return func() {
+	r.end = func() {
 		cancel()
 		crew.Wait()
 	}
+	return nil
 }
 
 // limited bounds a call. A call that the end of the load cut off has not failed.
 func limited(ctx context.Context, do func(context.Context) error) error {
-	bounded, cancel := context.WithTimeout(ctx, callLimit)
+	bounded, cancel := context.WithTimeout(ctx, roundLimit)
 	defer cancel()
 	if err := do(bounded); ctx.Err() == nil {
 		return err
@@ -126,16 +129,16 @@ func liveAndDie(ctx context.Context, p *network.Peer, n int) error {
 	if n%10 == 0 {
 		r.Offer = offer(p, offers+n%instances/10, n)
 	}
-	if _, err := api.Register(ctx, service, r, false); err != nil {
+	if _, err := api.Register(ctx, loaded, r, false); err != nil {
 		return err
 	}
 	for back := 1; back <= min(n, 3); back++ {
-		if err := api.Heartbeat(ctx, service, id(n-back)); err != nil {
+		if err := api.Heartbeat(ctx, loaded, id(n-back)); err != nil {
 			return err
 		}
 	}
 	if left := n - 4; left >= 0 && left%2 == 0 {
-		return api.Deregister(ctx, service, id(left))
+		return api.Deregister(ctx, loaded, id(left))
 	}
 	return nil
 }
@@ -227,7 +230,7 @@ func watchInstances(ctx context.Context, p *network.Peer, _ int) error {
 	return watchFor(ctx, p, func(ctx context.Context, _ *client.Client) error {
 		api := app.At(p.HTTP, nil)
 		defer api.Close()
-		return api.Watch(ctx, service, func(app.Change) error { return nil })
+		return api.Watch(ctx, loaded, func(app.Change) error { return nil })
 	})
 }
 
