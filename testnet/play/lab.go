@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -137,7 +136,5 @@ func (l *laboratory) report(r lab.Result, failed error, people, stdout io.Writer
 		}
 		return nil
 	}
-	encoder := json.NewEncoder(stdout)
-	encoder.SetEscapeHTML(false)
-	return fault.As("testnet.lab", fault.Unavailable, encoder.Encode(r))
+	return writeJSON(stdout, r)
 }

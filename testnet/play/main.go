@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -90,6 +91,13 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	default:
 		return exitOK
 	}
+}
+
+// writeJSON prints one JSON object.
+func writeJSON(w io.Writer, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	return fault.As("testnet.json", fault.Unavailable, encoder.Encode(v))
 }
 
 // usageError is a fault of the command line.

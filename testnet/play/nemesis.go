@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -123,9 +122,7 @@ func (t *trial) run(ctx context.Context, stdout, stderr io.Writer) (held bool, e
 		return false, fault.As(op, fault.Unavailable, err)
 	}
 	if t.json {
-		encoder := json.NewEncoder(stdout)
-		encoder.SetEscapeHTML(false)
-		err = encoder.Encode(report)
+		err = writeJSON(stdout, report)
 	}
-	return len(report.Violations) == 0, fault.As(op, fault.Unavailable, err)
+	return len(report.Violations) == 0, err
 }

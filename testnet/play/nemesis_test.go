@@ -2,16 +2,13 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"io"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/nemesis"
 )
 
@@ -44,28 +41,6 @@ func TestNemesis(t *testing.T) {
 	left, err := os.ReadDir(data)
 	require.NoError(t, err)
 	require.Empty(t, left, "nothing is kept of a day without violations")
-}
-
-func TestTrialNamesTheFlagItRefuses(t *testing.T) {
-	for args, field := range map[string]string{
-		"-duration 0s":   "-duration",
-		"-peers 3":       "-peers",
-		"-peers 10":      "-peers",
-		"-others -1":     "-others",
-		"-scenario nope": "-scenario",
-		"-seeds 0":       "-seeds",
-		"-pause 0s":      "-pause",
-		"-recovery 0s":   "-recovery",
-		"now":            "arguments",
-	} {
-		_, err := parseTrial(call{args: strings.Fields(args), stderr: io.Discard})
-		require.Equal(t, fault.Invalid, fault.KindOf(err), args)
-		require.Equal(t, field, fault.FieldOf(err), args)
-	}
-	var out bytes.Buffer
-	require.Equal(t, exitUsage, execute(context.Background(), []string{"nemesis", "-peers", "0"}, &out, io.Discard))
-	require.Equal(t, exitOK, execute(context.Background(), []string{"nemesis", "-h"}, &out, io.Discard))
-	require.Empty(t, out.String())
 }
 
 // TestScenarios checks that each scenario has faults, and that all faults are used.

@@ -137,14 +137,6 @@ func exported(invitation string) string {
 
 func TestOrderUsage(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	for args, message := range map[string]string{
-		"kill": "PEER: kill needs the name of a peer", "pause": "PEER: pause needs", "status x": "status has none", "add x": "add has none",
-		"cut peer-1": "pause is the nearest", "stop": "the orders are status, load,",
-	} {
-		var out, stderr bytes.Buffer
-		require.Equal(t, exitUsage, execute(t.Context(), strings.Fields(args), &out, &stderr), args)
-		require.Contains(t, stderr.String(), message)
-	}
 	var out, stderr bytes.Buffer
 	require.Equal(t, exitFailed, execute(t.Context(), []string{"heal"}, &out, &stderr))
 	require.Contains(t, stderr.String(), "no testnet takes orders: start one by go run ./testnet")

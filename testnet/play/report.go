@@ -1,12 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"math"
 	"slices"
 	"time"
 
-	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/network"
 	"github.com/blackhole/blackhole/testnet/tour"
 )
@@ -117,9 +115,7 @@ func (r *report) write(s *session) error {
 	if !r.print {
 		return nil
 	}
-	encoder := json.NewEncoder(s.stdout)
-	encoder.SetEscapeHTML(false)
-	return fault.As("testnet.report", fault.Unavailable, encoder.Encode(r))
+	return writeJSON(s.stdout, r)
 }
 
 func spreadOf(peers []*network.Peer, of func(*network.Peer) uint64) spread {

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 
-	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/scenario"
 )
 
@@ -29,9 +27,7 @@ func (t *trial) script(ctx context.Context, people, stdout io.Writer) (held bool
 		}
 	}
 	if t.json {
-		encoder := json.NewEncoder(stdout)
-		encoder.SetEscapeHTML(false)
-		err = encoder.Encode(all)
+		err = writeJSON(stdout, all)
 	}
-	return held, fault.As("testnet.script", fault.Unavailable, err)
+	return held, err
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -77,26 +78,60 @@ func TestTour(t *testing.T) {
 	require.Empty(t, left, "the peers' data is removed")
 }
 
+// TestUsage: every flag is checked, and named when it is refused.
 func TestUsage(t *testing.T) {
 	for args, message := range map[string]string{
-		"-peers=2":        "-peers: must be 4 to 200, not 2",
-		"-records=801":    "-records: must be 24 to 800 (100 for each of 8 peers), not 801",
-		"-records=0":      "-records: must be 24 to 800",
-		"-updates=0":      "-updates: must be at least 1",
-		"-idle=1s":        "-idle: must be at least 10s, not 1s",
-		"-peers=x":        "invalid value",
-		"-no-such-flag":   "not defined",
-		"peers":           "arguments: there are none",
-		"-tour=false=yes": "invalid boolean value",
+		"-peers=2":             "-peers: must be 4 to 200, not 2",
+		"-records=801":         "-records: must be 24 to 800 (100 for each of 8 peers), not 801",
+		"-records=0":           "-records: must be 24 to 800",
+		"-updates=0":           "-updates: must be at least 1",
+		"-idle=1s":             "-idle: must be at least 10s, not 1s",
+		"-peers=x":             "invalid value",
+		"-no-such-flag":        "not defined",
+		"peers":                "arguments: there are none",
+		"-tour=false=yes":      "invalid boolean value",
+		"lab -scenario=moon":   "-scenario: must be all or of homes, ",
+		"lab -runs=0":          "-runs: must be 1 to 1000, not 0",
+		"lab homes":            "arguments: there are none",
+		"nemesis -duration 0s": "-duration: must be",
+		"nemesis -peers 3":     "-peers: must be",
+		"nemesis -peers 10":    "-peers: must be",
+		"nemesis -others -1":   "-others: must be",
+		"nemesis -scenario x":  "-scenario: must be one of all, backup, ",
+		"nemesis -seeds 0":     "-seeds: must be",
+		"nemesis -pause 0s":    "-pause: must be",
+		"nemesis -recovery 0s": "-recovery: must be",
+		"nemesis now":          "arguments: there are none",
+		"sim -scenario nope":   "-scenario: must be one of join, ",
+		"sim -peers 3":         "-peers: must be 4 to 1000",
+		"sim -peers 1001":      "-peers: must be",
+		"sim -records -1":      "-records: must be",
+		"sim -records 5001":    "-records: must be 1 to 5000",
+		"sim -connections 3":   "-connections: 3 is too small",
+		"sim -enemies 3":       "-enemies: belongs to -scenario sybil",
+		"sim -rtt 3s":          "-rtt: must be",
+		"sim -loss 0.6":        "-loss: must be",
+		"sim -loss NaN":        "-loss: must be",
+		"sim join":             "arguments: there are none",
+		"upgrade more":         "arguments: there are none",
+		"upgrade -colour red":  "not defined",
+		"kill":                 "PEER: kill needs the name of a peer",
+		"pause":                "PEER: pause needs",
+		"status x":             "status has none",
+		"add x":                "add has none",
+		"cut peer-1":           "pause is the nearest",
+		"stop":                 "the orders are status, load,",
 	} {
 		var stdout, stderr bytes.Buffer
-		require.Equal(t, exitUsage, execute(t.Context(), []string{args}, &stdout, &stderr), args)
-		require.Contains(t, stderr.String(), message)
+		require.Equal(t, exitUsage, execute(t.Context(), strings.Fields(args), &stdout, &stderr), args)
+		require.Contains(t, stderr.String(), message, args)
 		require.Empty(t, stdout.String())
 	}
-	var stdout, stderr bytes.Buffer
-	require.Equal(t, exitOK, execute(t.Context(), []string{"-h"}, &stdout, &stderr))
-	require.Contains(t, stderr.String(), "usage: go run ./testnet")
+	for _, args := range []string{"-h", "lab -h", "nemesis -h", "sim -h", "upgrade -h", "load -h"} {
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, exitOK, execute(t.Context(), strings.Fields(args), &stdout, &stderr))
+		require.Contains(t, stderr.String(), "usage: go run ./testnet")
+	}
 }
 
 func TestScreen(t *testing.T) {

@@ -17,8 +17,6 @@ func TestUpgradeSkips(t *testing.T) {
 	require.Equal(t, exitOK, execute(t.Context(), []string{"upgrade", "-from", missing}, &out, &errs))
 	require.Contains(t, out.String(), "skipped: the previous version "+missing+" is not in this clone: ")
 	require.Empty(t, errs.String())
-	require.Equal(t, exitUsage, execute(t.Context(), []string{"upgrade", "more"}, &out, &errs))
-	require.Equal(t, exitUsage, execute(t.Context(), []string{"upgrade", "-colour", "red"}, &out, &errs))
 }
 
 // The version before is the last incompatible change, or a later release; a rewritten history changes nothing.
