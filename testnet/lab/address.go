@@ -72,7 +72,7 @@ func oneAddress(ctx context.Context, w *world) error {
 	if err := w.allFind(ctx, ready, limit, key, other); err != nil {
 		return err
 	}
-	if err := errors.Join(w.sound(ctx, ready[0], ready[len(ready)-1]), w.withdraw(ctx, ready[0], other, "of-a-desk")); err != nil {
+	if err := errors.Join(w.sound(ctx, ready[0], ready[len(ready)-1]), w.withdraw(ctx, ready[0], "of-a-desk")); err != nil {
 		return err
 	}
 	return w.observe(ctx)

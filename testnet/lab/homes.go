@@ -76,7 +76,7 @@ func exchange(ctx context.Context, w *world, pair [2]*peer, limit time.Duration)
 		} else {
 			w.say("%s finds the service of %s usable after %.1f s", other.name, p.name, time.Since(began).Seconds())
 		}
-		if err := w.withdraw(ctx, p, key, id); err != nil {
+		if err := w.withdraw(ctx, p, id); err != nil {
 			return err
 		}
 		if err := w.observe(ctx); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/testnet/await"
+	"github.com/blackhole/blackhole/testnet/market"
 )
 
 const (
@@ -202,8 +203,8 @@ func (h *honest) note(in *window, name string, took time.Duration, err error) {
 
 // question asks for the honest offers. The attackers' records have no uptime.
 func (h *honest) question() query.Query {
-	least, radius := uptime/2*float64(h.w.truth.asked.Add(1))/1e6, honestDiscKM // unknown to caches
-	q := query.Query{Type: kind, Limit: honestResults, Near: &query.Near{Latitude: 52.5, Longitude: 13.4, RadiusKM: &radius}}
+	least, radius := market.PlainUptime/2*float64(h.w.truth.asked.Add(1))/1e6, honestDiscKM // unknown to caches
+	q := query.Query{Type: market.PlainType, Limit: honestResults, Near: &query.Near{Latitude: 52.5, Longitude: 13.4, RadiusKM: &radius}}
 	q.MinUptime = &least
 	return q
 }
@@ -343,7 +344,7 @@ func (h *honest) update(ctx context.Context, i int) (time.Duration, error) {
 		defer h.mu.Unlock()
 		delete(h.events, text)
 	}()
-	o := offer(offerName(i % honestOffers))
+	o := market.Plain(offerName(i%honestOffers), 1)
 	o.Metadata.Description = text
 	began := time.Now()
 	if _, err := h.provider.Update(ctx, o); err != nil {

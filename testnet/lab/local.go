@@ -91,7 +91,7 @@ func local(address func(int) string) func(context.Context, *world) error {
 		if err := errors.Join(share(ctx, w, all...), directory(ctx, w, all)); err != nil {
 			return err
 		}
-		if err := errors.Join(w.sound(ctx, first, last), w.withdraw(ctx, first, key, "of-the-first")); err != nil {
+		if err := errors.Join(w.sound(ctx, first, last), w.withdraw(ctx, first, "of-the-first")); err != nil {
 			return err
 		}
 		return w.awaitGone(ctx, last, key, findLimit)

@@ -57,7 +57,7 @@ func loss(ctx context.Context, w *world) error {
 		return err
 	}
 	for i := 0; i < offers; i += 2 {
-		if err := w.withdraw(ctx, public[i%n], keys[i], fmt.Sprintf("offer-%d", i)); err != nil {
+		if err := w.withdraw(ctx, public[i%n], fmt.Sprintf("offer-%d", i)); err != nil {
 			return err
 		}
 	}

@@ -104,7 +104,7 @@ func sleep(ctx context.Context, w *world, public []*peer, home *peer) error {
 	if err := w.diagnosed(ctx, sleepers[0], "peer", "PROBLEM", "listens", "does not answer"); err != nil {
 		return err
 	}
-	added, err := changeMeanwhile(ctx, w, public, gone)
+	added, err := changeMeanwhile(ctx, w, public)
 	if err != nil {
 		return err
 	}
@@ -145,9 +145,9 @@ func sleep(ctx context.Context, w *world, public []*peer, home *peer) error {
 }
 
 // changeMeanwhile withdraws a service and registers another one, at the same time: each waits for the keeper that sleeps.
-func changeMeanwhile(ctx context.Context, w *world, public []*peer, gone string) (added string, err error) {
+func changeMeanwhile(ctx context.Context, w *world, public []*peer) (added string, err error) {
 	withdrawn := make(chan error)
-	go func() { withdrawn <- w.withdraw(ctx, public[0], gone, "withdrawn-meanwhile") }()
+	go func() { withdrawn <- w.withdraw(ctx, public[0], "withdrawn-meanwhile") }()
 	added, err = w.register(ctx, public[2], "registered-meanwhile")
 	return added, errors.Join(err, <-withdrawn)
 }

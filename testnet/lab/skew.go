@@ -8,6 +8,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/await"
+	"github.com/blackhole/blackhole/testnet/market"
 	"github.com/blackhole/blackhole/testnet/process"
 )
 
@@ -140,11 +141,11 @@ func (c clocks) offer(ctx context.Context, p *peer, id string, offset time.Durat
 		if err := c.allFind(ctx, c.public[2:4], findLimit, key); err != nil {
 			return err
 		}
-		return c.withdraw(ctx, p, key, id)
+		return c.withdraw(ctx, p, id)
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	r, err := p.Register(ctx, offer(id)) // not known to the truth: correct peers need not find it
+	r, err := p.Register(ctx, market.Plain(id, 1)) // not known to the truth: correct peers need not find it
 	if err != nil {
 		return fault.Wrap(p.name, err)
 	}

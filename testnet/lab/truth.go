@@ -13,76 +13,48 @@ import (
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	"github.com/blackhole/blackhole/testnet/await"
+	"github.com/blackhole/blackhole/testnet/market"
+	"github.com/blackhole/blackhole/testnet/nemesis/history"
 )
 
-const (
-	kind      = "compute" // type of all offers
-	uptime    = 99.5      // percent, of all offers
-	pollEvery = 200 * time.Millisecond
-)
+const pollEvery = 200 * time.Millisecond
 
-// truth knows all registered services, and compares answers with them during a scenario. A complete
-// answer must have every service registered before the question, and no service withdrawn before
-// the question.
+// truth knows all registered services, and compares answers with them during a scenario, by rule P of package history: a complete
+// answer must have every service registered before the question, and no service withdrawn before the question.
 type truth struct {
-	asked atomic.Uint64 // different questions, unknown to caches
+	asked  atomic.Uint64 // different questions, unknown to caches
+	offers *history.Offers
 
-	mu      sync.Mutex // guards what follows
-	live    map[string]*service
+	mu      sync.Mutex // guards pollers
 	pollers []*poller
 }
 
-// service is one registered offer. A zero time means not yet.
-type service struct {
-	registered time.Time // answer to the registration
-	leaving    time.Time // call to withdraw
-	withdrawn  time.Time // answer to the withdrawal
-}
-
-func newTruth() *truth { return &truth{live: make(map[string]*service)} }
-
-// offer returns an offer with an id.
-func offer(id string) records.Offer {
-	lat, lon, up := 52.5, 13.4, uptime
-
-	return records.Offer{
-		ID:           id,
-		Metadata:     records.Metadata{Type: kind, Name: id, Version: "1.0.0", Endpoints: []string{"https://" + id + ".example.com"}},
-		Capabilities: &records.Capabilities{Compute: &records.Compute{CPUCores: 8}},
-		Location:     &records.Location{Latitude: &lat, Longitude: &lon, Country: "DE", City: "Berlin"},
-		Health:       &records.Health{Status: "HEALTHY", UptimePercent: &up},
-	}
-}
+func newTruth() *truth { return &truth{offers: history.NewOffers(0)} }
 
 // register registers an offer at a peer.
 func (w *world) register(ctx context.Context, p *peer, id string) (key string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	r, err := p.Register(ctx, offer(id))
+	w.truth.offers.Begin(id, false, time.Since(w.began))
+	r, err := p.Register(ctx, market.Plain(id, 1))
 	if err != nil {
 		return "", fault.Wrap(p.name, err)
 	}
-	w.truth.mu.Lock()
-	w.truth.live[r.Key] = &service{registered: time.Now()}
-	w.truth.mu.Unlock()
+	w.truth.offers.Acknowledge(id, true, time.Since(w.began))
 	w.say("%s registered %s, stored on %d of %d", p.name, id, r.Stored.On, r.Stored.Of)
 	return r.Key, nil
 }
 
 // withdraw withdraws an offer at its peer.
-func (w *world) withdraw(ctx context.Context, p *peer, key, id string) error {
+func (w *world) withdraw(ctx context.Context, p *peer, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	w.truth.mu.Lock()
-	w.truth.live[key].leaving = time.Now()
-	w.truth.mu.Unlock()
+	w.truth.offers.Begin(id, true, time.Since(w.began))
 	r, err := p.Withdraw(ctx, id)
 	if err != nil {
 		return fault.Wrap(p.name, err)
 	}
-	w.truth.mu.Lock()
-	w.truth.live[key].withdrawn = time.Now()
-	w.truth.mu.Unlock()
+	w.truth.offers.Acknowledge(id, true, time.Since(w.began))
 	w.say("%s withdrew %s, stored on %d of %d", p.name, id, r.Stored.On, r.Stored.Of)
 	return nil
 }
@@ -91,8 +63,8 @@ func (w *world) withdraw(ctx context.Context, p *peer, key, id string) error {
 func (w *world) find(ctx context.Context, p *peer, all bool) (query.AnswerView, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	least := uptime / 2 * float64(w.truth.asked.Add(1)) / 1e6
-	q := query.Query{Type: kind, Limit: query.MaxLimit, Explain: true}
+	least := market.PlainUptime / 2 * float64(w.truth.asked.Add(1)) / 1e6
+	q := query.Query{Type: market.PlainType, Limit: query.MaxLimit, Explain: true}
 	q.MinUptime = &least
 	if all {
 		q.Health = query.HealthAny
@@ -166,94 +138,54 @@ type poller struct {
 	answers  int
 	complete int
 	failed   int
-	wrong    int
-	lies     map[lie]*span
+	wrong    int            // complete answers
+	lie      string         // the first of them
 	reasons  map[string]int // of incomplete answers
-}
-
-// lie is one error of complete answers.
-type lie struct{ what, key string }
-
-// span counts equal lies, with their times since the change of the service.
-type span struct {
-	times       int
-	first, last time.Duration
 }
 
 // watch polls a peer until the end of the scenario.
 func (w *world) watch(ctx context.Context, p *peer) {
 	ctx, cancel := context.WithCancel(ctx)
-	one := &poller{peer: p, cancel: cancel, done: make(chan struct{}), lies: map[lie]*span{}, reasons: map[string]int{}}
+	one := &poller{peer: p, cancel: cancel, done: make(chan struct{}), reasons: map[string]int{}}
 	w.truth.mu.Lock()
 	w.truth.pollers = append(w.truth.pollers, one)
 	w.truth.mu.Unlock()
 	go func() { // until stop
 		defer close(one.done)
-		tick := time.NewTicker(pollEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				w.check(ctx, one)
-			}
+		for await.Pause(ctx, pollEvery) == nil {
+			w.check(ctx, one)
 		}
 	}()
 }
 
 // check asks once and compares the answer.
 func (w *world) check(ctx context.Context, one *poller) {
-	asked := time.Now()
-	a, err := w.find(ctx, one.peer, true)
-	answered := time.Now()
-	if ctx.Err() != nil {
-		return
-	}
-	t := w.truth
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	a := history.Answer{From: one.peer.name, Asked: time.Since(w.began), Found: make(map[string]int)}
+	got, err := w.find(ctx, one.peer, true)
+	a.Answered = time.Since(w.began)
 	switch {
+	case ctx.Err() != nil:
+		return
 	case err != nil:
 		one.failed++
 		return
-	case !a.Complete:
+	case !got.Complete:
 		one.answers++
-		one.reasons[a.Reason]++
+		one.reasons[got.Reason]++
 		return
 	}
 	one.answers++
 	one.complete++
-	wrong := false
-	for key, s := range t.live {
-		what, since := s.judge(result(a, key) != nil, asked, answered)
-		if what == "" {
-			continue
+	for _, r := range got.Results {
+		if w.truth.offers.Knows(r.Record.ID) {
+			a.Found[r.Record.ID] = 1
 		}
-		wrong = true
-		l := lie{fmt.Sprintf("%s (source %s)", what, a.Source), key}
-		if one.lies[l] == nil {
-			w.say("%s %s %s: %v", one.peer.name, what, key, a.Notes)
-			one.lies[l] = &span{first: since}
+	}
+	if differs := w.truth.offers.Differs(a); differs != "" {
+		if one.wrong++; one.wrong == 1 {
+			one.lie = fmt.Sprintf("at %v, source %s: %s%v", a.Answered, got.Source, differs, got.Notes)
+			w.say("%s said complete %s", one.peer.name, one.lie)
 		}
-		one.lies[l].times++
-		one.lies[l].last = since
-	}
-	if wrong {
-		one.wrong++
-	}
-}
-
-// judge describes the error of a complete answer, or returns "". The duration is the time since the
-// change of the service.
-func (s *service) judge(found bool, asked, answered time.Time) (string, time.Duration) {
-	switch {
-	case !found && s.registered.Before(asked) && (s.leaving.IsZero() || s.leaving.After(answered)):
-		return "lacked a registered service", asked.Sub(s.registered)
-	case found && !s.withdrawn.IsZero() && s.withdrawn.Before(asked):
-		return "had a withdrawn service", asked.Sub(s.withdrawn)
-	default:
-		return "", 0
 	}
 }
 
@@ -291,13 +223,12 @@ func (t *truth) report() []string {
 	return lines
 }
 
-// lies lists the errors of complete answers. Call it after stop.
+// lies lists the peers with wrong complete answers. Call it after stop.
 func (t *truth) lies() []string {
 	var all []string
 	for _, p := range t.pollers {
-		for l, s := range p.lies {
-			all = append(all, fmt.Sprintf("%s said complete and %s, %d times, %.1f to %.1f s after the change: %s",
-				p.peer.name, l.what, s.times, s.first.Seconds(), s.last.Seconds(), l.key))
+		if p.wrong > 0 {
+			all = append(all, fmt.Sprintf("%s said complete and was wrong, %d times, first %s", p.peer.name, p.wrong, p.lie))
 		}
 	}
 	slices.Sort(all)

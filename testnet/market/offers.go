@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -44,6 +45,24 @@ func Offers(all []cities.City, n int, seed uint64) ([]records.Offer, error) {
 		offers = append(offers, m.offer(len(offers), all[i%len(all)], kinds[i%len(kinds)]))
 	}
 	return offers, nil
+}
+
+// Type and uptime in percent of plain offers.
+const (
+	PlainType   = "compute"
+	PlainUptime = 99.5
+)
+
+// Plain is a version of an offer in Berlin that is like all others.
+func Plain(id string, version int) records.Offer {
+	lat, lon, up := 52.5, 13.4, PlainUptime
+	return records.Offer{
+		ID:           id,
+		Metadata:     records.Metadata{Type: PlainType, Name: id, Version: strconv.Itoa(version), Endpoints: []string{"https://" + id + ".example.com"}},
+		Capabilities: &records.Capabilities{Compute: &records.Compute{CPUCores: 8}},
+		Location:     &records.Location{Latitude: &lat, Longitude: &lon, Country: "DE", City: "Berlin"},
+		Health:       &records.Health{Status: healthy, UptimePercent: &up},
+	}
 }
 
 // aroundFiji reports whether a place lies within 3 degrees of the antimeridian, at the latitude

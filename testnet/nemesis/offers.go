@@ -13,8 +13,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
-	"github.com/blackhole/blackhole/pkg/records"
 	"github.com/blackhole/blackhole/testnet/await"
+	"github.com/blackhole/blackhole/testnet/market"
 	"github.com/blackhole/blackhole/testnet/nemesis/history"
 	"github.com/blackhole/blackhole/testnet/network"
 )
@@ -24,11 +24,9 @@ const (
 	// 30 s, and a pull follows. Each peer of a small network is a keeper of everything.
 	comparison = 40 * time.Second
 
-	offersEach  = 3 // of each peer
-	offerKind   = "compute"
-	offerUptime = 99.5
-	rethink     = time.Second            // longest pause between two changes of one provider
-	askEvery    = 250 * time.Millisecond // questions to each peer
+	offersEach = 3                      // of each peer
+	rethink    = time.Second            // longest pause between two changes of one provider
+	askEvery   = 250 * time.Millisecond // questions to each peer
 )
 
 // bazaar is the load on the discovery plane: at every peer, a provider changes offers and a consumer asks for all.
@@ -91,9 +89,9 @@ func (s *stall) change(w *worker, ctx context.Context) {
 	case withdraw:
 		receipt, err = w.client.Withdraw(ctx, name)
 	case s.live[name]:
-		receipt, err = w.client.Update(ctx, offer(name, version))
+		receipt, err = w.client.Update(ctx, market.Plain(name, version))
 	default:
-		receipt, err = w.client.Register(ctx, offer(name, version))
+		receipt, err = w.client.Register(ctx, market.Plain(name, version))
 	}
 	o.Value = fmt.Sprintf("version %d, stored on %d of %d", version, receipt.Stored.On, receipt.Stored.Of)
 	w.end(o, w.outcome(ctx, err), err)
@@ -116,18 +114,6 @@ func (s *stall) look(w *worker, ctx context.Context, name string) bool {
 	return true
 }
 
-// offer returns a version of an offer.
-func offer(name string, version int) records.Offer {
-	lat, lon, up := 52.5, 13.4, offerUptime
-	return records.Offer{
-		ID:           name,
-		Metadata:     records.Metadata{Type: offerKind, Name: name, Version: strconv.Itoa(version), Endpoints: []string{"https://" + name + ".example.com"}},
-		Capabilities: &records.Capabilities{Compute: &records.Compute{CPUCores: 8}},
-		Location:     &records.Location{Latitude: &lat, Longitude: &lon, Country: "DE"},
-		Health:       &records.Health{Status: "HEALTHY", UptimePercent: &up},
-	}
-}
-
 // ask asks for all offers, and judges the answer.
 func (w *worker) ask(ctx context.Context) {
 	if await.Pause(ctx, askEvery) != nil {
@@ -145,8 +131,8 @@ func (w *worker) ask(ctx context.Context) {
 func (w *worker) askAll(ctx context.Context, c *client.Client) (history.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	least := offerUptime / 2 * w.rng.Float64()
-	q := query.Query{Type: offerKind, Limit: query.MaxLimit, Explain: true}
+	least := market.PlainUptime / 2 * w.rng.Float64()
+	q := query.Query{Type: market.PlainType, Limit: query.MaxLimit, Explain: true}
 	q.MinUptime, q.Health = &least, query.HealthAny
 	a := history.Answer{From: w.peer.name, Asked: w.now(), Found: make(map[string]int)}
 	view, err := c.Query(ctx, q)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -17,11 +16,11 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 	"github.com/blackhole/blackhole/testnet/app"
 	"github.com/blackhole/blackhole/testnet/await"
+	"github.com/blackhole/blackhole/testnet/market"
 	"github.com/blackhole/blackhole/testnet/network"
 )
 
 const (
-	kind      = "compute"
 	loaded    = "soak" // service
 	prefix    = "soak/"
 	ttl       = 5 * time.Second // of leases; the minimum
@@ -99,21 +98,15 @@ func changeOffer(ctx context.Context, p *network.Peer, n int) (err error) {
 }
 
 func offer(p *network.Peer, i, version int) records.Offer {
-	lat, lon, up := float64(40+i), float64(i), 99.5
-	id := fmt.Sprintf("%s-offer-%d", p.Name, i)
-	return records.Offer{
-		ID:           id,
-		Metadata:     records.Metadata{Type: kind, Name: id, Version: strconv.Itoa(version), Endpoints: []string{"https://" + id + ".example.com"}},
-		Capabilities: &records.Capabilities{Compute: &records.Compute{CPUCores: 8}},
-		Location:     &records.Location{Latitude: &lat, Longitude: &lon, Country: "DE"},
-		Health:       &records.Health{Status: "HEALTHY", UptimePercent: &up},
-	}
+	o := market.Plain(fmt.Sprintf("%s-offer-%d", p.Name, i), version)
+	*o.Location.Latitude, *o.Location.Longitude = float64(40+i), float64(i)
+	return o
 }
 
 // ask asks a question, most of which no cache knows.
 func ask(ctx context.Context, p *network.Peer, n int) error {
 	least := float64(n%5000) / 100
-	q := query.Query{Type: kind, Limit: 1 + n%50, Near: &query.Near{Latitude: float64(n % 60), Longitude: float64(n % 120)}}
+	q := query.Query{Type: market.PlainType, Limit: 1 + n%50, Near: &query.Near{Latitude: float64(n % 60), Longitude: float64(n % 120)}}
 	q.MinUptime, q.Health = &least, query.HealthAny
 	_, err := p.Query(ctx, q)
 	return err
@@ -216,7 +209,7 @@ func watchKeys(ctx context.Context, p *network.Peer, _ int) error {
 
 func watchOffers(ctx context.Context, p *network.Peer, _ int) error {
 	return watchFor(ctx, p, func(ctx context.Context, c *client.Client) error {
-		q := query.Query{Type: kind}
+		q := query.Query{Type: market.PlainType}
 		q.Health = query.HealthAny
 		w, err := c.Watch(ctx, q, "")
 		for err == nil {

@@ -43,6 +43,13 @@ func NewOffers(window time.Duration) *Offers {
 	return &Offers{window: window, of: make(map[string][]change)}
 }
 
+// Knows reports whether there was a change of an offer.
+func (o *Offers) Knows(offer string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.of[offer] != nil
+}
+
 // Begin notes a change before its call. It returns the version: the next one, or 0 for a withdrawal.
 func (o *Offers) Begin(offer string, withdraw bool, now time.Duration) (version int) {
 	o.mu.Lock()
