@@ -17,7 +17,7 @@ import (
 func commandsPage(t *testing.T) string {
 	t.Helper()
 	tree := cli.App{}.Commands()
-	b := begin("Commands", "`blackholed COMMAND --help` has the same and more, `blackholed man DIR` writes manual pages, and [errors.md](errors.md) has the exit codes.\nA default stands in parentheses. A flag that means the same at an earlier command is only named, with that command.")
+	b := begin("Commands", "`blackholed COMMAND --help` has the same and more, `blackholed man DIR` writes manual pages, and [errors.md](errors.md) has the exit codes.\nA default stands in parentheses. A flag that means the same at an earlier command is only named, with that command.\nOf flags that are settings lists repeat, `--leaf` means `--leaf=on`, and `--network` and `--name` are `network.name` and `connections.name`.")
 	b.WriteString("\nCommands that call a peer have these flags too:\n")
 	put := find(t, tree, "kv", "put")
 	page{b, map[string]string{}}.flagsOf(put, func(f *pflag.Flag) bool { return f.Name == "output" || command.PeerFlag(put, f.Name) })
@@ -66,11 +66,15 @@ func (p page) describe(cmd *cobra.Command) {
 
 // flagsOf writes the flags of a command that keep accepts. A flag that means the same at an earlier command is only named.
 func (p page) flagsOf(cmd *cobra.Command, keep func(*pflag.Flag) bool) {
-	var told []string // earlier commands, in order
+	var told, settings []string // earlier commands, in order; flags that are settings
 	named := map[string][]string{}
 	lead := "\n"
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Hidden || f.Name == "help" || !keep(f) {
+			return
+		}
+		if (cmd.Name() == "show" || cmd.Name() == "run") && f.Name != "data" && isSetting(f.Name) {
+			settings = append(settings, code("--"+f.Name))
 			return
 		}
 		value, usage := pflag.UnquoteUsage(f)
@@ -96,12 +100,21 @@ func (p page) flagsOf(cmd *cobra.Command, keep func(*pflag.Flag) bool) {
 		p.b.WriteString(lead + "- " + line + "\n")
 		lead = ""
 	})
+	if len(settings) > 0 {
+		p.b.WriteString(lead + "- [settings](settings.md): " + strings.Join(settings, ", ") + "\n")
+		lead = ""
+	}
 	for i, earlier := range told {
 		told[i] = strings.Join(named[earlier], ", ") + " (" + earlier + ")"
 	}
 	if len(told) > 0 {
 		p.b.WriteString(lead + "- " + strings.Join(told, ", ") + "\n")
 	}
+}
+
+// isSetting reports whether a flag of run has the name of a setting, or is short for network.name or connections.name.
+func isSetting(flag string) bool {
+	return flag == "network" || flag == "name" || slices.Contains(config.Keys(), flag)
 }
 
 func settingsPage(t *testing.T) string {

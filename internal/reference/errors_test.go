@@ -174,6 +174,20 @@ func exits(t *testing.T, b *strings.Builder) {
 	}
 }
 
+// head12 returns the first sentences of a comment, as many as have 12 words together, and at least one.
+func head12(comment string) string {
+	head, rest, more := strings.Cut(cell(comment), ". ")
+	for more {
+		var next string
+		next, rest, more = strings.Cut(rest, ". ")
+		if len(strings.Fields(head+next)) > 12 {
+			break
+		}
+		head += ". " + next
+	}
+	return strings.TrimSuffix(head, ".")
+}
+
 // limitsPage lists the constants that bound what callers and peers may send or hold.
 func limitsPage(t *testing.T) string {
 	t.Helper()
@@ -205,17 +219,14 @@ func limitsPage(t *testing.T) string {
 	}
 	tests, wire := testsOfLimits(t, limits), source(t, "docs/wire.md")
 	writePools(t, b, tests)
-	b.WriteString("\n## Constants\n")
+	b.WriteString("\n## Constants\n\n")
 	for _, folder := range slices.Sorted(maps.Keys(folders)) {
-		lead := "\n`" + folder + "`:\n\n"
 		for _, c := range folders[folder] {
 			require.NotEmpty(t, tests.of(t, folder+"."+c.name))
 			if strings.Contains(wire, code(path.Base(folder)+"."+c.name)) {
 				continue
 			}
-			b.WriteString(lead)
-			lead = ""
-			b.WriteString("- " + code(c.name+" = "+c.value) + ": " + cell(c.meaning()) + "\n")
+			b.WriteString("- " + code(path.Base(folder)+"."+c.name+" = "+c.value) + ": " + head12(c.meaning()) + "\n")
 		}
 	}
 	return b.String()

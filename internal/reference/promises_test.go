@@ -33,17 +33,17 @@ func promisesPage(t *testing.T) string {
 		for _, name := range names {
 			require.Contains(t, declared, name, "%s names this test of %s", id, folder)
 		}
-		tests[id] = append(tests[id], code(folder)+": "+code(strings.Join(names, "`, `")))
+		tests[id] = append(tests[id], names...)
 	}
 	b := begin("Promises and their tests", "[RELIABILITY.md](../../RELIABILITY.md) has the promises. `go run ./testnet prove C11` plays the tests of one, and plants the bug named here, which\n"+
-		"`internal/coordination/simulation` must notice. The source is `testnet/promises.txt`.")
+		"`internal/coordination/simulation` must notice. `testnet/promises.txt` has the packages.")
 	b.WriteString("\n")
 	var promised []string
 	for _, m := range regexp.MustCompile(`(?m)^(?:- \*\*|\| )([A-Z][0-9]+(?:-[A-Z][0-9]+)?)(?:\*\*:| \|)`).FindAllStringSubmatch(source(t, "RELIABILITY.md"), -1) {
 		require.NotContains(t, promised, m[1], "promised twice")
 		require.NotEmpty(t, tests[m[1]], "no test of promise %s: name one in testnet/promises.txt", m[1])
 		promised = append(promised, m[1])
-		b.WriteString("- **" + m[1] + "**: " + strings.Join(tests[m[1]], "; "))
+		b.WriteString("- **" + m[1] + "**: " + code(strings.Join(slices.Compact(tests[m[1]]), "`, `")))
 		if plants[m[1]] != "" {
 			b.WriteString("; planted: *" + plants[m[1]] + "*")
 		}
