@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -33,74 +32,74 @@ type Figures struct {
 	Machine
 	Traffic
 	Answers
-	Publish Spread           `json:"publish"`
-	First   Spread           `json:"first_query"` // of each peer, nothing cached
-	Warm    Spread           `json:"later_query"`
-	Visible Spread           `json:"update_visible"`    // at a watcher, from the start of the update
-	Load    *Load            `json:"load,omitempty"`    // of hotcell
-	Flooded int              `json:"flooded,omitempty"` // most records of flooders that one honest peer holds
-	Stages  []Stage          `json:"stages"`
-	Counts  map[string]int64 `json:"counts"`
-	Broken  map[string]int   `json:"broken"`  // properties, and how often
-	Excused map[string]int   `json:"excused"` // breaches that are told, and not demanded
-	Told    []string         `json:"told"`    // the first breaches
+	Publish Spread
+	First   Spread // of each peer, nothing cached
+	Warm    Spread
+	Visible Spread // at a watcher, from the start of the update
+	Load    *Load  // of hotcell
+	Flooded int    // most records of flooders that one honest peer holds
+	Stages  []Stage
+	Counts  map[string]int64
+	Broken  map[string]int // properties, and how often
+	Excused map[string]int // breaches that are told, and not demanded
+	Told    []string       // the first breaches
 }
 
 // Load is how many queries the peers that served any served for others.
 type Load struct {
-	Keepers int     `json:"keepers"`
-	Max     int64   `json:"max"`
-	Median  int64   `json:"median"`
-	Ratio   float64 `json:"ratio"`
+	Keepers int
+	Max     int64
+	Median  int64
+	Ratio   float64
 }
 
 // Machine is what the run cost.
 type Machine struct {
-	VirtualSeconds float64 `json:"virtual_s"`
-	WallSeconds    float64 `json:"wall_s"`
-	MemoryMiB      float64 `json:"memory_mib"` // taken from the system
-	Goroutines     int     `json:"goroutines"`
+	VirtualSeconds float64
+	WallSeconds    float64
+	MemoryMiB      float64 // taken from the system
+	Goroutines     int
 }
 
 // Traffic is what the wire carried.
 type Traffic struct {
-	Packets int64   `json:"packets"`
-	Lost    int64   `json:"packets_lost"`
-	MiB     float64 `json:"mib"`
+	Packets int64
+	Lost    int64
+	MiB     float64
 }
 
 // Answers counts queries.
 type Answers struct {
-	Queries    int     `json:"queries"`
-	Complete   int     `json:"complete"`
-	Incomplete int     `json:"incomplete"`
-	Failed     int     `json:"failed"`     // no answer
-	Forming    float64 `json:"forming_s"`  // from the last join until every peer was part of the network; 0: at once
-	Unseen     int     `json:"unseen"`     // updates that a watcher never saw
-	Overstated int     `json:"overstated"` // said to be complete in unquiet times, and lacked records
+	Queries    int
+	Complete   int
+	Incomplete int
+	Failed     int     // no answer
+	Forming    float64 // from the last join until every peer was part of the network; 0: at once
+	Unseen     int     // updates that a watcher never saw
+	Overstated int     // said to be complete in unquiet times, and lacked records
 }
 
 // Stage is the part of the records that queries found at one point of the story.
 type Stage struct {
-	Name     string  `json:"name"`
-	Quiet    bool    `json:"quiet"` // nothing changed shortly before
-	At       float64 `json:"at_s"`  // since the beginning, virtual
-	Queries  int     `json:"queries"`
-	Complete int     `json:"complete"`
-	Exact    int     `json:"exact"`
-	Recall   float64 `json:"recall"` // of the records that should have been found; 1 when none should
-	Took     Spread  `json:"took"`
+	Name     string
+	Quiet    bool    // nothing changed shortly before
+	At       float64 // since the beginning, virtual
+	Queries  int
+	Complete int
+	Exact    int
+	Recall   float64 // of the records that should have been found; 1 when none should
+	Took     Spread
 	// Reasons of the incomplete answers, without cells and numbers, and how often.
-	Reasons map[string]int `json:"reasons,omitempty"`
+	Reasons map[string]int
 }
 
 // Spread sums up a sample.
 type Spread struct {
-	N   int     `json:"n"`
-	P50 float64 `json:"p50_ms"`
-	P95 float64 `json:"p95_ms"`
-	P99 float64 `json:"p99_ms"`
-	Max float64 `json:"max_ms"`
+	N   int
+	P50 float64
+	P95 float64
+	P99 float64
+	Max float64
 }
 
 func spreadOf(sample []time.Duration) Spread {
@@ -149,15 +148,6 @@ func (g Stage) String() string {
 func reasonOf(reason string) string {
 	details := regexp.MustCompile(`/blackhole/\S+( and \d+ more cells)?|[0-9.]+(ms|s|m)?`)
 	return details.ReplaceAllString(reason, "…")
-}
-
-// line is the figures as one line.
-func (f Figures) line() string {
-	b, err := json.Marshal(f)
-	if err != nil {
-		return fmt.Sprintf(`{"error":%q}`, err)
-	}
-	return string(b)
 }
 
 // told is a line for a reader who waits.

@@ -47,8 +47,7 @@ func TestPartition(t *testing.T) {
 	play(t, Params{Scenario: "partition", Peers: 24, Records: 60, Seed: 1, RTT: 50 * time.Millisecond})
 }
 
-// play plays a scenario in a bubble of its own, prints its figures as one line that begins
-// with "sim ", and fails if a property is broken.
+// play plays a scenario in a bubble of its own, prints its figures, and fails if a property is broken.
 func play(t *testing.T, p Params) {
 	t.Helper()
 	switch {
@@ -71,7 +70,6 @@ func play(t *testing.T, p Params) {
 		wrong = append(wrong, modesty(f)...)
 	})
 	f.WallSeconds = time.Since(wall).Seconds()
-	fmt.Printf("sim %s\n", f.line())
 	t.Log(f.told())
 	if len(wrong) > 0 {
 		t.Errorf("%s %s", wrong, f.Told)

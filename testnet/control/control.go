@@ -35,72 +35,47 @@ type Order struct {
 	Args []string `json:"args,omitempty"`
 }
 
-// Request is an order that waits for its answer. The receiver must call Answer once.
-type Request struct {
-	Order
-	answers chan answer // has room for the answer: a client that went away stops nobody
-}
-
-type answer struct {
-	text string
-	err  error
-}
-
-// Answer ends the request.
-func (r Request) Answer(text string, err error) { r.answers <- answer{text, err} }
-
 // Server receives orders. Callers must call Close.
 type Server struct {
-	orders chan Request
-	http   *http.Server
-	work   sync.WaitGroup
+	http *http.Server
+	work sync.WaitGroup
 }
 
-// Listen opens the socket in the directory of a testnet.
-func Listen(dir string) (*Server, error) {
+// Listen opens the socket in the directory of a testnet. obey gets the orders, one after the other, with a context that ends
+// with its client.
+func Listen(dir string, obey func(context.Context, Order) (string, error)) (*Server, error) {
 	l, err := net.Listen("unix", filepath.Join(dir, file))
 	if err != nil {
 		return nil, fault.As("control.Listen", fault.Unavailable, err)
 	}
-	s := &Server{orders: make(chan Request)}
-	s.http = &http.Server{Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: headerTime}
+	var mu sync.Mutex // held by the order under way
+	s := &Server{http: &http.Server{ReadHeaderTimeout: headerTime, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var o Order
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOrder))
+		if err == nil {
+			err = strictjson.Decode(body, maxOrder, &o)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		mu.Lock()
+		text, err := obey(r.Context(), o)
+		mu.Unlock()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusConflict)
+			return
+		}
+		_, _ = io.WriteString(w, text) // the order is done, whether or not its client still listens
+	})}}
 	s.work.Go(func() { _ = s.http.Serve(l) }) // until Close, which removes the socket
 	return s, nil
 }
 
-// Orders has the orders, one after the other.
-func (s *Server) Orders() <-chan Request { return s.orders }
-
-// Close removes the socket, and drops orders that nobody received.
+// Close removes the socket, and ends the contexts of all orders.
 func (s *Server) Close() {
-	_ = s.http.Close() // ends the contexts of all requests
+	_ = s.http.Close()
 	s.work.Wait()
-}
-
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	request := Request{answers: make(chan answer, 1)}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOrder))
-	if err == nil {
-		err = strictjson.Decode(body, maxOrder, &request.Order)
-	}
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	select {
-	case s.orders <- request:
-	case <-r.Context().Done():
-		return
-	}
-	select {
-	case a := <-request.answers:
-		if a.err != nil {
-			http.Error(w, a.err.Error(), http.StatusConflict)
-			return
-		}
-		_, _ = io.WriteString(w, a.text) // the order is done, whether or not its client still listens
-	case <-r.Context().Done():
-	}
 }
 
 // Send gives an order to the testnet in dir and returns its answer. Errors: Unavailable if no

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -15,24 +16,14 @@ func at(t *testing.T, parent, name string) string {
 	t.Helper()
 	dir := filepath.Join(parent, Prefix+name)
 	require.NoError(t, os.Mkdir(dir, 0o700))
-	s, err := Listen(dir)
-	require.NoError(t, err)
-	done := make(chan struct{})
-	go func() { // until the end of the test
-		for {
-			select {
-			case r := <-s.Orders():
-				if r.Verb == "refuse" {
-					r.Answer("", fault.New("testnet", fault.Conflict, "not now"))
-					continue
-				}
-				r.Answer(name+" "+r.Verb+" "+r.Args[0], nil)
-			case <-done:
-				return
-			}
+	s, err := Listen(dir, func(_ context.Context, o Order) (string, error) {
+		if o.Verb == "refuse" {
+			return "", fault.New("testnet", fault.Conflict, "not now")
 		}
-	}()
-	t.Cleanup(func() { close(done); s.Close() })
+		return name + " " + o.Verb + " " + o.Args[0], nil
+	})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
 	return dir
 }
 

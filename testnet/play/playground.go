@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -24,7 +25,7 @@ const (
 	settled   = time.Minute // longest wait for a commit
 )
 
-// playground is the network after the tour. It is for one goroutine, which also obeys all orders.
+// playground is the network after the tour. It is for one goroutine at a time.
 type playground struct {
 	network *network.Network
 	paused  map[*network.Peer]bool
@@ -224,26 +225,38 @@ func (s *session) stay(ctx context.Context) (err error) {
 		}
 		return err
 	}
-	orders, err := control.Listen(s.scratch)
+	screen := newScreen(s.out)
+	var mu sync.Mutex // guards the playground, and the screen
+	orders, err := control.Listen(s.scratch, func(ctx context.Context, o control.Order) (string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		text, err := g.obey(ctx, o)
+		if screen.live {
+			screen.draw(g.view(ctx, screen))
+		}
+		return text, err
+	})
 	if err != nil {
 		return err
 	}
 	defer orders.Close()
+	look := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		screen.draw(g.view(ctx, screen))
+	}
 	fmt.Fprint(s.out, g.invitation(s.scratch))
-	screen := newScreen(s.out)
+	look()
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
-	screen.draw(g.view(ctx, screen))
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case o := <-orders.Orders():
-			o.Answer(g.obey(ctx, o.Order))
 		case <-tick.C:
 		}
 		if screen.live {
-			screen.draw(g.view(ctx, screen))
+			look()
 		}
 	}
 }

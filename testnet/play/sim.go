@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -41,15 +39,15 @@ func scenarios() []string { return []string{"join", "churn", "partition", "hotce
 
 // simulate plays a network in virtual time, by the tests of internal/sim. It holds without a broken property.
 func simulate(ctx context.Context, c call) (held bool, err error) {
-	s, raw, err := parseSimulation(c)
+	s, err := parseSimulation(c)
 	if err != nil {
 		return false, err
 	}
-	return true, s.run(ctx, raw, c.stdout, c.stderr)
+	return true, s.run(ctx, c.stdout, c.stderr)
 }
 
 // parseSimulation reads and validates the command line. It fails with Invalid, naming the flag.
-func parseSimulation(c call) (s simulation, raw bool, err error) {
+func parseSimulation(c call) (s simulation, err error) {
 	f := c.flags("Plays a network of whole peers in virtual time, in one process, and checks its answers.")
 	f.StringVar(&s.Scenario, "scenario", "join", strings.Join(scenarios(), ", "))
 	f.IntVar(&s.Peers, "peers", 50, "peers to begin with")
@@ -60,7 +58,6 @@ func parseSimulation(c call) (s simulation, raw bool, err error) {
 	f.Float64Var(&s.Loss, "loss", 0, "part of the packets that is lost, 0 to 0.5")
 	f.IntVar(&s.Connections, "connections", 0, "of each peer: what a simulation costs, and it becomes another network with few (default the profile's)")
 	f.BoolVar(&s.Light, "light", false, "links without packets, encryption and limits of bandwidth: as fast as QUIC in virtual time, at half the cost")
-	f.BoolVar(&raw, "json", false, "print the figures as one JSON object on standard output, and all else on standard error")
 	err = c.parse(f, func() error {
 		if s.Records == 0 {
 			s.Records = 3 * s.Peers
@@ -68,7 +65,7 @@ func parseSimulation(c call) (s simulation, raw bool, err error) {
 		s.Verbose = true
 		return s.validate()
 	})
-	return s, raw, err
+	return s, err
 }
 
 func (s simulation) validate() error {
@@ -95,60 +92,21 @@ func (s simulation) validate() error {
 }
 
 // run plays the test of internal/sim. It fails with Conflict after a broken property.
-func (s simulation) run(ctx context.Context, raw bool, stdout, stderr io.Writer) error {
+func (s simulation) run(ctx context.Context, stdout, stderr io.Writer) error {
 	const op = "testnet.sim"
 	asked, err := json.Marshal(s)
 	if err != nil {
 		return fault.As(op, fault.Internal, err)
 	}
-	people := stdout
-	if raw {
-		people = stderr
-	}
-	links := ""
-	if s.Light {
-		links = ", light links"
-	}
-	fmt.Fprintf(people, "playing %s: %d peers, %d services, seed %d, round trip %s, loss %g%s; the first time it compiles for a minute ...\n",
-		s.Scenario, s.Peers, s.Records, s.Seed, s.RTT, s.Loss, links)
+	fmt.Fprintf(stdout, "playing %s; the first time it compiles for a minute ...\n", asked)
 	test := exec.CommandContext(ctx, "go", "test", "-count=1", "-run=^TestScenario$", "-timeout=0", "-v", "github.com/blackhole/blackhole/internal/sim")
 	test.Env = append(os.Environ(), "BLACKHOLE_SIM="+string(asked))
-	test.Stderr = stderr
-	pipe, err := test.StdoutPipe()
-	if err == nil {
-		err = test.Start()
-	}
-	if err != nil {
-		return fault.As(op, fault.Unavailable, err)
-	}
-	line := follow(pipe, people)
-	failed := test.Wait()
-	switch {
+	test.Stdout, test.Stderr = stdout, stderr
+	switch err := test.Run(); {
 	case ctx.Err() != nil:
 		return fault.Wrap(op, ctx.Err())
-	case line == nil:
-		return fault.New(op, fault.Unavailable, "the simulation ended without figures: %v", failed)
-	case raw:
-		fmt.Fprintf(stdout, "%s\n", line)
-	}
-	if failed != nil {
-		return fault.New(op, fault.Conflict, "a property is broken, or an operation failed")
+	case err != nil:
+		return fault.New(op, fault.Conflict, "a property is broken, or an operation failed: %w", err)
 	}
 	return nil
-}
-
-// follow prints what the test says, and returns its line of figures, nil without one.
-func follow(r io.Reader, people io.Writer) (figures []byte) {
-	const longest = 16 << 20
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, longest)
-	for lines.Scan() {
-		if line, ok := bytes.CutPrefix(lines.Bytes(), []byte("sim ")); ok {
-			figures = bytes.Clone(line)
-		} else {
-			fmt.Fprintf(people, "  %s\n", bytes.TrimPrefix(lines.Bytes(), []byte("stage ")))
-		}
-	}
-	_, _ = io.Copy(io.Discard, r) // a line above the limit must not block the test
-	return figures
 }
