@@ -78,23 +78,23 @@ func Faults(words ...string) []string {
 
 func kinds() []kind {
 	return []kind{
-		{"stop leader", 6, nothing, stopLeader},
-		{"stop follower", 2, nothing, stopFollower},
-		{"stop a peer that does not vote", 1, nothing, stopOther},
+		{"stop leader", 6, nothing, stop(leader)},
+		{"stop follower", 2, nothing, stop(follower)},
+		{"stop a peer that does not vote", 1, nothing, stop(other)},
 		{"stop leader again and again", 3, nothing, flapLeader},
 		{"stop two voters, one after the other", 2, nothing, stopTwo},
-		{"kill leader", 4, nothing, killLeader},
-		{"kill follower", 2, nothing, killFollower},
-		{"kill a minority", 2, nothing, killMinority},
+		{"kill leader", 4, nothing, kill(leader)},
+		{"kill follower", 2, nothing, kill(follower)},
+		{"kill a minority", 2, nothing, kill(voter, other)}, // possibly the replacement,
 		{"kill everybody", 1, nothing, killAll},
 		{"kill a voter until it is replaced", 2, nothing, loseVoter},
 		{"interrupt leader", 1, nothing, interruptLeader},
 		{"hand the leadership over", 1, nothing, transfer},
-		{"cut leader off", 4, hosts, cutLeader},
-		{"cut what the leader sends", 3, hosts, muteLeader},
-		{"cut what the leader hears", 3, hosts, deafenLeader},
-		{"cut follower off", 2, hosts, cutFollower},
-		{"cut in two, the leader with the fewer", 3, hosts, split},
+		{"cut leader off", 4, hosts, cutOff(true, true, leader)},
+		{"cut what the leader sends", 3, hosts, cutOff(true, false, leader)},
+		{"cut what the leader hears", 3, hosts, cutOff(false, true, leader)},
+		{"cut follower off", 2, hosts, cutOff(true, true, follower)},
+		{"cut in two, the leader with the fewer", 3, hosts, cutOff(true, true, leader, other)},
 		{"cut leader from one voter", 2, hosts, cutBridge},
 		{"cut leader off, then kill it", 1, hosts, cutAndKill},
 		{"flap the link of the leader", 2, hosts, flapLink},
@@ -205,16 +205,44 @@ func (f *faults) stopFor(ctx context.Context, i int, d time.Duration) error {
 	return errors.Join(f.pause(i), await.Pause(ctx, d), f.resume(i))
 }
 
-func stopLeader(ctx context.Context, f *faults, v victims) error {
-	return f.stopFor(ctx, v.leader, f.outage())
+// pick chooses a peer.
+type pick func(*faults, victims) int
+
+func leader(_ *faults, v victims) int   { return v.leader }
+func follower(f *faults, v victims) int { return f.any(v.followers) }
+func other(f *faults, v victims) int    { return f.any(v.others) }
+func voter(f *faults, v victims) int    { return f.any(append(v.followers, v.leader)) }
+
+// those are the peers of picks.
+func (f *faults) those(v victims, picks []pick) (all []int) {
+	for _, p := range picks {
+		all = append(all, p(f, v))
+	}
+	return all
 }
 
-func stopFollower(ctx context.Context, f *faults, v victims) error {
-	return f.stopFor(ctx, f.any(v.followers), f.outage())
+// stop pauses a peer for a while.
+func stop(whom pick) func(context.Context, *faults, victims) error {
+	return func(ctx context.Context, f *faults, v victims) error { return f.stopFor(ctx, whom(f, v), f.outage()) }
 }
 
-func stopOther(ctx context.Context, f *faults, v victims) error {
-	return f.stopFor(ctx, f.any(v.others), f.outage())
+// kill kills peers.
+func kill(whom ...pick) func(context.Context, *faults, victims) error {
+	return func(ctx context.Context, f *faults, v victims) error { return f.kill(ctx, f.those(v, whom)...) }
+}
+
+// cutOff drops what some peers send to all others, or what these send to them.
+func cutOff(sent, heard bool, whom ...pick) func(context.Context, *faults, victims) error {
+	return func(ctx context.Context, f *faults, v victims) error {
+		side := f.those(v, whom)
+		if sent {
+			f.cut(side, f.rest(side...))
+		}
+		if heard {
+			f.cut(f.rest(side...), side)
+		}
+		return await.Pause(ctx, f.outage())
+	}
 }
 
 // flapLeader pauses each leader for about the time of an election, several times.
@@ -247,17 +275,6 @@ func (f *faults) kill(ctx context.Context, some ...int) error {
 	return await.Pause(ctx, f.span(0, longestOff))
 }
 
-func killLeader(ctx context.Context, f *faults, v victims) error { return f.kill(ctx, v.leader) }
-
-func killFollower(ctx context.Context, f *faults, v victims) error {
-	return f.kill(ctx, f.any(v.followers))
-}
-
-// killMinority kills one of three voters and one peer without a vote, possibly the replacement.
-func killMinority(ctx context.Context, f *faults, v victims) error {
-	return f.kill(ctx, f.any(append(v.followers, v.leader)), f.any(v.others))
-}
-
 func killAll(ctx context.Context, f *faults, _ victims) error {
 	all := make([]int, len(f.peers))
 	for i := range all {
@@ -268,7 +285,7 @@ func killAll(ctx context.Context, f *faults, _ victims) error {
 
 // loseVoter kills a voter and waits for its replacement.
 func loseVoter(ctx context.Context, f *faults, v victims) error {
-	lost := f.any(append(v.followers, v.leader))
+	lost := voter(f, v)
 	id := f.net.Peers[lost].ID.String()
 	f.net.Peers[lost].Kill()
 	limit := f.now() + replaceAfter + f.Recovery
@@ -315,14 +332,6 @@ func (f *faults) cut(from, to []int) {
 	}
 }
 
-func (f *faults) cutFor(ctx context.Context, from, to []int, both bool) error {
-	f.cut(from, to)
-	if both {
-		f.cut(to, from)
-	}
-	return await.Pause(ctx, f.outage())
-}
-
 func (f *faults) rest(of ...int) (rest []int) {
 	for i := range f.peers {
 		if !slices.Contains(of, i) {
@@ -332,35 +341,16 @@ func (f *faults) rest(of ...int) (rest []int) {
 	return rest
 }
 
-func cutLeader(ctx context.Context, f *faults, v victims) error {
-	return f.cutFor(ctx, []int{v.leader}, f.rest(v.leader), true)
-}
-
-func muteLeader(ctx context.Context, f *faults, v victims) error {
-	return f.cutFor(ctx, []int{v.leader}, f.rest(v.leader), false)
-}
-
-func deafenLeader(ctx context.Context, f *faults, v victims) error {
-	return f.cutFor(ctx, f.rest(v.leader), []int{v.leader}, false)
-}
-
-func cutFollower(ctx context.Context, f *faults, v victims) error {
-	follower := f.any(v.followers)
-	return f.cutFor(ctx, []int{follower}, f.rest(follower), true)
-}
-
-func split(ctx context.Context, f *faults, v victims) error {
-	side := []int{v.leader, f.any(v.others)}
-	return f.cutFor(ctx, side, f.rest(side...), true)
-}
-
 // cutBridge separates two voters and leaves the third connected to both.
 func cutBridge(ctx context.Context, f *faults, v victims) error {
-	return f.cutFor(ctx, []int{v.leader}, []int{f.any(v.followers)}, true)
+	a, b := []int{v.leader}, []int{f.any(v.followers)}
+	f.cut(a, b)
+	f.cut(b, a)
+	return await.Pause(ctx, f.outage())
 }
 
 func cutAndKill(ctx context.Context, f *faults, v victims) error {
-	return errors.Join(cutLeader(ctx, f, v), f.kill(ctx, v.leader))
+	return errors.Join(cutOff(true, true, leader)(ctx, f, v), f.kill(ctx, v.leader))
 }
 
 // heal repairs everything and waits until the clients of every peer are served again (V1).

@@ -51,7 +51,7 @@ func flapLink(ctx context.Context, f *faults, v victims) error {
 
 // stepClock sets the clock of a voter to another time, before or after, and back.
 func stepClock(ctx context.Context, f *faults, v victims) error {
-	data := f.net.Peers[f.voter(v)].Data
+	data := f.net.Peers[voter(f, v)].Data
 	offset := f.span(time.Minute, farthest)
 	if f.rng.IntN(2) == 0 {
 		offset = -offset
@@ -62,14 +62,14 @@ func stepClock(ctx context.Context, f *faults, v victims) error {
 
 // fillDisk takes all space from a voter. Its member stops, and the peer goes on.
 func fillDisk(ctx context.Context, f *faults, v victims) error {
-	d := f.peers[f.voter(v)].disk
+	d := f.peers[voter(f, v)].disk
 	f.ends = append(f.ends, func() { f.must(d.Free()) })
 	return errors.Join(d.Fill(), await.Pause(ctx, f.outage()))
 }
 
 // starveOfFiles lets a voter open hardly any descriptor more: neither connections nor files.
 func starveOfFiles(ctx context.Context, f *faults, v victims) error {
-	restore, err := f.net.Peers[f.voter(v)].LimitFiles(spareFiles)
+	restore, err := f.net.Peers[voter(f, v)].LimitFiles(spareFiles)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func starveOfFiles(ctx context.Context, f *faults, v victims) error {
 // starveOfMemory lets a voter map hardly any memory more. A Go program then ends, like one that the kernel kills for want
 // of memory.
 func starveOfMemory(ctx context.Context, f *faults, v victims) error {
-	p := f.net.Peers[f.voter(v)]
+	p := f.net.Peers[voter(f, v)]
 	restore, err := p.LimitMemory(spareMemory)
 	if err != nil {
 		return err
@@ -92,9 +92,6 @@ func starveOfMemory(ctx context.Context, f *faults, v victims) error {
 	}
 	return err
 }
-
-// voter draws one.
-func (f *faults) voter(v victims) int { return f.any(append(v.followers, v.leader)) }
 
 // must records a failure to end a fault. Later checks would blame the peers for it.
 func (f *faults) must(err error) {
