@@ -3,7 +3,6 @@ package sim
 import (
 	"cmp"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/query"
@@ -12,7 +11,7 @@ import (
 const (
 	killed  = 0.30             // part of the peers that a churn takes at once
 	syncing = 90 * time.Second // within which keepers must have repaired what a kill or a partition left
-	hotPart = 0.80             // of records and questions of the hot cell
+	hotPart = 0.80             // of records and questions of the place of a sybil attack
 )
 
 // churn: many peers vanish at once, without a word, and as many new ones come.
@@ -80,35 +79,6 @@ func (w *cluster) oneWay(part float64) map[[2]netip.Addr]bool {
 		}
 	}
 	return cuts
-}
-
-// hotcell: nearly all records are in one city, and nearly all questions are about it.
-func playHotcell(w *cluster) {
-	w.market.hot = hotPart
-	w.grow()
-	before := w.served()
-	w.ask(w.peers, asking{name: "skewed questions", quiet: true, each: 10, within: 10 * time.Second})
-	var load []int64
-	for i, n := range w.served() {
-		if n -= before[i]; n > 0 {
-			load = append(load, n)
-		}
-	}
-	if len(load) == 0 {
-		return
-	}
-	slices.Sort(load)
-	l := Load{Keepers: len(load), Max: load[len(load)-1], Median: load[len(load)/2]}
-	l.Ratio = float64(l.Max) / float64(max(l.Median, 1))
-	w.figures.Load = &l
-}
-
-func (w *cluster) served() []int64 {
-	out := make([]int64, len(w.peers))
-	for i, p := range w.peers {
-		out[i] = p.counts.seen(w.t)["dht_operations_total{serve_query}"]
-	}
-	return out
 }
 
 // sybil: peers of three /24s, their ids ground to be close to the cells of one city, hide

@@ -36,21 +36,12 @@ type Figures struct {
 	First   Spread // of each peer, nothing cached
 	Warm    Spread
 	Visible Spread // at a watcher, from the start of the update
-	Load    *Load  // of hotcell
 	Flooded int    // most records of flooders that one honest peer holds
 	Stages  []Stage
 	Counts  map[string]int64
 	Broken  map[string]int // properties, and how often
 	Excused map[string]int // breaches that are told, and not demanded
 	Told    []string       // the first breaches
-}
-
-// Load is how many queries the peers that served any served for others.
-type Load struct {
-	Keepers int
-	Max     int64
-	Median  int64
-	Ratio   float64
 }
 
 // Machine is what the run cost.
@@ -157,9 +148,6 @@ func (f Figures) told() string {
 	s += fmt.Sprintf("\n  publish %+v\n  first %+v\n  later %+v\n  visible %+v, unseen %d\n  %.0f MiB sent in %d packets, formed after %.0f s", f.Publish, f.First, f.Warm, f.Visible, f.Unseen, f.MiB, f.Packets, f.Forming)
 	for _, g := range f.Stages {
 		s += "\n  " + g.String()
-	}
-	if f.Load != nil {
-		s += fmt.Sprintf("\n  load %+v", *f.Load)
 	}
 	if f.Flooded > 0 {
 		s += fmt.Sprintf("\n  flooded %d", f.Flooded)

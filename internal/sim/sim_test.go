@@ -122,8 +122,6 @@ func act(w *cluster, scenario string) {
 		playChurn(w)
 	case "partition":
 		playPartition(w)
-	case "hotcell":
-		playHotcell(w)
 	case "sybil":
 		playSybil(w)
 	default:
