@@ -40,6 +40,9 @@ func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
 	if withheld := found.AtLeast || found.Total > len(found.Records); a.Complete && withheld && a.ExcludedTotal > 0 && len(a.Results) < plan.Shown() {
 		a.Complete, a.Reason = false, "offers whose endpoint does not answer took places of others: ask again"
 	}
+	if a.Complete && slices.ContainsFunc(a.Excluded, func(e query.Excluded) bool { return e.Reason == notYet }) {
+		a.Complete, a.Reason = false, "the domains of some offers are not checked yet: ask again"
+	}
 	if found.Local {
 		a.Source = query.SourceLocal
 	}
@@ -143,27 +146,29 @@ func (p *Parts) result(plan *query.Plan, r *records.Record, e *query.Evidence) q
 		finding := m // a copy, so that unmeasured results need no allocation
 		res.Measured, e.RoundTrip = &finding, m.RoundTrip
 	}
-	res.Endpoint = p.endpoints.of(r, e)
+	res.Endpoint, res.Domain = p.endpoints.of(r, e), p.endpoints.domain(r)
 	res.Score, res.Rank = plan.Judge(r, e), plan.Rank(r, e)
 	return res
 }
 
-// living returns the matches whose endpoint may serve, and those whose endpoint does not, which stay measured.
+// living returns the matches whose endpoint may serve, and whose domain is checked if the plan asks for that; and the others, which stay
+// measured.
 func (p *Parts) living(plan *query.Plan, hits []query.Hit) (living []query.Hit, dead []query.Excluded) {
-	if plan.AnyHealth() {
-		return hits, nil
-	}
 	var gone []*records.Record
 	living = make([]query.Hit, 0, len(hits))
 	for _, h := range hits {
 		m, is := p.endpoints.dead(h.Record)
-		if !is {
+		why := p.endpoints.notChecked(plan, h.Record)
+		if is && !plan.AnyHealth() {
+			why = notServing(m)
+		}
+		if why == "" {
 			living = append(living, h)
 			continue
 		}
 		n := h.Record.Name()
 		gone = append(gone, h.Record)
-		dead = append(dead, query.Excluded{Provider: n.Provider.String(), ID: n.ID, Reason: notServing(m), Since: m.Since})
+		dead = append(dead, query.Excluded{Provider: n.Provider.String(), ID: n.ID, Reason: why, Since: m.Since})
 	}
 	p.endpoints.want(gone)
 	return living, dead
@@ -171,11 +176,15 @@ func (p *Parts) living(plan *query.Plan, hits []query.Hit) (living []query.Hit, 
 
 // notServing says why an endpoint does not serve.
 func notServing(m records.Measured) string {
-	text := "endpoint: " + string(m.State)
-	if m.Detail != "" {
-		text += ", " + m.Detail
+	return "endpoint: " + worded(m)
+}
+
+// worded is a state with its detail.
+func worded(m records.Measured) string {
+	if m.Detail == "" {
+		return string(m.State)
 	}
-	return text
+	return string(m.State) + ", " + m.Detail
 }
 
 // explainRejected names, for an explained query, the filter that rejected each known record of its type. It

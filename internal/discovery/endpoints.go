@@ -35,8 +35,10 @@ type EndpointProber interface {
 	Probe(ctx context.Context, t probe.Target) (probe.Outcome, bool)
 }
 
-// endpoint is what this peer knows of the endpoint of one offer.
+// endpoint is what this peer knows of the endpoint of one offer, or of a provider's domain.
 type endpoint struct {
+	name     records.Name    // of the offer; for a domain see domainOf
+	domain   bool            // dead then means that the domain is not known to name the provider
 	record   *records.Record // the version that was read
 	target   probe.Target
 	state    string    // of the target: "" can be measured
@@ -64,6 +66,9 @@ const (
 // verdict combines what this peer found with what others found. No offer is dead without a failed check of this peer: a second one decides,
 // or the failed checks of two others in other networks. An answer to this peer beats the word of any number of others.
 func (x *endpoints) verdict(e *endpoint, now time.Time) (m records.Measured, dead bool) {
+	if e.domain {
+		return x.proof(e, now)
+	}
 	m = e.last
 	m.Since = e.since
 	o, failed, answered := e.others(now)
@@ -71,11 +76,15 @@ func (x *endpoints) verdict(e *endpoint, now time.Time) (m records.Measured, dea
 		m.Peers, m.CheckedAt = len(failed), later(m.CheckedAt, o.CheckedAt)
 		return m, true
 	}
-	own := m.State != "" && now.Sub(m.CheckedAt) < endpointStands
-	if own && (e.fails >= 2 || o.State == "" || !m.CheckedAt.Before(o.CheckedAt) || m.State == records.Answers && now.Sub(m.CheckedAt) < endpointEvery) {
+	if e.stands(now) && (e.fails >= 2 || o.State == "" || !m.CheckedAt.Before(o.CheckedAt) || m.State == records.Answers && now.Sub(m.CheckedAt) < endpointEvery) {
 		return m, e.fails >= 2
 	}
 	return o, false
+}
+
+// stands reports whether the own last check says something.
+func (e *endpoint) stands(now time.Time) bool {
+	return e.last.State != "" && now.Sub(e.last.CheckedAt) < endpointStands
 }
 
 func later(a, b time.Time) time.Time {
@@ -141,19 +150,31 @@ func (x *endpoints) want(list []*records.Record) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, r := range list {
-		x.find(r, now).asked = now
+		for _, e := range x.find(r, now) {
+			e.asked = now
+		}
 	}
 }
 
-// find returns the state of an offer. A version with another endpoint begins anew. The caller holds x.mu.
-func (x *endpoints) find(r *records.Record, now time.Time) *endpoint {
-	e, ok := x.known.Get(r.Name())
+// find returns the state of an offer, and that of its domain if it names one. The caller holds x.mu.
+func (x *endpoints) find(r *records.Record, now time.Time) []*endpoint {
+	list := []*endpoint{x.entry(r.Name(), r, now)}
+	if n, ok := domainOf(r); ok {
+		list = append(list, x.entry(n, r, now))
+	}
+	return list
+}
+
+// entry returns what is known under a name of an offer. A version with another target begins anew. The caller holds x.mu.
+func (x *endpoints) entry(n records.Name, r *records.Record, now time.Time) *endpoint {
+	e, ok := x.known.Get(n)
 	if ok && e.record.Sequence() >= r.Sequence() {
 		return e
 	}
-	fresh := &endpoint{record: r, due: now}
-	fresh.target, fresh.state = targetOf(r)
-	if x.self(r) {
+	fresh := &endpoint{name: n, record: r, due: now, domain: n != r.Name()}
+	if fresh.dead = fresh.domain; fresh.domain {
+		fresh.target, fresh.state = domainTarget(r)
+	} else if fresh.target, fresh.state = targetOf(r); x.self(r) {
 		fresh.state = cmp.Or(fresh.state, unknown) // its own word is a claim
 	}
 	if ok && e.target.String() == fresh.target.String() {
@@ -164,7 +185,7 @@ func (x *endpoints) find(r *records.Record, now time.Time) *endpoint {
 		x.note(e, false)
 		fresh.begun = now
 	}
-	x.known.Add(r.Name(), fresh)
+	x.known.Add(fresh.name, fresh)
 	return fresh
 }
 
@@ -249,20 +270,20 @@ func (x *endpoints) buried() map[records.Name]*records.Record {
 	defer x.mu.Unlock()
 	list := make(map[records.Name]*records.Record)
 	for _, e := range x.known.Values() {
-		if _, dead := x.verdict(e, now); dead {
-			list[e.record.Name()] = e.record
+		if _, dead := x.verdict(e, now); dead && !e.domain {
+			list[e.name] = e.record
 		}
 	}
 	return list
 }
 
-// deadMatching counts the offers with a dead endpoint that match a plan.
+// deadMatching counts the offers with a dead endpoint that match a plan, and the domains that are not checked if it asks for such.
 func (x *endpoints) deadMatching(p *query.Plan) (n int) {
 	now := x.now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, e := range x.known.Values() {
-		if _, dead := x.verdict(e, now); dead && p.Match(e.record) {
+		if _, dead := x.verdict(e, now); dead && (!e.domain || p.Domain() != "") && p.Match(e.record) {
 			n++
 		}
 	}
@@ -337,7 +358,7 @@ func (x *endpoints) work(n int) (list []func(context.Context)) {
 		return e.due
 	}
 	slices.SortFunc(ready, func(a, b *endpoint) int {
-		return cmp.Or(since(a).Compare(since(b)), a.record.Name().Compare(b.record.Name()))
+		return cmp.Or(since(a).Compare(since(b)), a.name.Compare(b.name))
 	})
 	for i, e := range ready {
 		switch {
@@ -372,10 +393,10 @@ func (x *endpoints) begin(e *endpoint) func(context.Context) {
 
 // question is one question to the witnesses of the first endpoint's provider, about all its offers in a list that fit.
 func (x *endpoints) question(list []*endpoint, now time.Time) func(context.Context) {
-	provider := list[0].record.Name().Provider
+	provider := list[0].name.Provider
 	var ids []string
 	for _, e := range list {
-		if n := e.record.Name(); n.Provider == provider && len(ids) < witness.MaxFindings {
+		if n := e.name; n.Provider == provider && len(ids) < witness.MaxFindings {
 			e.fetched, e.due = now, now.Add(2*endpointTick)
 			ids = append(ids, n.ID)
 		}
@@ -391,7 +412,7 @@ func (x *endpoints) check(ctx context.Context, e *endpoint, limit time.Duration,
 	measured = measured && ctx.Err() == nil
 	now := x.now()
 	x.mu.Lock()
-	if known, _ := x.known.Peek(e.record.Name()); known != e { // the offer has another endpoint now
+	if known, _ := x.known.Peek(e.name); known != e { // the offer has another endpoint now
 		x.mu.Unlock()
 		return
 	}
@@ -403,7 +424,7 @@ func (x *endpoints) check(ctx context.Context, e *endpoint, limit time.Duration,
 	}
 	_, dead := x.verdict(e, now)
 	changed := x.note(e, dead)
-	r, m := e.record, e.last
+	r, n, m := e.record, e.name, e.last
 	quiet := !x.wanted(e, now) && o.State == probe.Answers && !was && !e.suspected()
 	x.mu.Unlock()
 	if changed {
@@ -411,7 +432,7 @@ func (x *endpoints) check(ctx context.Context, e *endpoint, limit time.Duration,
 		x.awake()
 	}
 	if measured && !alone {
-		x.tell(ctx, r, m, quiet)
+		x.tell(ctx, n, m, quiet)
 	}
 }
 

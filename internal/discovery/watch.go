@@ -141,6 +141,9 @@ func (w *watcher) compile(q query.Query) error {
 	if err != nil {
 		return err
 	}
+	if q.Domain != "" {
+		return fault.Invalidf("domain", q.Domain, "filters answers, not watches: use where for the claim")
+	}
 	for _, one := range list {
 		p, err := query.Compile(one, w.service.defaults)
 		if err != nil {

@@ -180,7 +180,7 @@ func (x *endpoints) wanted(e *endpoint, now time.Time) bool {
 func drawn(e *endpoint, now time.Time, without peer.ID) []peer.ID {
 	place := func(id peer.ID) uint64 {
 		h := fnv.New64a()
-		_, _ = h.Write([]byte(e.record.Name().String()))
+		_, _ = h.Write([]byte(e.name.String()))
 		_, _ = h.Write([]byte(id))
 		return h.Sum64()
 	}
@@ -208,7 +208,7 @@ func (x *endpoints) called(e *endpoint, now time.Time) bool {
 		return true // the second check, without which nobody may learn of a death that others deny
 	}
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(e.record.Name().String()))
+	_, _ = h.Write([]byte(e.name.String()))
 	late := time.Duration(h.Sum64() % uint64(dutySlot)) // within the slot
 	at := now.Add(-late)
 	slot := at.Unix() / int64(dutySlot/time.Second)
@@ -235,7 +235,7 @@ func (x *endpoints) assume(ctx context.Context) {
 		x.roles, x.rolesAt = make(map[peer.ID][]peer.ID), now
 	}
 	for r := range x.sharing.Records() {
-		if len(mine) == duties || ctx.Err() != nil {
+		if len(mine) >= duties || ctx.Err() != nil {
 			break
 		}
 		if r.Withdrawn() || r.Paused() != nil || r.Needs() != "" {
@@ -248,16 +248,17 @@ func (x *endpoints) assume(ctx context.Context) {
 			x.roles[p] = ids
 		}
 		if len(ids) > 0 {
-			mine[r.Name()] = true
 			x.mu.Lock()
-			x.find(r, now).witnesses = ids
+			for _, e := range x.find(r, now) {
+				e.witnesses, mine[e.name] = ids, true
+			}
 			x.mu.Unlock()
 		}
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, e := range x.known.Values() {
-		if !mine[e.record.Name()] {
+		if !mine[e.name] {
 			e.witnesses, e.confirm, e.duty = nil, time.Time{}, false
 		}
 	}
@@ -291,10 +292,10 @@ func (x *endpoints) news(e *endpoint, now time.Time) bool {
 
 // spread tells the own finding to those who asked. The caller holds x.mu.
 func (x *endpoints) spread(e *endpoint) func(context.Context) {
-	r, m, now := e.record, e.last, x.now()
-	ids := x.recent(func(n records.Name) bool { return n == r.Name() }, now)
+	about, m, now := e.name, e.last, x.now()
+	ids := x.recent(func(n records.Name) bool { return n == about }, now)
 	return func(ctx context.Context) {
-		if own := x.sign(r, m); len(own) > 0 {
+		if own := x.sign(about, m); len(own) > 0 {
 			x.sharing.Tell(ctx, ids, own)
 		}
 	}
@@ -323,6 +324,8 @@ func (x *endpoints) spare(e *endpoint, now time.Time) bool {
 	m, failed, _ := e.others(now)
 	_, dead := x.verdict(e, now)
 	switch {
+	case e.domain:
+		return !dead || e.last.State != "" && (e.stands(now) || len(failed) > 0)
 	case dead && m.Peers > 0 && now.Sub(m.CheckedAt) < endpointStands:
 		return true
 	case e.fails > 0:
@@ -348,19 +351,18 @@ func (x *endpoints) fetch(ctx context.Context, provider peer.ID, ids []string) {
 }
 
 // tell gives an own measurement to the witnesses, or only holds it for those who ask.
-func (x *endpoints) tell(ctx context.Context, r *records.Record, m records.Measured, quiet bool) {
-	switch own := x.sign(r, m); {
+func (x *endpoints) tell(ctx context.Context, n records.Name, m records.Measured, quiet bool) {
+	switch own := x.sign(n, m); {
 	case len(own) == 0:
 	case quiet:
 		x.sharing.Tell(ctx, []peer.ID{x.sharing.Self}, own)
 	default:
-		x.sharing.Witness(ctx, r.Name().Provider, nil, own)
+		x.sharing.Witness(ctx, n.Provider, nil, own)
 	}
 }
 
 // sign returns an own measurement as a statement.
-func (x *endpoints) sign(r *records.Record, m records.Measured) []byte {
-	n := r.Name()
+func (x *endpoints) sign(n records.Name, m records.Measured) []byte {
 	f := witness.Finding{Provider: n.Provider, Record: n.ID, State: m.State, RoundTrip: m.RoundTrip, CheckedAt: m.CheckedAt}
 	own, err := witness.Sign(x.sharing.Network, x.sharing.Key, []witness.Finding{f})
 	if err != nil { // impossible with a sound key

@@ -35,11 +35,13 @@ type society struct {
 	peers  []*member
 	mu     sync.Mutex // guards the fields below
 	alive  bool
+	named  bool        // the domain of the offers names their provider
 	death  probe.State // what a dead endpoint does
 	gone   bool        // the offer is withdrawn
 	probes []time.Time
 
 	unnamed []*records.Record // without an endpoint
+	claims  *records.Record   // without one, with a domain
 	targets []string          // hosts of the probes
 
 	goods *goods // nil: the offer alone
@@ -60,14 +62,17 @@ func newSociety(t *testing.T, n int) *society {
 	provider, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	require.NoError(t, err)
 	now := time.Now()
+	domain := ""
 	sign := func(id string, sequence uint64, endpoints ...string) *records.Record {
-		r, err := records.Sign("test", provider, records.Offer{ID: id, Metadata: records.Metadata{Type: "relay", Endpoints: endpoints}},
+		r, err := records.Sign("test", provider, records.Offer{ID: id, Metadata: records.Metadata{Type: "relay", Endpoints: endpoints, Domain: domain}},
 			records.Stamp{Sequence: sequence, Issued: now, Expires: now.Add(24 * time.Hour)})
 		require.NoError(t, err)
 		return r
 	}
 	s.offer, s.moved = sign("a", 1, "https://a.net"), sign("a", 2, "https://b.net")
 	s.unnamed = []*records.Record{sign("b", 1), sign("c", 1)}
+	domain = "shop.nowhere.net"
+	s.claims = sign("d", 1)
 	for i := range n {
 		key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 		require.NoError(t, err)
@@ -122,7 +127,10 @@ func (m *member) Probe(ctx context.Context, to probe.Target) (probe.Outcome, boo
 	m.targets = append(m.targets, to.Host)
 	m.probes = append(m.probes, time.Now())
 	lies, alive, death := m.lies, m.alive, m.death
-	if m.goods != nil {
+	switch {
+	case to.Kind == "domain":
+		alive, death = m.named, probe.Refuses
+	case m.goods != nil:
 		death, alive = m.goods.fate(to.Host)
 	}
 	m.mu2().Unlock()

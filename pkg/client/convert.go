@@ -53,23 +53,28 @@ func toAnswer(resp *api.QueryResponse) query.AnswerView {
 		}
 	}
 	for _, e := range resp.GetExcluded() {
-		a.Excluded = append(a.Excluded, query.Excluded{Provider: e.GetProviderId(), ID: e.GetRecordId(), Reason: e.GetReason(), Since: e.GetSince().AsTime()})
+		a.Excluded = append(a.Excluded, query.Excluded{Provider: e.GetProviderId(), ID: e.GetRecordId(), Reason: e.GetReason(), Since: orZero(e.GetSince())})
 	}
 	for i, r := range resp.GetResults() {
 		a.Results[i] = query.ResultView{
 			Record: toRecord(r.GetRecord()).View, DistanceKM: r.DistanceKm, Score: r.GetScore(), Explain: r.GetExplain(), Doubts: r.GetDoubts(),
 		}
-		if e := r.GetEndpoint(); e != nil {
-			a.Results[i].Endpoint = &records.Measured{
-				State: records.Reachability(e.GetState()), RoundTrip: e.GetRoundTrip().AsDuration(), Peers: int(e.GetPeers()), Detail: e.GetDetail(),
-				CheckedAt: orZero(e.GetCheckedAt()), Since: orZero(e.GetSince()),
-			}
-		}
+		a.Results[i].Endpoint, a.Results[i].Domain = toEndpoint(r.GetEndpoint()), toEndpoint(r.GetDomain())
 		if m := r.GetRecord().GetMeasured(); m != nil {
 			a.Results[i].Measured = toMeasured(m)
 		}
 	}
 	return a
+}
+
+func toEndpoint(e *api.Endpoint) *records.Measured {
+	if e == nil {
+		return nil
+	}
+	return &records.Measured{
+		State: records.Reachability(e.GetState()), RoundTrip: e.GetRoundTrip().AsDuration(), Peers: int(e.GetPeers()), Detail: e.GetDetail(),
+		CheckedAt: orZero(e.GetCheckedAt()), Since: orZero(e.GetSince()),
+	}
 }
 
 func orZero(t *timestamppb.Timestamp) time.Time {

@@ -34,6 +34,7 @@ type Result struct {
 	Rank       float64           // Plan.Rank, by which the results of an answer are sorted
 	Measured   *records.Measured // measurement of the provider's peer by this peer or by others; nil without one
 	Endpoint   *records.Measured // of the offer's endpoint in its own protocol; nil for an offer without an endpoint
+	Domain     *records.Measured // of the offer's domain: records.Checked or records.Claimed; nil for an offer without a domain
 	Doubts     []string          // claims that cannot be true
 	Explain    []string          // the parts of the score, for Query.Explain
 }

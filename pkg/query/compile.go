@@ -131,6 +131,7 @@ func (q *Query) validate(maxLimit int) error {
 		q.Quality.validate(),
 		q.validateAttributes(),
 		validateWhere(q.Where),
+		q.validateDomain(),
 		q.validateOrder(),
 		q.validateAfter(),
 		q.validateLimit(maxLimit),
@@ -223,6 +224,25 @@ func (q *Query) validateAttributes() error {
 	return nil
 }
 
+func (q *Query) validateDomain() error {
+	if q.Domain == "" || q.Domain == AnyDomain {
+		return nil
+	}
+	return records.Metadata{Domain: q.Domain}.CheckDomain()
+}
+
+// clauses are what records must pass: Where, and the claim of a domain.
+func (q *Query) clauses() []Clause {
+	switch q.Domain {
+	case "":
+		return q.Where
+	case AnyDomain:
+		return append(slices.Clip(q.Where), Clause{Field: "domain", Op: OpStated})
+	default:
+		return append(slices.Clip(q.Where), Clause{Field: "domain", Op: OpAny, Values: []string{q.Domain}})
+	}
+}
+
 func (q *Query) validateOrder() error {
 	if q.Sort != SortDefault && !slices.Contains(sorts(), q.Sort) {
 		return fault.Invalidf("sort", clip(string(q.Sort)), "must be one of %s", oneOf(sorts()))
@@ -313,7 +333,7 @@ func (p *Plan) derive() {
 	}
 	p.currency, p.unit = Fold(q.Currency), Fold(q.PriceUnit)
 	p.filter = filterOf(q)
-	p.where = testsOf(q.Where)
+	p.where = testsOf(q.clauses())
 	p.columns = p.filter
 	p.columns.Tiered = q.Volume != nil
 	p.after = nameOf(q.After)

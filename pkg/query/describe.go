@@ -74,7 +74,7 @@ func (q *Query) describeFilters() []string {
 	for _, key := range slices.Sorted(maps.Keys(q.Attributes)) {
 		add(true, "attributes.%s=%s", key, q.Attributes[key])
 	}
-	for _, c := range q.Where {
+	for _, c := range q.clauses() {
 		add(true, "%s", c)
 	}
 	return list

@@ -81,6 +81,7 @@ func generalFields() []Field {
 		{Name: "version", Kind: KindText, Help: "version of the service", path: path{3, 5}},
 		{Name: "endpoints", Kind: KindText, Help: "addresses of the service: with a prefix, their protocol (https://)", many: true, path: path{3, 6}},
 		{Name: "protocols", Kind: KindText, Help: "protocols of the endpoints: https, grpc, ...", many: true, path: path{3, 7}},
+		{Name: "domain", Kind: KindText, Help: "domain that the service claims", path: path{3, 9}},
 		{Name: "attributes.KEY", Kind: KindLabel, Help: "attribute KEY; a range reads it as a number", keyed: true, exact: true, path: path{3, 8}},
 		{Name: "created_at", Kind: KindNumber, Unit: "Unix seconds", Help: "first registration", coding: codeInt, path: path{8, 1}},
 		{Name: "updated_at", Kind: KindNumber, Unit: "Unix seconds", Help: "signature of this version", coding: codeInt, path: path{9, 1}},

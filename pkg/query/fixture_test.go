@@ -133,6 +133,7 @@ func queryGen(tb require.TestingT) *rapid.Generator[Query] {
 			},
 			Attributes: seldom(attributesGen()).Draw(t, "attributes"),
 			Where:      seldom(rapid.SliceOfN(clauseGen(), 0, 3)).Draw(t, "where"),
+			Domain:     seldom(rapid.SampledFrom([]string{"a.net", AnyDomain})).Draw(t, "domain"),
 			Sort:       rapid.SampledFrom(append(sorts(), SortDefault)).Draw(t, "sort"),
 			Claims:     rapid.SampledFrom(append(weights(), "")).Draw(t, "claims"),
 			Limit:      rapid.IntRange(0, 5).Draw(t, "limit"),
@@ -177,6 +178,7 @@ func serviceGen() *rapid.Generator[*pb.ServiceRecord] {
 			Type:       typeGen().Draw(t, "type"),
 			Subtype:    subtypeGen().Draw(t, "subtype"),
 			Attributes: attributesGen().Draw(t, "attributes"),
+			Domain:     seldom(rapid.SampledFrom([]string{"a.net", "b.net"})).Draw(t, "domain"),
 		}}
 		if rapid.Bool().Draw(t, "located") {
 			s.Location = locationGen().Draw(t, "location")
@@ -271,6 +273,9 @@ func naiveMatch(q Query, s *pb.ServiceRecord) bool {
 		if here < last || here == last && s.Id <= id {
 			return false
 		}
+	}
+	if q.Domain == AnyDomain && m.Domain == "" || q.Domain != "" && q.Domain != AnyDomain && m.Domain != q.Domain {
+		return false
 	}
 	if q.Near != nil && q.Near.RadiusKM != nil {
 		if km := naiveDistance(q, s) / 1000; !(km <= *q.Near.RadiusKM) {

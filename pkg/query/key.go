@@ -13,7 +13,7 @@ import (
 
 // keyVersion is the first byte of every key. It changes with the encoding or the meaning of a
 // field.
-const keyVersion = 6
+const keyVersion = 7
 
 // smallList is the number of list elements that AppendKey sorts without allocating.
 const smallList = 16
@@ -48,6 +48,7 @@ func AppendKey(dst []byte, q *Query) []byte {
 	dst = appendText(dst, canonicalID(q.ProviderID))
 	dst = appendAttributes(dst, q.Attributes)
 	dst = appendWhere(dst, q.Where)
+	dst = appendText(dst, q.Domain)
 	dst = appendOptional(dst, q.Volume)
 	dst = appendBool(dst, q.GroupPrices)
 	dst = binary.AppendVarint(dst, int64(q.Cells))

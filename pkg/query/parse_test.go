@@ -65,6 +65,7 @@ func values(q Query) url.Values {
 	}
 	set("sort", q.Sort, true)
 	set("claims", q.Claims, true)
+	set("domain", q.Domain, true)
 	set("limit", q.Limit, true)
 	set("explain", q.Explain, true)
 	set("exact_total", q.ExactTotal, true)

@@ -59,6 +59,9 @@ func (p *Plan) ExactTotal() bool { return p.query.ExactTotal }
 // AnyHealth reports whether the plan shows offers that do not serve, too.
 func (p *Plan) AnyHealth() bool { return p.query.Health == HealthAny }
 
+// Domain returns Query.Domain.
+func (p *Plan) Domain() string { return p.query.Domain }
+
 // Limit returns the largest number of results, at least 1.
 func (p *Plan) Limit() int { return p.query.Limit }
 

@@ -148,6 +148,8 @@ func checkCells(q *Query) error {
 		return fault.Invalidf("sort", clip(string(q.Sort)), idle)
 	case q.After != "":
 		return fault.Invalidf("after", clip(q.After), idle)
+	case q.Domain != "":
+		return fault.Invalidf("domain", clip(q.Domain), idle)
 	case q.Limit != 0:
 		return fault.Invalidf("limit", q.Limit, idle)
 	case q.GroupPrices:

@@ -15,6 +15,7 @@ type ResultView struct {
 	Score      float64           `json:"score"`
 	Measured   *records.Measured `json:"peer,omitempty"`
 	Endpoint   *records.Measured `json:"endpoint,omitempty"`
+	Domain     *records.Measured `json:"domain,omitempty"`
 	Doubts     []string          `json:"doubts,omitempty"`
 	Explain    []string          `json:"explain,omitempty"`
 }
@@ -50,7 +51,7 @@ func (a *Answer) View() AnswerView {
 	for i, r := range a.Results {
 		v.Results[i] = ResultView{
 			Record: r.Record.View(), DistanceKM: r.DistanceKM, Score: r.Score,
-			Measured: r.Measured, Endpoint: r.Endpoint, Doubts: r.Doubts, Explain: r.Explain,
+			Measured: r.Measured, Endpoint: r.Endpoint, Domain: r.Domain, Doubts: r.Doubts, Explain: r.Explain,
 		}
 	}
 	return v
@@ -95,6 +96,10 @@ func (r *Result) appendJSON(dst []byte) []byte {
 	if r.Endpoint != nil {
 		dst = append(dst, `,"endpoint":`...)
 		dst = r.Endpoint.AppendJSON(dst)
+	}
+	if r.Domain != nil {
+		dst = append(dst, `,"domain":`...)
+		dst = r.Domain.AppendJSON(dst)
 	}
 	dst = appendLines(dst, `,"doubts":`, r.Doubts)
 	dst = appendLines(dst, `,"explain":`, r.Explain)

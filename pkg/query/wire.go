@@ -32,7 +32,7 @@ func FromProto(m *pb.Query) (Query, error) {
 		ProviderID: m.ProviderId, Attributes: m.Attributes,
 		Explain: m.Explain, ExactTotal: m.ExactTotal, Seed: m.Seed, After: m.After, Types: m.Types,
 	}
-	q.Volume, q.GroupPrices = m.Volume, m.GroupPrices
+	q.Volume, q.GroupPrices, q.Domain = m.Volume, m.GroupPrices, m.Domain
 	q.Cells = int(min(m.Cells, math.MaxInt32))
 	if m.Near != nil {
 		q.Near = &Near{Latitude: m.Near.Latitude, Longitude: m.Near.Longitude, RadiusKM: m.Near.RadiusKm}
@@ -126,7 +126,7 @@ func (q Query) Proto() *pb.Query {
 		ProviderId: q.ProviderID, Attributes: q.Attributes,
 		Health: pb.Health(number32(healths(), q.Health)), Sort: pb.Sort(number32(sorts(), q.Sort)),
 		Limit: limit32(q.Limit), Explain: q.Explain, ExactTotal: q.ExactTotal, Seed: q.Seed, After: q.After,
-		Types: q.Types, Volume: q.Volume, GroupPrices: q.GroupPrices, Cells: limit32(q.Cells), Claims: pb.Claims(number32(weights(), q.Claims)),
+		Types: q.Types, Volume: q.Volume, GroupPrices: q.GroupPrices, Cells: limit32(q.Cells), Domain: q.Domain, Claims: pb.Claims(number32(weights(), q.Claims)),
 	}
 	for i := range q.Where {
 		m.Where = append(m.Where, q.Where[i].proto())
@@ -167,7 +167,7 @@ func indexed(field string, i int) string { return field + "[" + strconv.Itoa(i) 
 func narrowing() []protoreflect.Name {
 	return []protoreflect.Name{
 		"countries", "regions", "min_cpu_cores", "min_memory_mb", "require_gpu", "min_storage_gb", "min_bandwidth_mbps",
-		"max_price", "min_uptime", "max_error_rate", "attributes", "where", "exclude_providers", "claims",
+		"max_price", "min_uptime", "max_error_rate", "attributes", "where", "domain", "exclude_providers", "claims",
 	}
 }
 

@@ -32,6 +32,7 @@ type Metadata struct {
 	Endpoints   []string          `json:"endpoints,omitempty"`
 	Protocols   []string          `json:"protocols,omitempty"`
 	Attributes  map[string]string `json:"attributes,omitempty"`
+	Domain      string            `json:"domain,omitempty"` // claimed, in lower case, at most 253 bytes
 }
 
 // Capabilities holds the one kind required by the service's type.
@@ -135,6 +136,7 @@ func (o Offer) Service() *pb.ServiceRecord {
 			Endpoints:   o.Metadata.Endpoints,
 			Protocols:   o.Metadata.Protocols,
 			Attributes:  o.Metadata.Attributes,
+			Domain:      o.Metadata.Domain,
 		},
 		Capabilities: o.Capabilities.message(),
 		Health:       o.Health.message(),
@@ -232,6 +234,7 @@ func OfferOf(s *pb.ServiceRecord) Offer {
 			Endpoints:   m.GetEndpoints(),
 			Protocols:   m.GetProtocols(),
 			Attributes:  m.GetAttributes(),
+			Domain:      m.GetDomain(),
 		},
 		Capabilities: capabilitiesOf(s.GetCapabilities()),
 		Health:       healthOf(s.GetHealth()),

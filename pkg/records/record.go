@@ -17,6 +17,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/record"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -141,6 +142,25 @@ func (r *Record) Memory() int {
 		n += attribute + len(a.Value)
 	}
 	return n
+}
+
+// Domain returns the domain that the service claims, or "".
+func (r *Record) Domain() string { return string(inner(inner(r.Payload(), 3), 9)) } // of ServiceMetadata
+
+// inner returns the value of a text or a message in a decoded message, nil without one.
+func inner(b []byte, number protowire.Number) []byte {
+	for len(b) > 0 {
+		n, kind, size := protowire.ConsumeField(b)
+		if size < 0 {
+			return nil // impossible: Open decoded the payload
+		}
+		if n == number && kind == protowire.BytesType {
+			value, _ := protowire.ConsumeBytes(b[protowire.SizeTag(n):])
+			return value
+		}
+		b = b[size:]
+	}
+	return nil
 }
 
 // Payload returns the signed bytes: the record in its wire form. The caller must not modify them.

@@ -95,7 +95,7 @@ func (t *transcoder) record(r *Record, signature []byte) {
 		{3, object, given, `,"metadata":`, []member{
 			{1, text, set, `,"type":`, nil}, {2, text, set, `,"subtype":`, nil}, {3, text, set, `,"name":`, nil},
 			{4, text, set, `,"description":`, nil}, {5, text, set, `,"version":`, nil}, {6, texts, set, `,"endpoints":`, nil},
-			{7, texts, set, `,"protocols":`, nil}, {8, pairs, set, `,"attributes":`, nil},
+			{7, texts, set, `,"protocols":`, nil}, {8, pairs, set, `,"attributes":`, nil}, {9, text, set, `,"domain":`, nil},
 		}},
 		{4, object, given, `,"capabilities":`, []member{
 			{1, object, given, `,"storage":`, []member{

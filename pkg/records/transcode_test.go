@@ -167,6 +167,7 @@ func serviceGen() *rapid.Generator[*pb.ServiceRecord] {
 				Version:     textGen(64).Draw(t, "version"),
 				Endpoints:   wordsGen().Draw(t, "endpoints"),
 				Protocols:   wordsGen().Draw(t, "protocols"),
+				Domain:      rapid.SampledFrom([]string{"", "a.net", "xn--bcher-kva.shop.net"}).Draw(t, "domain"),
 				Attributes:  rapid.MapOfN(rapid.StringMatching(`[A-Za-z0-9._/-]{1,8}`), textGen(64), 0, 4).Draw(t, "attributes"),
 			},
 			Sequence: rapid.Uint64Min(1).Draw(t, "sequence"),

@@ -31,6 +31,8 @@ const (
 	maxVersion     = 64
 	maxEndpoints   = 16
 	maxEndpoint    = 256
+	maxDomain      = 253
+	maxLabel       = 63 // bytes of a part of a domain
 	maxWords       = 16 // in a list of protocols, classes or engines
 	maxWord        = 64
 	maxAttributes  = 32
@@ -137,7 +139,25 @@ func validateMetadata(m *pb.ServiceMetadata) error {
 		list("endpoints", m.Endpoints, maxEndpoints, maxEndpoint),
 		list("protocols", m.Protocols, maxWords, maxWord),
 		validateAttributes(m.Attributes),
+		optional(m.Domain, func() error { return checkDomain("domain", m.Domain) }),
 	)
+}
+
+// CheckDomain requires Domain to be a domain name: at most 253 bytes, two or more parts of 1 to 63 lower-case letters, digits and inner
+// "-", the last of which begins with a letter. The error is Invalid and names the field "domain".
+func (m Metadata) CheckDomain() error { return checkDomain("domain", m.Domain) }
+
+func checkDomain(field, s string) error {
+	parts := strings.Split(s, ".")
+	if last := parts[len(parts)-1]; len(parts) < 2 || last == "" || strings.Contains(digits, last[:1]) {
+		return fault.Invalidf(field, s, "must be a domain name, such as shop.example.com")
+	}
+	for _, part := range parts {
+		if part == "" || strings.HasPrefix(part, "-") || strings.HasSuffix(part, "-") || len(part) > maxLabel {
+			return fault.Invalidf(field, s, "must have parts of 1 to %d letters, digits and inner '-', separated by dots", maxLabel)
+		}
+	}
+	return token(field, s, maxDomain, lower+digits+"-.")
 }
 
 // CheckType requires a service type or subtype: 1 to 32 lower-case letters, digits and "-". The

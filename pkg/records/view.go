@@ -126,6 +126,12 @@ const (
 	Silent        Reachability = "silent"         // no answer in time
 )
 
+// The states of the domain that an offer claims.
+const (
+	Claimed Reachability = "claimed" // nobody could check it, or not yet, or the domain does not name the provider
+	Checked Reachability = "checked" // the domain names the provider's peer
+)
+
 // Measured is a measurement of a provider's peer, or of an endpoint.
 type Measured struct {
 	State     Reachability
@@ -180,7 +186,7 @@ func (m Measured) AppendJSON(dst []byte) []byte {
 		dst = append(dst, `,"since":`...)
 		dst = jsonform.AppendTime(dst, m.Since)
 	}
-	if m.State != Unmeasured {
+	if m.State != Unmeasured && m.State != Claimed {
 		dst = append(dst, `,"by":`...)
 		dst = jsonform.AppendString(dst, m.by())
 	}

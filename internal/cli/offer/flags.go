@@ -167,6 +167,7 @@ func newQueryFlags(cmd *cobra.Command) *queryFlags {
 	f.StringVar(&q.ProviderID, "provider", "", "peer id of the provider")
 	f.StringArrayVar(&s.attributes, "attr", nil, "attribute KEY=VALUE (repeat)")
 	addClauses(cmd, &q.Where)
+	f.StringVar(&q.Domain, "domain", "", "only offers of this domain, or of any one for '"+query.AnyDomain+"', that is checked to name the provider")
 	f.Float64Var(&s.volume, "volume", 0, "price units to buy: prices count tiers and minimum commitment")
 	f.StringVar((*string)(&q.Health), "health", "", "any, usable or healthy (default usable)")
 	f.StringVar((*string)(&q.Claims), "claims", "", "how much scores believe claims: check, trust or ignore (default: the peer's, check)")
@@ -229,7 +230,7 @@ func queryFields() exit.Fields {
 		"min_cpu_cores": "--min-cpu", "require_gpu": "--gpu", "provider_id": "--provider", "attributes": "--attr", "types": "--type",
 		"type": "", "subtype": "", "near": "", "min_memory_mb": "", "min_storage_gb": "", "min_bandwidth_mbps": "", "max_price": "",
 		"currency": "", "price_unit": "", "min_uptime": "", "max_error_rate": "", "health": "", "sort": "", "claims": "", "seed": "", "limit": "",
-		"explain": "", "exact_total": "", "after": "", "where": "", "volume": "", "group_prices": "", "cells": "",
+		"explain": "", "exact_total": "", "after": "", "where": "", "volume": "", "group_prices": "", "cells": "", "domain": "",
 	}
 }
 

@@ -37,6 +37,9 @@ func answerTable(a query.AnswerView) term.Grid {
 	}
 	for i, r := range a.Results {
 		g.Below[i] = r.Explain
+		if r.Domain != nil {
+			g.Below[i] = append(g.Below[i], "domain: "+r.Record.Metadata.Domain+" ("+domainState(r.Domain)+")")
+		}
 		for _, doubt := range r.Doubts {
 			g.Below[i] = append(g.Below[i], "doubtful: "+doubt)
 		}
@@ -91,7 +94,11 @@ func excludedLine(a query.AnswerView) string {
 		if e.ID != "" {
 			who = e.ID + " of " + who
 		}
-		parts = append(parts, fmt.Sprintf("%s (%s, since %s)", who, e.Reason, term.At(e.Since)))
+		why := e.Reason
+		if !e.Since.IsZero() {
+			why += ", since " + term.At(e.Since)
+		}
+		parts = append(parts, fmt.Sprintf("%s (%s)", who, why))
 	}
 	if more := a.ExcludedTotal - len(parts); more > 0 {
 		parts = append(parts, fmt.Sprintf("%d more", more))
@@ -180,6 +187,14 @@ func endpointState(m *records.Measured) string {
 		who = fmt.Sprintf("%d measurers", m.Peers)
 	}
 	return fmt.Sprintf("%s (%s, %s ago)", m.State, who, max(time.Since(m.CheckedAt), 0).Round(time.Second))
+}
+
+// domainState says whether a domain names the provider, and why not.
+func domainState(m *records.Measured) string {
+	if m.State == records.Claimed && m.Detail != "" {
+		return "claimed; " + m.Detail
+	}
+	return string(m.State)
 }
 
 // measuredOf shows the measurement of the provider's peer by the answering peer, or by others.

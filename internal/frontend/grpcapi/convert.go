@@ -101,12 +101,16 @@ func fromAnswer(a *query.Answer) *api.QueryResponse {
 		}
 	}
 	for _, e := range a.Excluded {
-		resp.Excluded = append(resp.Excluded, &api.Excluded{ProviderId: e.Provider, RecordId: e.ID, Reason: e.Reason, Since: timestamppb.New(e.Since)})
+		one := &api.Excluded{ProviderId: e.Provider, RecordId: e.ID, Reason: e.Reason}
+		if !e.Since.IsZero() {
+			one.Since = timestamppb.New(e.Since)
+		}
+		resp.Excluded = append(resp.Excluded, one)
 	}
 	for i, r := range a.Results {
 		resp.Results[i] = &api.QueryResult{
 			Record: fromRecord(r.Record, r.Measured), DistanceKm: r.DistanceKM, Score: r.Score, Explain: r.Explain, Doubts: r.Doubts,
-			Endpoint: fromEndpoint(r.Endpoint),
+			Endpoint: fromEndpoint(r.Endpoint), Domain: fromEndpoint(r.Domain),
 		}
 	}
 	return resp

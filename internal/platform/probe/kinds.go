@@ -17,6 +17,7 @@ type kind struct {
 	over      []string
 	atop      bool     // an offer declares it beside the scheme that carries it; otherwise a declared scheme wins
 	secure    []string // of schemes: with TLS
+	late      bool     // it finds the addresses itself
 	port      uint16   // without one in the endpoint; secure schemes have 443; 0: it is required
 	// speak completes one handshake. An error is interpreted by session.failed.
 	speak func(context.Context, *session) (Outcome, error)
@@ -39,6 +40,7 @@ type Target struct {
 	Secure bool   // TLS
 
 	kind kind
+	peer string // that a domain may name
 }
 
 // maxEndpoint bounds an endpoint, in bytes.

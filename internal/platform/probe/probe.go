@@ -52,7 +52,7 @@ const (
 
 	perAddress = 1.0 / 6 // probes of one address in a second, in the long run
 	burst      = 8       // at once: one machine may have many offers
-	addresses  = 4096    // with a bound of their own; the least recently probed is dropped
+	addresses  = 4096    // and domains, with a bound of their own; the least recently probed is dropped
 )
 
 // Config are the settings of a Prober. The zero value is that of a peer on the Internet.
@@ -62,6 +62,7 @@ type Config struct {
 	Own      func(netip.Addr) bool // addresses of this peer; nil: none
 	Roots    *x509.CertPool        // nil: the system's
 	Resolve  func(ctx context.Context, host string) ([]netip.Addr, error)
+	Texts    func(ctx context.Context, name string) ([]string, error) // of the TXT records of a name
 	Dial     func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -69,19 +70,22 @@ type Config struct {
 type Prober struct {
 	Config
 	policy Policy
-	rates  *lru.Cache[netip.Addr, *rate.Limiter]
+	rates  *lru.Cache[string, *rate.Limiter] // by address, or by domain
 }
 
 // New returns a prober.
 func New(c Config) *Prober {
+	r := &net.Resolver{PreferGo: true}
+	if c.Texts == nil {
+		c.Texts = func(ctx context.Context, name string) ([]string, error) { return r.LookupTXT(ctx, name+".") }
+	}
 	if c.Resolve == nil {
-		r := &net.Resolver{PreferGo: true}
 		c.Resolve = func(ctx context.Context, host string) ([]netip.Addr, error) { return r.LookupNetIP(ctx, "ip", host) }
 	}
 	if c.Dial == nil {
 		c.Dial = (&net.Dialer{KeepAlive: -1}).DialContext
 	}
-	rates, err := lru.New[netip.Addr, *rate.Limiter](addresses)
+	rates, err := lru.New[string, *rate.Limiter](addresses)
 	if err != nil {
 		panic("probe: " + err.Error()) // impossible: the size is a positive constant
 	}
@@ -96,19 +100,13 @@ var errUnmeasured = errors.New("not measured")
 func (p *Prober) Probe(ctx context.Context, t Target) (Outcome, bool) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	line, err := p.Line(ctx, t, Timeout, maxAddresses, func(a netip.Addr) error {
-		if !p.allows(p.policy.destination(a)) {
-			return errUnmeasured
-		}
-		return nil
-	})
-	if err == nil && !p.take(p.policy.destination(line.addrs[0])) {
-		err = errUnmeasured
-	}
-	s := &session{Line: line, began: time.Now()}
+	s := &session{Line: &Line{prober: p, target: t}, began: time.Now()}
 	var o Outcome
+	var err error
+	if !t.kind.late {
+		err = s.resolve(ctx)
+	}
 	if err == nil {
-		line.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: p.Roots}
 		o, err = t.kind.speak(ctx, s)
 	}
 	if err != nil {
@@ -132,6 +130,26 @@ type session struct {
 	began time.Time // of the connection
 }
 
+// resolve finds the allowed addresses of the target, and takes a token of the first.
+func (s *session) resolve(ctx context.Context) error {
+	p := s.prober
+	line, err := p.Line(ctx, s.target, Timeout, maxAddresses, func(a netip.Addr) error {
+		if !p.allows(p.policy.destination(a)) {
+			return errUnmeasured
+		}
+		return nil
+	})
+	if err == nil && !p.allowed(p.policy.destination(line.addrs[0])) {
+		err = errUnmeasured
+	}
+	if err != nil {
+		return err
+	}
+	line.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: p.Roots}
+	s.Line, s.began = line, time.Now()
+	return nil
+}
+
 func (p *Prober) allows(a netip.Addr) bool {
 	switch {
 	case p.policy.Check(a, p.Loopback) != nil:
@@ -144,11 +162,13 @@ func (p *Prober) allows(a netip.Addr) bool {
 	return p.Own == nil || !p.Own(a)
 }
 
-// take takes a token of an address.
-func (p *Prober) take(a netip.Addr) bool {
-	if p.Loopback && a.IsLoopback() {
-		return true // a network of one machine is a test
-	}
+// allowed takes a token of an address.
+func (p *Prober) allowed(a netip.Addr) bool {
+	return p.Loopback && a.IsLoopback() || p.take(a.String()) // a network of one machine is a test
+}
+
+// take takes a token of an address or a domain.
+func (p *Prober) take(a string) bool {
 	l, ok := p.rates.Get(a)
 	if !ok {
 		l = rate.NewLimiter(perAddress, burst)

@@ -21,6 +21,7 @@ const rare = [
   ['min_storage_gb', 'storage GB, at least', { type: 'number', min: 0 }],
   ['min_bandwidth_mbps', 'Mbit/s, at least', { type: 'number', min: 0 }],
   ['min_uptime', 'uptime %, at least', { type: 'number', min: 0, max: 100, step: 'any' }],
+  ['domain', 'checked domain', { hint: 'shop.example.com or *' }],
   ['where', 'condition', { hint: 'compute.gpus.model^=H100' }],
   ['sort', 'order', { options: ['', 'distance', 'price', 'uptime', 'response_time', 'score'], none: 'distance or score' }],
 ];
@@ -71,7 +72,7 @@ const asOffer = r => {
   return {
     key: r.record.key, id: r.record.id, provider_id: r.record.provider_id, type: m.type, subtype: m.subtype, name: m.name,
     latitude: l.latitude, longitude: l.longitude, city: l.city, country: l.country, price: p.base_price, currency: p.currency, price_unit: p.price_unit,
-    what: whatOf(r.record.capabilities), updated_at: r.record.updated_at, expires_at: r.record.expires_at, measured: r.peer, endpoint: r.endpoint, doubts: r.doubts, distance_km: r.distance_km, score: r.score ?? 0, parts: r.explain || [],
+    what: whatOf(r.record.capabilities), updated_at: r.record.updated_at, expires_at: r.record.expires_at, measured: r.peer, endpoint: r.endpoint, domain: r.domain, doubts: r.doubts, distance_km: r.distance_km, score: r.score ?? 0, parts: r.explain || [],
   };
 };
 

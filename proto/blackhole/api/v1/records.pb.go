@@ -1848,7 +1848,9 @@ type QueryResult struct {
 	// Claims that cannot be true.
 	Doubts []string `protobuf:"bytes,5,rep,name=doubts,proto3" json:"doubts,omitempty"`
 	// Absent for an offer without an endpoint.
-	Endpoint      *Endpoint `protobuf:"bytes,6,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	Endpoint *Endpoint `protobuf:"bytes,6,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	// Whether the domain of the offer names its peer: the state is checked or claimed. Absent for an offer without a domain.
+	Domain        *Endpoint `protobuf:"bytes,7,opt,name=domain,proto3" json:"domain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1925,10 +1927,17 @@ func (x *QueryResult) GetEndpoint() *Endpoint {
 	return nil
 }
 
+func (x *QueryResult) GetDomain() *Endpoint {
+	if x != nil {
+		return x.Domain
+	}
+	return nil
+}
+
 // Endpoint says what somebody found who spoke to the endpoint of an offer in its own protocol.
 type Endpoint struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`                          // answers, refuses, wrong protocol, no such name, certificate, silent, or unmeasured
+	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`                          // answers, refuses, wrong protocol, no such name, certificate, silent, or unmeasured; of a domain: checked or claimed
 	RoundTrip     *durationpb.Duration   `protobuf:"bytes,2,opt,name=round_trip,json=roundTrip,proto3" json:"round_trip,omitempty"` // to the answer of the protocol; absent without one
 	CheckedAt     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=checked_at,json=checkedAt,proto3" json:"checked_at,omitempty"`
 	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`   // first failed check of a dead endpoint
@@ -3091,7 +3100,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x05first\x18\x03 \x01(\rR\x05first\x12\x18\n" +
 	"\aresults\x18\x04 \x01(\rR\aresults\x12\x14\n" +
 	"\x05total\x18\x05 \x01(\x04R\x05total\x12$\n" +
-	"\x0etotal_at_least\x18\x06 \x01(\bR\ftotalAtLeast\"\xf5\x01\n" +
+	"\x0etotal_at_least\x18\x06 \x01(\bR\ftotalAtLeast\"\xa9\x02\n" +
 	"\vQueryResult\x120\n" +
 	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\x12$\n" +
 	"\vdistance_km\x18\x02 \x01(\x01H\x00R\n" +
@@ -3099,7 +3108,8 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x05score\x18\x03 \x01(\x01R\x05score\x12\x18\n" +
 	"\aexplain\x18\x04 \x03(\tR\aexplain\x12\x16\n" +
 	"\x06doubts\x18\x05 \x03(\tR\x06doubts\x126\n" +
-	"\bendpoint\x18\x06 \x01(\v2\x1a.blackhole.api.v1.EndpointR\bendpointB\x0e\n" +
+	"\bendpoint\x18\x06 \x01(\v2\x1a.blackhole.api.v1.EndpointR\bendpoint\x122\n" +
+	"\x06domain\x18\a \x01(\v2\x1a.blackhole.api.v1.EndpointR\x06domainB\x0e\n" +
 	"\f_distance_km\"\xf5\x01\n" +
 	"\bEndpoint\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x128\n" +
@@ -3311,57 +3321,58 @@ var file_blackhole_api_v1_records_proto_depIdxs = []int32{
 	30, // 29: blackhole.api.v1.Cells.counts:type_name -> blackhole.api.v1.CellCount
 	2,  // 30: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
 	33, // 31: blackhole.api.v1.QueryResult.endpoint:type_name -> blackhole.api.v1.Endpoint
-	48, // 32: blackhole.api.v1.Endpoint.round_trip:type_name -> google.protobuf.Duration
-	49, // 33: blackhole.api.v1.Endpoint.checked_at:type_name -> google.protobuf.Timestamp
-	49, // 34: blackhole.api.v1.Endpoint.since:type_name -> google.protobuf.Timestamp
-	50, // 35: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
-	1,  // 36: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
-	2,  // 37: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
-	28, // 38: blackhole.api.v1.WatchResponse.beyond:type_name -> blackhole.api.v1.Beyond
-	48, // 39: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
-	40, // 40: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
-	39, // 41: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
-	38, // 42: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
-	49, // 43: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
-	49, // 44: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	45, // 45: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
-	49, // 46: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
-	48, // 47: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
-	9,  // 48: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
-	6,  // 49: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
-	7,  // 50: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
-	10, // 51: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
-	12, // 52: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
-	14, // 53: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
-	16, // 54: blackhole.api.v1.RecordService.Pause:input_type -> blackhole.api.v1.PauseRequest
-	18, // 55: blackhole.api.v1.RecordService.Resume:input_type -> blackhole.api.v1.ResumeRequest
-	20, // 56: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
-	22, // 57: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
-	24, // 58: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
-	26, // 59: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
-	34, // 60: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
-	36, // 61: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
-	41, // 62: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
-	43, // 63: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
-	8,  // 64: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
-	11, // 65: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
-	13, // 66: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
-	15, // 67: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
-	17, // 68: blackhole.api.v1.RecordService.Pause:output_type -> blackhole.api.v1.PauseResponse
-	19, // 69: blackhole.api.v1.RecordService.Resume:output_type -> blackhole.api.v1.ResumeResponse
-	21, // 70: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
-	23, // 71: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
-	25, // 72: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
-	27, // 73: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
-	35, // 74: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
-	37, // 75: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
-	42, // 76: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
-	44, // 77: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
-	64, // [64:78] is the sub-list for method output_type
-	50, // [50:64] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	33, // 32: blackhole.api.v1.QueryResult.domain:type_name -> blackhole.api.v1.Endpoint
+	48, // 33: blackhole.api.v1.Endpoint.round_trip:type_name -> google.protobuf.Duration
+	49, // 34: blackhole.api.v1.Endpoint.checked_at:type_name -> google.protobuf.Timestamp
+	49, // 35: blackhole.api.v1.Endpoint.since:type_name -> google.protobuf.Timestamp
+	50, // 36: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
+	1,  // 37: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
+	2,  // 38: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
+	28, // 39: blackhole.api.v1.WatchResponse.beyond:type_name -> blackhole.api.v1.Beyond
+	48, // 40: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	40, // 41: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
+	39, // 42: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
+	38, // 43: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
+	49, // 44: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
+	49, // 45: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	45, // 46: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
+	49, // 47: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
+	48, // 48: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
+	9,  // 49: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
+	6,  // 50: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
+	7,  // 51: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
+	10, // 52: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
+	12, // 53: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
+	14, // 54: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
+	16, // 55: blackhole.api.v1.RecordService.Pause:input_type -> blackhole.api.v1.PauseRequest
+	18, // 56: blackhole.api.v1.RecordService.Resume:input_type -> blackhole.api.v1.ResumeRequest
+	20, // 57: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
+	22, // 58: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
+	24, // 59: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
+	26, // 60: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
+	34, // 61: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
+	36, // 62: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
+	41, // 63: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
+	43, // 64: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
+	8,  // 65: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
+	11, // 66: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
+	13, // 67: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
+	15, // 68: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
+	17, // 69: blackhole.api.v1.RecordService.Pause:output_type -> blackhole.api.v1.PauseResponse
+	19, // 70: blackhole.api.v1.RecordService.Resume:output_type -> blackhole.api.v1.ResumeResponse
+	21, // 71: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
+	23, // 72: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
+	25, // 73: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
+	27, // 74: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
+	35, // 75: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
+	37, // 76: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
+	42, // 77: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
+	44, // 78: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
+	65, // [65:79] is the sub-list for method output_type
+	51, // [51:65] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_records_proto_init() }

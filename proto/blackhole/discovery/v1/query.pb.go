@@ -301,7 +301,9 @@ type Query struct {
 	// Count the matches of each cell with a geohash of this length, in place of results. Only for the application's API.
 	Cells uint32 `protobuf:"varint,30,opt,name=cells,proto3" json:"cells,omitempty"`
 	// How much scores believe what providers claim of themselves. Absent between peers: in full; from an application: the peer's default.
-	Claims        Claims `protobuf:"varint,31,opt,name=claims,proto3,enum=blackhole.discovery.v1.Claims" json:"claims,omitempty"`
+	Claims Claims `protobuf:"varint,31,opt,name=claims,proto3,enum=blackhole.discovery.v1.Claims" json:"claims,omitempty"`
+	// Only records that claim this domain, or any one for "*". The asked peer leaves out those whose claim is not checked.
+	Domain        string `protobuf:"bytes,32,opt,name=domain,proto3" json:"domain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -553,6 +555,13 @@ func (x *Query) GetClaims() Claims {
 	return Claims_CLAIMS_UNSPECIFIED
 }
 
+func (x *Query) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
 // Clause tests one field of a record. A record that does not state the field fails, negation
 // included.
 type Clause struct {
@@ -717,7 +726,7 @@ var File_blackhole_discovery_v1_query_proto protoreflect.FileDescriptor
 
 const file_blackhole_discovery_v1_query_proto_rawDesc = "" +
 	"\n" +
-	"\"blackhole/discovery/v1/query.proto\x12\x16blackhole.discovery.v1\"\xde\t\n" +
+	"\"blackhole/discovery/v1/query.proto\x12\x16blackhole.discovery.v1\"\xf6\t\n" +
 	"\x05Query\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\asubtype\x18\x02 \x01(\tR\asubtype\x120\n" +
@@ -757,7 +766,8 @@ const file_blackhole_discovery_v1_query_proto_rawDesc = "" +
 	"\fgroup_prices\x18\x1c \x01(\bR\vgroupPrices\x12\x14\n" +
 	"\x05after\x18\x1d \x01(\tR\x05after\x12\x14\n" +
 	"\x05cells\x18\x1e \x01(\rR\x05cells\x126\n" +
-	"\x06claims\x18\x1f \x01(\x0e2\x1e.blackhole.discovery.v1.ClaimsR\x06claims\x1a=\n" +
+	"\x06claims\x18\x1f \x01(\x0e2\x1e.blackhole.discovery.v1.ClaimsR\x06claims\x12\x16\n" +
+	"\x06domain\x18  \x01(\tR\x06domain\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\f\n" +

@@ -324,13 +324,15 @@ type ServiceMetadata struct {
 	// Service type: storage, compute, cdn, bandwidth, or another [a-z0-9-]{1,32}.
 	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	// Specialisation (gpu, ssd, static, wireguard): [a-z0-9-]{1,32} or empty.
-	Subtype       string            `protobuf:"bytes,2,opt,name=subtype,proto3" json:"subtype,omitempty"`
-	Name          string            `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	Description   string            `protobuf:"bytes,4,opt,name=description,proto3" json:"description,omitempty"`
-	Version       string            `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
-	Endpoints     []string          `protobuf:"bytes,6,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
-	Protocols     []string          `protobuf:"bytes,7,rep,name=protocols,proto3" json:"protocols,omitempty"`
-	Attributes    map[string]string `protobuf:"bytes,8,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Subtype     string            `protobuf:"bytes,2,opt,name=subtype,proto3" json:"subtype,omitempty"`
+	Name        string            `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Description string            `protobuf:"bytes,4,opt,name=description,proto3" json:"description,omitempty"`
+	Version     string            `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
+	Endpoints   []string          `protobuf:"bytes,6,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	Protocols   []string          `protobuf:"bytes,7,rep,name=protocols,proto3" json:"protocols,omitempty"`
+	Attributes  map[string]string `protobuf:"bytes,8,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Domain name that the service claims to belong to, in lower case. It proves that by naming its peer: see the documentation of the API.
+	Domain        string `protobuf:"bytes,9,opt,name=domain,proto3" json:"domain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -419,6 +421,13 @@ func (x *ServiceMetadata) GetAttributes() map[string]string {
 		return x.Attributes
 	}
 	return nil
+}
+
+func (x *ServiceMetadata) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
 }
 
 type ServiceCapabilities struct {
@@ -1128,7 +1137,7 @@ const file_blackhole_discovery_v1_record_proto_rawDesc = "" +
 	"\x05Pause\x12\x18\n" +
 	"\astopped\x18\x01 \x01(\bR\astopped\x120\n" +
 	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
-	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xe3\x02\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xfb\x02\n" +
 	"\x0fServiceMetadata\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\asubtype\x18\x02 \x01(\tR\asubtype\x12\x12\n" +
@@ -1139,7 +1148,8 @@ const file_blackhole_discovery_v1_record_proto_rawDesc = "" +
 	"\tprotocols\x18\a \x03(\tR\tprotocols\x12W\n" +
 	"\n" +
 	"attributes\x18\b \x03(\v27.blackhole.discovery.v1.ServiceMetadata.AttributesEntryR\n" +
-	"attributes\x1a=\n" +
+	"attributes\x12\x16\n" +
+	"\x06domain\x18\t \x01(\tR\x06domain\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xab\x02\n" +

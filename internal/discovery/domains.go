@@ -1,0 +1,85 @@
+package discovery
+
+import (
+	"time"
+
+	"github.com/blackhole/blackhole/internal/discovery/witness"
+	"github.com/blackhole/blackhole/internal/platform/probe"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// An offer may claim a domain. Whether the domain names the provider's peer is checked, shared and drawn like an endpoint: the domain is
+// one more thing of the provider with a target. All its offers with that domain share one check.
+
+// domainOf returns the name of what is known of an offer's domain, false without one. No offer has that id: ids have no colon.
+func domainOf(r *records.Record) (records.Name, bool) {
+	d := r.Domain()
+	return records.Name{Provider: r.Name().Provider, ID: "domain:" + d}, d != ""
+}
+
+// domainTarget is the target of a domain that may be measured. The provider's peer measures its own too, to know what others find.
+func domainTarget(r *records.Record) (probe.Target, string) {
+	if t, ok := probe.Domain(r.Domain(), r.Name().Provider.String()); ok {
+		return t, canMeasure
+	}
+	return probe.Target{}, unknown
+}
+
+// notChecked says why an offer is no result for a question that asks for a checked domain; "" if it is one.
+func (x *endpoints) notChecked(plan *query.Plan, r *records.Record) string {
+	if plan.Domain() == "" {
+		return ""
+	}
+	m := x.domain(r)
+	switch {
+	case m != nil && m.State == records.Checked:
+		return ""
+	case m == nil || m.Detail == "":
+		return notYet
+	}
+	return "domain: claimed; " + m.Detail
+}
+
+// notYet is the reason to ask again.
+const notYet = "domain: claimed, not checked yet"
+
+// proof combines what this peer found of a domain with what others found. An own check decides. Without one, others prove the claim as
+// a quorum, and more of them than found the opposite.
+func (x *endpoints) proof(e *endpoint, now time.Time) (m records.Measured, unproven bool) {
+	if e.stands(now) {
+		return e.last, e.last.State != records.Answers
+	}
+	m, failed, _ := e.others(now)
+	var named []witness.Heard
+	for _, h := range e.heard {
+		if h.State == records.Answers && now.Sub(h.CheckedAt) < endpointStands {
+			named = append(named, h)
+		}
+	}
+	return m, len(named) <= len(failed) || !x.enough(named, witness.Quorum)
+}
+
+// domain says whether the domain that an offer claims is checked; nil without a claim.
+func (x *endpoints) domain(r *records.Record) *records.Measured {
+	n, ok := domainOf(r)
+	if !ok {
+		return nil
+	}
+	now := x.now()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e, ok := x.known.Peek(n)
+	if !ok {
+		return &records.Measured{State: records.Claimed}
+	}
+	m, unproven := x.verdict(e, now)
+	switch {
+	case !unproven:
+		m.State = records.Checked
+		return &m
+	case m.State == "" || m.State == records.Answers: // unknown, or fewer than a quorum say so
+		return &records.Measured{State: records.Claimed}
+	}
+	return &records.Measured{State: records.Claimed, CheckedAt: m.CheckedAt, Peers: m.Peers, Detail: worded(m)}
+}

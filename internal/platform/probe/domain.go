@@ -1,0 +1,52 @@
+package probe
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/publicsuffix"
+)
+
+// What names the peers of a domain: TXT records of a name below it, or lines of a file at it.
+const (
+	txtLabel  = "_blackhole."
+	wellKnown = "/.well-known/blackhole"
+	peerIs    = "peer=" // and the id of one peer
+)
+
+// Domain is the target of a probe whether a domain names a peer. It answers if the domain does so, and refuses if it does not. It reports
+// false for a domain that belongs to nobody: a public suffix, or a name for documentation.
+func Domain(name, peer string) (Target, bool) {
+	_, err := publicsuffix.EffectiveTLDPlusOne(name)
+	t := Target{Kind: "domain", Host: name, Port: 443, Path: wellKnown, Secure: true, peer: peer}
+	t.kind = kind{name: t.Kind, late: true, speak: speakDomain}
+	return t, err == nil && !reserved(name)
+}
+
+// speakDomain looks into DNS first. All names below one that somebody registered share a bound, as they may share servers.
+func speakDomain(ctx context.Context, s *session) (Outcome, error) {
+	owner, err := publicsuffix.EffectiveTLDPlusOne(s.target.Host)
+	if err != nil || !s.prober.take(owner) {
+		return Outcome{}, errUnmeasured
+	}
+	names := func(text string) bool { return strings.TrimSpace(text) == peerIs+s.target.peer }
+	texts, noTexts := s.prober.Texts(ctx, txtLabel+s.target.Host)
+	if slices.ContainsFunc(texts, names) {
+		return s.answered("a TXT record of " + txtLabel + s.target.Host + " names the peer"), nil
+	}
+	if err = s.resolve(ctx); err == nil {
+		var a *answer
+		if a, err = s.ask(ctx, http.MethodGet, s.target.Path, nil, nil); err == nil && a.status == http.StatusOK && slices.ContainsFunc(strings.Split(string(a.body), "\n"), names) {
+			return s.answered("the file " + wellKnown + " names the peer"), nil
+		}
+	}
+	if noTexts != nil && Interpret(noTexts).State != NoSuchName {
+		return Outcome{}, noTexts // the record may be there
+	}
+	if err != nil && Interpret(err).State != NoSuchName {
+		return Outcome{}, err
+	}
+	return Outcome{State: Refuses, Detail: "neither " + txtLabel + s.target.Host + " nor " + wellKnown + " names the peer"}, nil
+}
