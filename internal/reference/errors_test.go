@@ -79,7 +79,7 @@ func (c constant) meaning() string {
 
 func errorsPage(t *testing.T) string {
 	t.Helper()
-	b := begin("Errors and exit codes", "## Kinds of errors\n\nHTTP answers `{\"error\",\"message\",\"field\",\"value\",\"details\"}`, where `error` is the name below or a more exact\none; gRPC has the same as a detail `blackhole.api.v1.Error`.")
+	b := begin("Errors and exit codes", "## Kinds of errors\n\nHTTP answers `{\"error\",\"message\",\"field\",\"value\",\"details\"}`, where `error` is the name below or a more exact\none; gRPC has the same as a detail `blackhole.api.v1.Error`. In parentheses: status\nand `error` of HTTP, code of gRPC, exit code of a command.")
 	answers := pairs(t, "internal/frontend/httpapi/errors.go", `fault\.(\w+): +\{(?:http\.Status)?(\w+), "(\w+)"\}`)
 	grpc := map[string]string{}
 	cases := regexp.MustCompile(`case ((?:fault\.\w+(?:, )?)+):\s+return codes\.(\w+)`)
@@ -89,7 +89,7 @@ func errorsPage(t *testing.T) string {
 		}
 	}
 	codes := exitCodes(t)
-	head(b, "kind", "meaning", "HTTP", "`error`", "gRPC", "exit code")
+	b.WriteString("\n")
 	kinds := 0
 	for _, c := range constants(t, "pkg/fault") {
 		if !token.IsExported(c.name) {
@@ -104,7 +104,7 @@ func errorsPage(t *testing.T) string {
 		if answer == "" {
 			answer = "Internal"
 		}
-		row(b, c.name, c.meaning(), statusNumber(status[0]), code(status[1]), answer, codes[c.name])
+		b.WriteString("- **" + c.name + "** (" + statusNumber(status[0]) + " " + code(status[1]) + ", " + answer + ", " + codes[c.name] + "): " + strings.TrimSuffix(cell(c.meaning()), ".") + "\n")
 	}
 	require.Greater(t, kinds, 10)
 	exits(t, b)
@@ -168,9 +168,9 @@ func exitCodes(t *testing.T) map[string]string {
 func exits(t *testing.T, b *strings.Builder) {
 	t.Helper()
 	b.WriteString("\n## Exit codes\n\n`lock hold` and `service require` with a command exit with the code of the command, 128 plus the signal that ended it, or 127 for an unknown\ncommand.\n")
-	head(b, "code", "meaning")
+	b.WriteString("\n")
 	for _, r := range exitTable(t) {
-		row(b, r.code, r.meaning)
+		b.WriteString("- " + r.code + ": " + cell(r.meaning) + "\n")
 	}
 }
 

@@ -27,6 +27,24 @@ type pool struct {
 	tests   []string // folder.TestName
 }
 
+// write writes an element of a list.
+func (r pool) write(b *strings.Builder, lead string) {
+	lead = "- " + lead + r.total
+	if r.share != "" && r.share != rule {
+		lead += ". Share: " + r.share
+	}
+	if r.share == "" {
+		lead += ", not shared"
+	}
+	if r.reserve != "" {
+		lead += ". Reserve: " + r.reserve
+	}
+	if r.setting != "" {
+		lead += " (" + code(r.setting) + ")"
+	}
+	b.WriteString(lead + "\n")
+}
+
 const rule = "rule"
 
 // places are the pools of a peer, by name. For peers that call the members of the group the name begins with "peer_" in metrics and logs.
@@ -113,7 +131,7 @@ func number[T uint32 | uint64](n T) string {
 // that do not exist.
 func writePools(t *testing.T, b *strings.Builder, tests limitTests) {
 	t.Helper()
-	b.WriteString("\n## Pools\n\nA pool has places that callers, owners or peers share. **Rule** below: each may have up to three times as many as are free, so five that take all they can " +
+	b.WriteString("\n## Pools\n\nA pool has places that callers, owners or peers share. The **rule**, where nothing else is said: each may have up to three times as many as are free, so five that take all they can " +
 		"leave some.\nWhoever gets none is refused with `pool_exhausted` and the field `pool.NAME`, and with `pool.NAME.share` if the pool has more for others. While a pool is full the condition " +
 		"[`pool_exhausted`](../operations.md#pool_exhausted-callers-find-no-place)\nholds; `blackhole_places_refused_total` counts refusals, and `blackhole_coordination_pool_used_ratio` shows what is used of " +
 		"the group's. Reserve **known peers**: a quarter of the places for peers is for those that have the key or are listed.\n")
@@ -121,7 +139,7 @@ func writePools(t *testing.T, b *strings.Builder, tests limitTests) {
 	section := func(title string, rows map[string]pool, in map[string]bool) {
 		require.Equal(t, slices.Sorted(maps.Keys(in)), slices.Sorted(maps.Keys(rows)), "rows of the table %s, and pools in the code", title)
 		b.WriteString("\n" + title + ":\n")
-		head(b, "pool", "total", "share", "reserve", "setting")
+		b.WriteString("\n")
 		for _, name := range slices.Sorted(maps.Keys(rows)) {
 			r := rows[name]
 			require.NotEmpty(t, r.tests)
@@ -131,21 +149,21 @@ func writePools(t *testing.T, b *strings.Builder, tests limitTests) {
 			if r.setting != "" {
 				require.True(t, slices.ContainsFunc(config.Settings(), func(s config.Setting) bool { return s.Key == r.setting }), r.setting)
 			}
-			row(b, code(name), r.total, r.share, r.reserve, code(r.setting))
+			r.write(b, code(name)+": ")
 		}
 	}
 	section("Of a peer", places(), found.places)
 	section("Of the group, with the reserves that `coordination.limits.reserved_percent` sets", groupPools(), found.group)
 	require.Equal(t, slices.Sorted(maps.Keys(found.streams)), slices.Sorted(maps.Keys(streams())), "bounds of streams")
 	b.WriteString("\nOf streams from other peers; one above a bound is reset, or answered `busy`:\n")
-	head(b, "total", "share", "reserve")
+	b.WriteString("\n")
 	for _, name := range slices.Sorted(maps.Keys(streams())) {
 		r := streams()[name]
 		require.NotEmpty(t, r.tests)
 		for _, test := range r.tests {
 			require.True(t, tests.all[test], "%s does not exist", test)
 		}
-		row(b, r.total, r.share, r.reserve)
+		r.write(b, "")
 	}
 }
 
