@@ -12,6 +12,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
@@ -49,20 +50,8 @@ func (s *Seat) Group(ctx context.Context) (coord.GroupState, error) {
 	return state, nil
 }
 
-// Stats counts the group's state at this member.
-type Stats struct {
-	Term, Revision       uint64
-	Leads, HasLeader     bool
-	Voters               int
-	SilentVoters         int // without contact for an election timeout; only on the leader
-	FailuresSurvived     int // of voters, now
-	Leases, Locks, Keys  int
-	PoolsUsed            map[string]float64 // share of each pool; see machine.Pool
-	OldestOverdueSeconds float64
-}
-
 // Stats returns the counters of this member. Without one, only the failures survived are known.
-func (s *Seat) Stats() (f Stats) {
+func (s *Seat) Stats() (f metrics.GroupStats) {
 	p := s.plane.Load()
 	f.FailuresSurvived = p.tolerance().Failures()
 	l := p.here.Load()

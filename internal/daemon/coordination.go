@@ -239,5 +239,5 @@ func (c *group) figures() metrics.GroupStats {
 	if c.plane == nil {
 		return metrics.GroupStats{}
 	}
-	return metrics.GroupStats(c.plane.Stats())
+	return c.plane.Stats()
 }

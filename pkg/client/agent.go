@@ -236,14 +236,14 @@ func receiveBatch(op string, stream grpc.ServerStreamingClient[agentv1.WatchResp
 		if resp.GetReset_() {
 			b = instance.Batch{Reset: true}
 		}
-		switch kind := toEventType(resp.GetType()); {
-		case kind != 0:
+		switch resp.GetType() {
+		case agentv1.EventType_EVENT_TYPE_ADDED, agentv1.EventType_EVENT_TYPE_MODIFIED, agentv1.EventType_EVENT_TYPE_DELETED:
 			i, err := toInstance(op, resp.GetInstance())
 			if err != nil {
 				return instance.Batch{}, err
 			}
-			b.Events = append(b.Events, instance.Event{Type: kind, Instance: i, Revision: resp.GetRevision()})
-		case resp.GetType() == agentv1.EventType_EVENT_TYPE_INITIAL, resp.GetType() == agentv1.EventType_EVENT_TYPE_PROGRESS:
+			b.Events = append(b.Events, instance.Event{Type: instance.EventType(resp.GetType()), Instance: i, Revision: resp.GetRevision()})
+		case agentv1.EventType_EVENT_TYPE_INITIAL, agentv1.EventType_EVENT_TYPE_PROGRESS:
 			b.Index = resp.GetRevision()
 			b.Contact = instance.Contact{
 				Stale: resp.GetStale(), Reason: resp.GetReason(), Age: resp.GetAge().AsDuration(), Revision: b.Index,
@@ -312,17 +312,4 @@ func toSingleBeat(ref instance.Ref, resp *agentv1.HeartbeatResponse) (instance.B
 
 func noLease(lease string) error {
 	return &fault.Error{Op: "client.Heartbeat", Kind: fault.NotFound, Field: "lease_id", Value: lease, Err: errors.New("the peer does not know the lease")}
-}
-
-func toEventType(t agentv1.EventType) instance.EventType {
-	switch t {
-	case agentv1.EventType_EVENT_TYPE_ADDED:
-		return instance.Added
-	case agentv1.EventType_EVENT_TYPE_MODIFIED:
-		return instance.Modified
-	case agentv1.EventType_EVENT_TYPE_DELETED:
-		return instance.Removed
-	default:
-		return 0
-	}
 }

@@ -1,8 +1,10 @@
 package client
 
 import (
+	"strings"
 	"time"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/blackhole/blackhole/pkg/coord/calls"
@@ -85,13 +87,8 @@ func orZero(t *timestamppb.Timestamp) time.Time {
 }
 
 func toMeasured(m *api.Measured) *records.Measured {
-	states := map[api.Measured_State]records.Reachability{
-		api.Measured_STATE_REACHABLE:   records.Reachable,
-		api.Measured_STATE_BUSY:        records.Busy,
-		api.Measured_STATE_UNREACHABLE: records.Unreachable,
-	}
 	out := &records.Measured{
-		State: states[m.GetState()], RoundTrip: m.GetRoundTrip().AsDuration(), CheckedAt: m.GetCheckedAt().AsTime(), Peers: int(m.GetPeers()),
+		State: records.Reachability(word(m.GetState(), "STATE_")), RoundTrip: m.GetRoundTrip().AsDuration(), CheckedAt: m.GetCheckedAt().AsTime(), Peers: int(m.GetPeers()),
 	}
 	if m.GetSince() != nil {
 		out.Since = m.GetSince().AsTime()
@@ -106,17 +103,18 @@ func toLeftOut(b *api.Beyond) *query.LeftOut {
 	return &query.LeftOut{Records: int(b.GetRecords()), AtLeast: b.GetRecordsAtLeast(), Features: b.GetFeatures()}
 }
 
-func toEvent(resp *api.WatchResponse) Event {
-	kinds := map[api.WatchResponse_Kind]discovery.EventKind{
-		api.WatchResponse_KIND_ADDED:     discovery.Added,
-		api.WatchResponse_KIND_UPDATED:   discovery.Updated,
-		api.WatchResponse_KIND_WITHDRAWN: discovery.Withdrawn,
-		api.WatchResponse_KIND_EXPIRED:   discovery.Expired,
-		api.WatchResponse_KIND_REMOVED:   discovery.Removed,
-		api.WatchResponse_KIND_PROGRESS:  discovery.Progress,
-		api.WatchResponse_KIND_RESET:     discovery.Reset,
+// word is the name of the value of an enum as in JSON: in lower case, without its prefix. It is empty for 0 and for a value
+// of a later version.
+func word(value protoreflect.Enum, prefix string) string {
+	known := value.Descriptor().Values().ByNumber(value.Number())
+	if known == nil || value.Number() == 0 {
+		return ""
 	}
-	ev := Event{Kind: kinds[resp.GetKind()], Cursor: resp.GetCursor(), Complete: resp.GetComplete(), Reason: resp.GetReason(), Beyond: toLeftOut(resp.GetBeyond())}
+	return strings.ToLower(strings.TrimPrefix(string(known.Name()), prefix))
+}
+
+func toEvent(resp *api.WatchResponse) Event {
+	ev := Event{Kind: discovery.EventKind(word(resp.GetKind(), "KIND_")), Cursor: resp.GetCursor(), Complete: resp.GetComplete(), Reason: resp.GetReason(), Beyond: toLeftOut(resp.GetBeyond())}
 	if resp.GetRecord() != nil {
 		r := toRecord(resp.GetRecord())
 		ev.Record = &r

@@ -169,7 +169,7 @@ type Summary struct {
 	Tags      []string `json:"tags,omitempty"` // of all instances, ascending
 }
 
-// EventType is the kind of a change.
+// EventType is the kind of a change, with the number that it has on the wire.
 type EventType uint8
 
 const (

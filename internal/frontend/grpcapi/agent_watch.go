@@ -37,7 +37,7 @@ func sendBatch(out grpc.ServerStreamingServer[agentv1.WatchResponse], b instance
 	reset := b.Reset
 	for _, e := range b.Events {
 		err := out.Send(&agentv1.WatchResponse{
-			Type: fromEventType(e.Type), Instance: e.Instance.Proto(), Revision: e.Revision, Reset_: reset,
+			Type: agentv1.EventType(e.Type), Instance: e.Instance.Proto(), Revision: e.Revision, Reset_: reset,
 		})
 		if err != nil {
 			return err
@@ -54,17 +54,4 @@ func sendBatch(out grpc.ServerStreamingServer[agentv1.WatchResponse], b instance
 		end.Type = agentv1.EventType_EVENT_TYPE_INITIAL
 	}
 	return out.Send(end)
-}
-
-func fromEventType(t instance.EventType) agentv1.EventType {
-	switch t {
-	case instance.Added:
-		return agentv1.EventType_EVENT_TYPE_ADDED
-	case instance.Modified:
-		return agentv1.EventType_EVENT_TYPE_MODIFIED
-	case instance.Removed:
-		return agentv1.EventType_EVENT_TYPE_DELETED
-	default:
-		return agentv1.EventType_EVENT_TYPE_UNSPECIFIED
-	}
 }

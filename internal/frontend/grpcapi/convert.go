@@ -1,6 +1,8 @@
 package grpcapi
 
 import (
+	"strings"
+
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -47,13 +49,9 @@ func fromRecord(r *records.Record, m *records.Measured) *api.Record {
 }
 
 func fromMeasured(m *records.Measured) *api.Measured {
-	states := map[records.Reachability]api.Measured_State{
-		records.Reachable:   api.Measured_STATE_REACHABLE,
-		records.Busy:        api.Measured_STATE_BUSY,
-		records.Unreachable: api.Measured_STATE_UNREACHABLE,
-	}
+	state := api.Measured_State_value["STATE_"+strings.ToUpper(string(m.State))]
 	out := &api.Measured{
-		State: states[m.State], RoundTrip: durationpb.New(m.RoundTrip), CheckedAt: timestamppb.New(m.CheckedAt), Peers: uint32(m.Peers),
+		State: api.Measured_State(state), RoundTrip: durationpb.New(m.RoundTrip), CheckedAt: timestamppb.New(m.CheckedAt), Peers: uint32(m.Peers),
 	}
 	if !m.Since.IsZero() {
 		out.Since = timestamppb.New(m.Since)
@@ -141,16 +139,8 @@ func fromEndpoint(m *records.Measured) *api.Endpoint {
 }
 
 func fromEvent(ev discovery.Event) *api.WatchResponse {
-	kinds := map[discovery.EventKind]api.WatchResponse_Kind{
-		discovery.Added:     api.WatchResponse_KIND_ADDED,
-		discovery.Updated:   api.WatchResponse_KIND_UPDATED,
-		discovery.Withdrawn: api.WatchResponse_KIND_WITHDRAWN,
-		discovery.Expired:   api.WatchResponse_KIND_EXPIRED,
-		discovery.Removed:   api.WatchResponse_KIND_REMOVED,
-		discovery.Progress:  api.WatchResponse_KIND_PROGRESS,
-		discovery.Reset:     api.WatchResponse_KIND_RESET,
-	}
-	resp := &api.WatchResponse{Kind: kinds[ev.Kind], Cursor: ev.Cursor, Complete: ev.Complete, Reason: ev.Reason, Beyond: fromLeftOut(ev.Beyond)}
+	kind := api.WatchResponse_Kind_value["KIND_"+strings.ToUpper(string(ev.Kind))]
+	resp := &api.WatchResponse{Kind: api.WatchResponse_Kind(kind), Cursor: ev.Cursor, Complete: ev.Complete, Reason: ev.Reason, Beyond: fromLeftOut(ev.Beyond)}
 	if ev.Record != nil {
 		resp.Record = fromRecord(ev.Record, nil)
 	}

@@ -29,7 +29,7 @@ type GroupStats struct {
 	SilentVoters         int // not heard within an election timeout; only on the leader
 	FailuresSurvived     int // of voters, now
 	Leases, Locks, Keys  int
-	PoolsUsed            map[string]float64 // share of each pool that is open to applications
+	PoolsUsed            map[string]float64 // share of what each pool has for applications; see machine.Pool
 	OldestOverdueSeconds float64            // age of the oldest expired lease that has not ended; only on the leader
 }
 
