@@ -263,21 +263,6 @@ func (l *Lessor) Again(refs []*coordv1.LeaseRef) {
 	}
 }
 
-// Next returns the time at which Due may return leases, in the past if it can now; false without a living
-// lease.
-func (l *Lessor) Next() (time.Duration, bool) {
-	var earliest *lease
-	for _, s := range []state{living, awaited, overdue} {
-		if e := l.first(s); e != nil && (earliest == nil || e.deadline < earliest.deadline) {
-			earliest = e
-		}
-	}
-	if earliest == nil {
-		return 0, false
-	}
-	return max(earliest.deadline, l.free), true
-}
-
 // first returns the lease of a state with the earliest deadline; nil without one. It moves renewed leases to
 // their new deadlines on the way.
 func (l *Lessor) first(s state) *lease {

@@ -16,18 +16,6 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// Restore returns the machine of a snapshot for this program, which must end where b ends.
-//
-// Errors: Invalid for a damaged or contradictory snapshot; Unsupported for another feature level.
-func Restore(b []byte) (*Machine, error) {
-	r := bytes.NewReader(b)
-	m, err := Current().RestoreFrom(r)
-	if err == nil && r.Len() > 0 {
-		return nil, fault.Wrap("coord.Restore", fault.Refused(fault.Invalid, "snapshot", "%d bytes follow its end", r.Len()))
-	}
-	return m, err
-}
-
 // RestoreFrom is Restore from a stream. It stops reading at the snapshot's end.
 func (f Features) RestoreFrom(r io.Reader) (*Machine, error) {
 	u, err := newUnframe(r, f.Levels)

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"io"
@@ -75,16 +74,6 @@ func (i *Image) Hash() [sha256.Size]byte {
 	i.encode(h)
 	return [sha256.Size]byte(h.Sum(nil))
 }
-
-// Snapshot returns the state in one piece; use Image.WriteTo for a large one.
-func (m *Machine) Snapshot() []byte {
-	var b bytes.Buffer
-	_, _ = m.Image().WriteTo(&b) // a Buffer never fails
-	return b.Bytes()
-}
-
-// StateHash returns the hash of the present state; see Image.Hash.
-func (m *Machine) StateHash() [sha256.Size]byte { return m.Image().Hash() }
 
 func (i *Image) encode(w io.Writer) {
 	e := &encoder{w: w}

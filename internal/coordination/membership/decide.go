@@ -20,8 +20,6 @@ import (
 	"cmp"
 	"slices"
 	"time"
-
-	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // Config holds the patience of a group.
@@ -48,26 +46,6 @@ func DefaultConfig() Config {
 		Voters: 3, Patience: 10 * time.Minute, Returned: 30 * time.Second,
 		Stable: 30 * time.Second, Contact: 5 * time.Second, Interval: time.Minute,
 	}
-}
-
-// Validate reports an impossible configuration. Errors: Invalid.
-func (c Config) Validate() error {
-	if c.Voters != 1 && c.Voters != 3 && c.Voters != 5 {
-		return fault.Invalidf("voters", c.Voters, "must be 1, 3 or 5")
-	}
-	for _, f := range []struct {
-		name  string
-		value time.Duration
-		min   time.Duration
-	}{
-		{"contact", c.Contact, 1}, {"stable", c.Stable, 0}, {"interval", c.Interval, 0},
-		{"returned", c.Returned, c.Contact}, {"patience", c.Patience, c.Returned},
-	} {
-		if f.value < f.min {
-			return fault.Invalidf(f.name, f.value, "must be at least %v", f.min)
-		}
-	}
-	return nil
 }
 
 // addition is the minimum time between two additions of learners that the group needs for its growth: a learner

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/coordination/membership"
-	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 const (
@@ -129,24 +128,6 @@ func TestGrowthIsQuick(t *testing.T) {
 			soon, _ := membership.DefaultConfig().Decide(state)
 			require.Equal(t, change{Add: c.want.Add}, soon, "a learner changes no quorum, a voter does")
 		})
-	}
-}
-
-func TestValidate(t *testing.T) {
-	require.NoError(t, membership.DefaultConfig().Validate())
-	for field, spoil := range map[string]func(*membership.Config){
-		"voters":   func(c *membership.Config) { c.Voters = 2 },
-		"contact":  func(c *membership.Config) { c.Contact = 0 },
-		"stable":   func(c *membership.Config) { c.Stable = -1 },
-		"interval": func(c *membership.Config) { c.Interval = -1 },
-		"returned": func(c *membership.Config) { c.Returned = c.Contact - 1 },
-		"patience": func(c *membership.Config) { c.Patience = c.Returned - 1 },
-	} {
-		c := membership.DefaultConfig()
-		spoil(&c)
-		err := c.Validate()
-		require.ErrorIs(t, err, fault.Invalid)
-		require.Equal(t, field, fault.FieldOf(err))
 	}
 }
 

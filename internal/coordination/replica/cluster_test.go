@@ -297,7 +297,7 @@ func (c *cluster) agree() {
 	c.t.Helper()
 	c.until("agreement", func() bool {
 		for _, n := range c.nodes {
-			if !n.down && n.Machine().StateHash() != c.nodes[0].Machine().StateHash() {
+			if !n.down && n.Machine().Image().Hash() != c.nodes[0].Machine().Image().Hash() {
 				return false
 			}
 		}

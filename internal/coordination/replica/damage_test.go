@@ -36,7 +36,7 @@ func surveyOf(fs vfs.FS) (s survey, err error) {
 		return s, err
 	}
 	s.last, s.term = v.Last()
-	s.hash = v.Machine().StateHash()
+	s.hash = v.Machine().Image().Hash()
 	return s, nil
 }
 

@@ -155,7 +155,7 @@ func (c *cluster) judge(acknowledged map[string]time.Duration) string {
 	require.True(c.t, known)
 	for _, n := range c.nodes {
 		if n.stopped == nil {
-			require.Equal(c.t, leader.Machine().StateHash(), n.Machine().StateHash())
+			require.Equal(c.t, leader.Machine().Image().Hash(), n.Machine().Image().Hash())
 			same, _, err := n.store.Sum(last)
 			require.NoError(c.t, err)
 			require.Equal(c.t, sum, same, "the logs are equal, also behind a snapshot")

@@ -49,7 +49,7 @@ func TestRefound(t *testing.T) {
 	index, term := v.Last()
 	before := v.Machine().Revision()
 	require.Equal(t, coord.Revision(token), before, "what the majority had applied is in the log, though it was not said to be committed")
-	hash := v.Machine().StateHash()
+	hash := v.Machine().Image().Hash()
 
 	only := replica.Member{ID: 4711, Peer: "survivor"}
 	require.NoError(t, v.Recover(nextLife, only))
@@ -63,7 +63,7 @@ func TestRefound(t *testing.T) {
 	require.Equal(t, []replica.Member{only}, n.Members())
 	require.Greater(t, n.Status().Applied, index)
 	require.Greater(t, n.Header().Term, term)
-	require.NotEqual(t, hash, n.Machine().StateHash())
+	require.NotEqual(t, hash, n.Machine().Image().Hash())
 	require.EqualValues(t, 1, n.Machine().Incarnation())
 	require.Greater(t, n.Machine().Revision(), before+1<<39)
 	require.Equal(t, n.Machine().Revision(), n.Machine().Compacted(), "nobody watches across the gap")

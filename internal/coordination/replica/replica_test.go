@@ -257,7 +257,7 @@ func TestReplaceVoter(t *testing.T) {
 	require.ErrorIs(t, change(replica.Change{}).Err, fault.Invalid)
 	require.ErrorIs(t, change(replica.Change{Remove: []uint64{77}}).Err, fault.NotFound)
 	require.NoError(t, change(replica.Change{Learners: []replica.Member{fresh.member()}}).Err)
-	c.until("the learner catches up", func() bool { return fresh.Machine().StateHash() == l.Machine().StateHash() })
+	c.until("the learner catches up", func() bool { return fresh.Machine().Image().Hash() == l.Machine().Image().Hash() })
 	require.NoError(t, change(replica.Change{Voters: []replica.Member{{ID: fresh.ID()}}, Remove: []uint64{dead.store.Member()}}).Err)
 	require.False(t, l.Status().Joint)
 	var ids []uint64

@@ -249,9 +249,9 @@ func (c *cluster) settleLeases() {
 
 // alike counts the members with the last state.
 func (c *cluster) alike() (n int) {
-	want := c.oracle.machine.StateHash()
+	want := c.oracle.machine.Image().Hash()
 	for _, node := range c.nodes {
-		if p := node.process; p != nil && c.oracle.conf.has(p.replica.ID()) && p.replica.Machine().StateHash() == want {
+		if p := node.process; p != nil && c.oracle.conf.has(p.replica.ID()) && p.replica.Machine().Image().Hash() == want {
 			n++
 		}
 	}

@@ -194,7 +194,7 @@ func (o *oracle) compare(member string, m *machine.Machine) {
 		want = image.Hash()
 		o.hashes[index] = want
 	}
-	if m.StateHash() != want {
+	if m.Image().Hash() != want {
 		o.breach("C1", "%s has another state at %d", member, index)
 	}
 }

@@ -1,6 +1,7 @@
 package publisher_test
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -180,19 +181,26 @@ func TestChangesMeanwhile(t *testing.T) {
 	require.Equal(t, w.mine(), w.directory())
 }
 
+// saved is a backup of a group.
+func saved(m *machine.Machine) []byte {
+	var b bytes.Buffer
+	_, _ = m.Image().WriteTo(&b) // a Buffer never fails
+	return b.Bytes()
+}
+
 // Entries missing in a restored backup return within one round of keepalives.
 func TestGroupIsRestored(t *testing.T) {
 	w := newFixture(t, 1)
 	w.register(entry("a", 80))
 	w.lead()
 	w.run(time.Second)
-	backup := w.group.Snapshot()
+	backup := saved(w.group)
 	w.register(entry("b", 80))
 	w.deregister(key("a"))
 	w.run(time.Second)
 	require.Equal(t, w.mine(), w.directory())
 	var err error
-	w.group, err = machine.Restore(backup)
+	w.group, err = machine.Current().RestoreFrom(bytes.NewReader(backup))
 	require.NoError(t, err)
 	w.index, _ = w.group.Index()
 	require.NotEqual(t, w.mine(), w.directory())
@@ -374,11 +382,11 @@ func TestDirectoryComesToBeRight(t *testing.T) {
 				w.start()
 				clear(here)
 			case 4:
-				backup = w.group.Snapshot()
+				backup = saved(w.group)
 			case 5:
 				clear(here)
 				if backup != nil {
-					w.group, _ = machine.Restore(backup)
+					w.group, _ = machine.Current().RestoreFrom(bytes.NewReader(backup))
 					clear(w.ends)
 					for _, l := range w.group.Leases() {
 						w.ends[l.ID] = w.now + time.Duration(l.TTL)*ms
