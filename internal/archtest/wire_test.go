@@ -211,9 +211,9 @@ func limited() (folders []string, ownMatter []string) {
 // checkLimits compares the table of limits with the constants.
 func checkLimits(m *module, page string) (all []string) {
 	rows := make(map[string]string)
-	row := regexp.MustCompile("(?m)^- .*: ([^:]+) \\(`([a-z]+)\\.([A-Za-z]+)`\\)$")
+	row := regexp.MustCompile("`([a-z]+\\.[A-Za-z]+)` ([0-9,]+(?: (?:KiB|MiB|s|min|h)\\b)?)")
 	for _, r := range row.FindAllStringSubmatch(page, -1) {
-		rows[r[2]+"."+r[3]] = r[1]
+		rows[r[1]] = r[2]
 	}
 	folders, ownMatter := limited()
 	seen := make(map[string]bool)
@@ -343,8 +343,7 @@ func f(n name, id string) { _, _ = n.Protocol(part+"/"+id, "1.0.0"), n.Topics("t
 	}
 	good := strings.Join(formsOfName(), "\n") + `
 blackhole-tag /blackhole/NAME/x/ID/1.0.0 /blackhole/NAME/t/1/
-- size: 3 KiB (` + "`records.Max`)" + `
-- life: 6,144 s (` + "`records.Life`)" + `
+- ` + "`records.Max` 3 KiB, `records.Life` 6,144 s" + ` of life
 `
 	if found, _ := checkWire(m, good); len(found) > 0 {
 		t.Errorf("a faultless page: %v", found)
@@ -354,9 +353,9 @@ blackhole-tag /blackhole/NAME/x/ID/1.0.0 /blackhole/NAME/t/1/
 		"does not name /blackhole/NAME/x/ID/1.0.0":    strings.Replace(good, "x/ID/1.0.0", "x/ID/2.0.0", 1),
 		"does not name /blackhole/NAME/t/1/":          strings.Replace(good, "/t/1", "/t/2", 1),
 		"does not name _blackhole-NAME._udp":          strings.Replace(good, "_udp", "_tcp", 1),
-		"no row for the limit records.Max":            strings.Replace(good, "records.Max`", "`", 1),
+		"no row for the limit records.Max":            strings.Replace(good, "`records.Max`", "`Max`", 1),
 		"states 4 KiB for records.Max, which is 3072": strings.Replace(good, "3 KiB", "4 KiB", 1),
-		"a row for records.Gone":                      good + "- gone: 1 (`records.Gone`)\n",
+		"a row for records.Gone":                      good + "- `records.Gone` 1\n",
 	} {
 		found, _ := checkWire(m, page)
 		if len(found) != 1 || !strings.Contains(found[0], fault) {
