@@ -44,21 +44,6 @@ func cell(text string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
 }
 
-// row writes a row of a table.
-func row(b *strings.Builder, cells ...string) {
-	for i, text := range cells {
-		if cells[i] = cell(text); cells[i] == "" {
-			cells[i] = "-"
-		}
-	}
-	b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
-}
-
-// head writes the head of a table.
-func head(b *strings.Builder, cells ...string) {
-	b.WriteString("\n| " + strings.Join(cells, " | ") + " |\n" + strings.Repeat("|---", len(cells)) + "|\n")
-}
-
 func code(text string) string {
 	if text == "" {
 		return ""
