@@ -9,54 +9,7 @@ import (
 	"github.com/blackhole/blackhole/testnet/await"
 )
 
-const (
-	strandedFor = 20 * time.Second // length of the watch of a newcomer
-	joinLimit   = time.Minute      // from the return of the bootstrap peer
-)
-
-// bootstrapGone stops the only bootstrap peer. A restarted peer knows others and rejoins. A newcomer
-// reports its isolation, gives no complete answer, and joins after the return of the bootstrap peer.
-func bootstrapGone(ctx context.Context, w *world) error {
-	public, err := w.servers(ctx, officeServer, publicAddress, nil)
-	if err != nil {
-		return err
-	}
-	key, err := w.register(ctx, public[1], "of-a-server")
-	if err != nil {
-		return err
-	}
-	bootstrap, old := public[0], public[2]
-	bootstrap.stop(ctx)
-	old.stop(ctx)
-	w.say("the bootstrap peer is gone, and %s restarts", old.name)
-	if err := old.start(); err != nil {
-		return err
-	}
-	w.watch(ctx, old)
-	if err := old.awaitReady(ctx, startLimit, officeServer-2); err != nil {
-		w.violated("%v", err)
-	}
-	if err := w.allFind(ctx, []*peer{old}, findLimit, key); err != nil {
-		return err
-	}
-	fresh, err := w.server(ctx, "newcomer", officeServer, []*peer{bootstrap})
-	if err != nil {
-		return err
-	}
-	if err := stranded(ctx, w, fresh); err != nil {
-		return err
-	}
-	if err := bootstrap.start(); err != nil {
-		return err
-	}
-	began := time.Now()
-	if err := fresh.awaitReady(ctx, joinLimit, officeServer-1); err != nil {
-		w.violated("%v", err)
-		return ctx.Err()
-	}
-	w.say("%s joined %.1f s after the start of the bootstrap peer", fresh.name, time.Since(began).Seconds())
-	return w.allFind(ctx, []*peer{fresh, bootstrap}, findLimit, key)
-}
+const strandedFor = 20 * time.Second // length of the watch of a newcomer
 
 // stranded requires a peer without contacts to be unready, with the reason.
 func stranded(ctx context.Context, w *world, p *peer) error {

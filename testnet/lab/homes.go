@@ -12,54 +12,7 @@ import (
 	"github.com/blackhole/blackhole/testnet/await"
 )
 
-const (
-	usableLimit = 30 * time.Second
-	hardLimit   = time.Minute // behind a hard NAT
-)
-
-// homes plays two homes. Each uses the services of the other. They share a lock; the only voter of
-// its group is at one home.
-func homes(kind nat, servers int) func(context.Context, *world) error {
-	return func(ctx context.Context, w *world) error {
-		public, err := w.servers(ctx, servers, publicAddress, nil)
-		if err != nil {
-			return err
-		}
-		a, _, err := w.home(ctx, "home-a", "62.10.1.1/32", kind, public)
-		if err != nil {
-			return err
-		}
-		b, _, err := w.home(ctx, "home-b", "80.20.1.1/32", kind, public)
-		if err != nil {
-			return err
-		}
-		for _, p := range []*peer{a, b} {
-			p.spec.Founders = []string{a.id}
-			p.spec.Settings = append(p.spec.Settings, "COORDINATION_CLIENTS=network")
-			if err := p.start(); err != nil {
-				return err
-			}
-		}
-		started := time.Now()
-		for _, p := range []*peer{a, b} {
-			if err := p.awaitReady(ctx, startLimit, servers); err != nil {
-				return err
-			}
-		}
-		w.say("both homes are ready")
-		for _, p := range []*peer{a, b, public[0]} {
-			w.watch(ctx, p)
-		}
-		limit := usableLimit
-		if kind == random {
-			limit = hardLimit
-		}
-		return errors.Join(
-			exchange(ctx, w, [2]*peer{a, b}, limit-time.Since(started)),
-			share(ctx, w, a, b), path(ctx, w, [2]*peer{a, b}, kind, started.Add(limit)), w.sayReach(ctx, public[0], a, b),
-			w.diagnosed(ctx, a, "nat", "ok", "relay"), w.diagnosed(ctx, b, "nat", "ok", "relay"), w.reads(ctx, a, kind))
-	}
-}
+const usableLimit = 30 * time.Second // from the start of two homes to a direct connection
 
 // exchange lets two peers, one after the other, offer a service and withdraw it. The other peer must
 // use it in time. Peers that dial each other at the same time would need no relay.
@@ -127,9 +80,9 @@ func lockOnce(ctx context.Context, p *peer) (token coord.Token, err error) {
 	return held.Token(), held.Unlock(ctx)
 }
 
-// path reports the connection of two peers. Between NATs that preserve ports it must become direct by a time: a
+// connected reports the connection of two peers. Between NATs that preserve ports it must become direct by a time: a
 // first hole punch may come too early, and is repeated.
-func path(ctx context.Context, w *world, pair [2]*peer, kind nat, by time.Time) error {
+func connected(ctx context.Context, w *world, pair [2]*peer, kind nat, by time.Time) error {
 	var addrs []string
 	a, b := pair[0], pair[1]
 	err := await.Until(ctx, max(time.Until(by), time.Second), "a direct connection of "+a.name+" with "+b.name, func(ctx context.Context) (err error) {

@@ -44,28 +44,36 @@ type act struct {
 	play func(context.Context, *world) error
 }
 
+// homes are two homes behind NATs of a kind, with many public peers and with few.
+func homes(kind, limit string) []act {
+	return []act{
+		{"6 public peers", scripted("homes", "n=6", "kind="+kind, "limit="+limit)},
+		{"3 public peers", scripted("homes", "n=3", "kind="+kind, "limit="+limit)},
+	}
+}
+
 // Scenarios lists all scenarios.
 func Scenarios() []Scenario {
 	return []Scenario{
 		{
 			Name: "homes", Limit: 10 * time.Minute,
 			About: "two homes behind NATs that preserve ports; each uses the services of the other",
-			acts:  []act{{"6 public peers", homes(preserving, 6)}, {"3 public peers", homes(preserving, 3)}},
+			acts:  homes("preserving", "30s"),
 		},
 		{
 			Name: "hard-nat", Limit: 10 * time.Minute,
 			About: "the same behind NATs with random ports, where no hole can be punched",
-			acts:  []act{{"6 public peers", homes(random, 6)}, {"3 public peers", homes(random, 3)}},
+			acts:  homes("random", "1m"),
 		},
 		{
 			Name: "one-address", Limit: 10 * time.Minute,
 			About: "50 peers (12 in short) behind one address; all become ready and find everything",
-			acts:  []act{{"", oneAddress}},
+			acts:  []act{{"", scripted("one-address")}},
 		},
 		{
 			Name: "lan", Limit: 5 * time.Minute,
 			About: "5 hosts of one local network, found by multicast, with one group, without any configured address",
-			acts:  []act{{"", local(lan4)}, {"profile public in a VPN", vpn}},
+			acts:  []act{{"", scripted("lan", "address=lan4")}, {"profile public in a VPN", scripted("vpn")}},
 		},
 		{
 			Name: "first-lock", Limit: 5 * time.Minute,
@@ -80,27 +88,27 @@ func Scenarios() []Scenario {
 		{
 			Name: "ipv6", Limit: 10 * time.Minute,
 			About: "IPv6 only: public servers and a home behind a firewall; a local network",
-			acts:  []act{{"servers and a home", public6}, {"local network", local(lan6)}},
+			acts:  []act{{"servers and a home", scripted("ipv6")}, {"local network", scripted("lan", "address=lan6")}},
 		},
 		{
 			Name: "roaming", Limit: 10 * time.Minute,
 			About: "a server and a home change their addresses; a peer sleeps for an hour",
-			acts:  []act{{"", roaming}},
+			acts:  []act{{"", scripted("roaming")}},
 		},
 		{
 			Name: "skew", Limit: 20 * time.Minute,
 			About: "peers whose clocks are off by 1 minute, 10 minutes and a day, both ways",
-			acts:  []act{{"", skew}},
+			acts:  []act{{"", scripted("skew")}},
 		},
 		{
 			Name: "bootstrap-gone", Limit: 10 * time.Minute,
 			About: "the only bootstrap peer is gone: known peers rejoin, a new one waits for its return",
-			acts:  []act{{"", bootstrapGone}},
+			acts:  []act{{"", scripted("bootstrap-gone")}},
 		},
 		{
 			Name: "loss", Limit: 15 * time.Minute,
 			About: "5 % of the packets lost, 150 ms round trip, reordering",
-			acts:  []act{{"", loss}},
+			acts:  []act{{"", scripted("loss")}},
 		},
 		{
 			Name: "flood", Limit: 25 * time.Minute,

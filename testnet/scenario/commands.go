@@ -21,6 +21,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/testnet/await"
+	"github.com/blackhole/blackhole/testnet/script"
 )
 
 const (
@@ -67,7 +68,7 @@ const (
 //	cut                    cut the hosts in two
 //	mend                   wait for the applications, and end the cut
 //	known                  wait for the applications, and until all peers have what these were told
-func (r *run) commands() map[string]func(ts *testscript.TestScript, neg bool, args []string) {
+func (r *run) commands() script.Words {
 	each := func(f func(*member) error) func([]string) error {
 		return func(args []string) error {
 			for _, name := range args {
@@ -105,8 +106,11 @@ func (r *run) commands() map[string]func(ts *testscript.TestScript, neg bool, ar
 		"fill": r.fill, "load": r.load, "flat": r.flat,
 		"cut": r.cut, "mend": r.mend, "known": r.known,
 	}
-	all := map[string]func(ts *testscript.TestScript, neg bool, args []string){
+	words := script.Words{
 		"one": func(ts *testscript.TestScript, _ bool, args []string) {
+			if len(args) == 0 {
+				ts.Fatalf("one needs a number of voters")
+			}
 			g, err := r.oneOf(args)
 			ts.Check(err)
 			for _, m := range r.all {
@@ -117,15 +121,19 @@ func (r *run) commands() map[string]func(ts *testscript.TestScript, neg bool, ar
 			ts.Setenv("group", g.ID)
 			ts.Setenv("incarnation", fmt.Sprint(g.Incarnation))
 		},
-		"lock": func(ts *testscript.TestScript, neg bool, args []string) { ts.Check(r.lock(args[0], neg)) },
-	}
-	least := map[string]int{"peer": 1, "crash": 3, "pause": 2, "apart": 2, "meet": 1, "token": 1, "reads": 2, "until": 2, "fails": 2, "one": 1, "lock": 1, "house": 2, "storm": 2, "applications": 3, "depart": 1, "flat": 1}
-	for name, f := range plain {
-		all[name] = func(ts *testscript.TestScript, neg bool, args []string) {
-			if neg {
-				ts.Fatalf("! %s has no meaning", name)
+		"lock": func(ts *testscript.TestScript, neg bool, args []string) {
+			if len(args) == 0 {
+				ts.Fatalf("lock needs a peer")
 			}
-			ts.Check(f(args))
+			ts.Check(r.lock(args[0], neg))
+		},
+	}
+	least := map[string]int{"peer": 1, "crash": 3, "pause": 2, "apart": 2, "meet": 1, "token": 1, "reads": 2, "until": 2, "fails": 2, "house": 2, "storm": 2, "applications": 3, "depart": 1, "flat": 1}
+	for name, do := range plain {
+		words.Add(name, least[name], do)
+		plainly := words[name]
+		words[name] = func(ts *testscript.TestScript, neg bool, args []string) {
+			plainly(ts, neg, args)
 			for _, m := range r.all {
 				if m.Network == nil {
 					continue
@@ -136,15 +144,7 @@ func (r *run) commands() map[string]func(ts *testscript.TestScript, neg bool, ar
 			}
 		}
 	}
-	for name, f := range all {
-		all[name] = func(ts *testscript.TestScript, neg bool, args []string) {
-			if len(args) < least[name] {
-				ts.Fatalf("%s needs %d arguments", name, least[name])
-			}
-			f(ts, neg, args)
-		}
-	}
-	return all
+	return words
 }
 
 // named returns a peer by its name.

@@ -15,13 +15,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
@@ -34,6 +32,7 @@ import (
 	"github.com/blackhole/blackhole/testnet/lan"
 	"github.com/blackhole/blackhole/testnet/network"
 	"github.com/blackhole/blackhole/testnet/process"
+	"github.com/blackhole/blackhole/testnet/script"
 )
 
 //go:embed scripts
@@ -139,29 +138,21 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 	if err := os.Mkdir(r.dir, 0o700); err != nil {
 		return r.outcome, fault.As(op, fault.Invalid, err)
 	}
-	file := filepath.Join(r.dir, c.Scenario+".txt")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		return r.outcome, fault.As(op, fault.Invalid, err)
-	}
 	if r.log, err = os.Create(filepath.Join(r.dir, "peers.log")); err != nil {
 		return r.outcome, fault.As(op, fault.Invalid, err)
 	}
-	t := &told{}
-	t.Run("", func(testscript.T) {
-		testscript.RunT(t, testscript.Params{
-			Files: []string{file}, WorkdirRoot: r.dir, Cmds: r.commands(), Setup: r.setUp,
-			Condition: r.condition,
-		})
-	})
+	log, held, err := script.Play(r.dir, c.Scenario, string(text), r.commands(), r.condition, map[string]string{"duration": c.Duration.String()})
 	cancel()
-	r.stop(t)
+	for _, lost := range r.stop() {
+		log, held = fmt.Sprintf("%s\na peer ended by itself: %v", log, lost), false
+	}
 	r.outcome.Seconds, r.outcome.Tokens = time.Since(r.began).Seconds(), len(r.holds)
 	switch {
-	case t.failed && ctx.Err() == nil:
-		r.outcome.Failure, r.outcome.Data = strings.TrimSpace(t.log.String()), r.dir
+	case err == nil && !held && ctx.Err() == nil:
+		r.outcome.Failure, r.outcome.Data = log, r.dir
 		return r.outcome, r.log.Close()
 	default:
-		return r.outcome, errors.Join(fault.Wrap(op, ctx.Err()), r.log.Close(), os.RemoveAll(r.dir))
+		return r.outcome, errors.Join(fault.Wrap(op, ctx.Err()), err, r.log.Close(), os.RemoveAll(r.dir))
 	}
 }
 
@@ -176,14 +167,8 @@ func (r *run) condition(cond string) (bool, error) {
 	return false, fault.Invalidf("condition", cond, "must be chance or lan, not %q", cond)
 }
 
-func (r *run) setUp(e *testscript.Env) error {
-	e.Setenv("HOME", r.dir)
-	e.Setenv("duration", r.Duration.String())
-	return nil
-}
-
-// stop ends clients and peers.
-func (r *run) stop(t *told) {
+// stop ends clients and peers, and returns the failures of those that ended by themselves.
+func (r *run) stop() (lost []error) {
 	if r.end != nil {
 		r.end()
 	}
@@ -198,50 +183,14 @@ func (r *run) stop(t *told) {
 		if m.Network == nil {
 			continue
 		}
-		for _, err := range m.Lost() {
-			t.failed = true
-			t.Log("a peer ended by itself: ", err)
-		}
+		lost = append(lost, m.Lost()...)
 		m.Stop()
 	}
 	if r.lan != nil {
 		r.lan.Close()
 	}
+	return lost
 }
-
-// told is a testscript.T outside a test: it collects what a script says.
-type told struct {
-	log    strings.Builder
-	failed bool
-}
-
-// Skip ends the script.
-func (t *told) Skip(is ...any) { t.Fatal(is...) }
-
-// Fatal fails the script.
-func (t *told) Fatal(is ...any) { t.Log(is...); t.FailNow() }
-
-// Parallel does nothing: there is one script.
-func (t *told) Parallel() {}
-
-// Log keeps a text.
-func (t *told) Log(is ...any) { fmt.Fprintln(&t.log, is...) }
-
-// FailNow fails the script, and ends its goroutine.
-func (t *told) FailNow() { t.failed = true; runtime.Goexit() }
-
-// Run runs a part in a goroutine of its own, and waits for it.
-func (t *told) Run(_ string, f func(testscript.T)) {
-	done := make(chan struct{})
-	go func() { // ends below
-		defer close(done)
-		f(t)
-	}()
-	<-done
-}
-
-// Verbose tells testscript to log every command.
-func (t *told) Verbose() bool { return true }
 
 // add starts a new peer, and registers an instance at it.
 func (r *run) add(name string, joined bool) error {
