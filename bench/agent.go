@@ -35,7 +35,6 @@ type lone struct {
 	*network.Network
 	*session
 	peer *network.Peer
-	api  *app.REST
 }
 
 func (s *session) lone(ctx context.Context) (*lone, error) {
@@ -43,12 +42,7 @@ func (s *session) lone(ctx context.Context) (*lone, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lone{n, s, n.Peers[0], app.At(n.Peers[0].HTTP, nil)}, nil
-}
-
-func (l *lone) stop() {
-	l.api.Close()
-	l.Stop()
+	return &lone{n, s, n.Peers[0]}, nil
 }
 
 // registration is the i-th instance of a service; many share an address.
@@ -66,7 +60,7 @@ func (l *lone) fill(ctx context.Context, n int, service func(i int) string) ([]s
 	crew.SetLimit(connections)
 	for i := range n {
 		crew.Go(func() error {
-			got, err := l.api.Register(ctx, service(i), registration(i), false)
+			got, err := l.peer.API.Register(ctx, service(i), registration(i), false)
 			leases[i] = got.Lease
 			return err
 		})
@@ -134,14 +128,14 @@ func (s *session) find(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer l.stop()
+	defer l.Stop()
 	s.table("GET the healthy instances of a service")
 	for _, n := range []int{10, 100, 1000} {
 		service := fmt.Sprint("web", n)
 		if _, err := l.fill(ctx, n, func(int) string { return service }); err != nil {
 			return err
 		}
-		list, err := l.api.Instances(ctx, service, false)
+		list, err := l.peer.API.Instances(ctx, service, false)
 		if err != nil || len(list.Instances) != n {
 			return fault.New("bench.find", fault.Internal, "%d of %d instances: %w", len(list.Instances), n, err)
 		}
@@ -161,7 +155,7 @@ func (s *session) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer l.stop()
+	defer l.Stop()
 	if _, err := l.fill(ctx, s.instances-newcomers, func(i int) string { return fmt.Sprint("crowd", i%services) }); err != nil {
 		return err
 	}
@@ -191,7 +185,7 @@ func (l *lone) enroll(ctx context.Context, clients int) (sample, error) {
 	}
 	for i, n := range counts {
 		for k := range n {
-			if err := l.api.Deregister(ctx, fmt.Sprint("load", i), registration(k).ID); err != nil {
+			if err := l.peer.API.Deregister(ctx, fmt.Sprint("load", i), registration(k).ID); err != nil {
 				return out, err
 			}
 		}
@@ -205,7 +199,7 @@ func (s *session) heartbeats(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer l.stop()
+	defer l.Stop()
 	leases, err := l.fill(ctx, beating, func(int) string { return "beating" })
 	if err != nil {
 		return err
@@ -238,7 +232,7 @@ func (s *session) dns(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer l.stop()
+	defer l.Stop()
 	if _, err := l.fill(ctx, 10, func(int) string { return "payment" }); err != nil {
 		return err
 	}

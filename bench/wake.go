@@ -77,12 +77,11 @@ func (s *session) wake(ctx context.Context) error {
 
 // changed registers an instance repeatedly, each time with a new mark, after all followers have the previous one.
 func (s *session) changed(ctx context.Context, at *network.Peer, followers []follower) (took [][]time.Duration, answered []time.Duration, err error) {
-	api, service := app.At(at.HTTP, nil), "at-"+at.Name
-	defer api.Close()
+	service := "at-" + at.Name
 	register := func(n int) (mark string, err error) {
 		r := registration(0)
 		r.Metadata["v"] = fmt.Sprint(n)
-		_, err = api.Register(ctx, service, r, true)
+		_, err = at.API.Register(ctx, service, r, true)
 		return r.Metadata["v"], err
 	}
 	mark, err := register(-1)
@@ -165,9 +164,7 @@ func byGRPC(p *network.Peer) func(ctx context.Context, service string, told func
 
 func bySSE(p *network.Peer) func(ctx context.Context, service string, told func(mark any)) error {
 	return func(ctx context.Context, service string, told func(mark any)) error {
-		api := app.At(p.HTTP, nil)
-		defer api.Close()
-		return api.Watch(ctx, service, func(c app.Change) error {
+		return p.API.Watch(ctx, service, func(c app.Change) error {
 			for _, i := range c.Instances {
 				told(i.Metadata["v"])
 			}

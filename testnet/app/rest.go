@@ -12,14 +12,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// maxAnswer bounds the bytes read from an answer.
-const maxAnswer = 16 << 20
+const (
+	maxAnswer = 16 << 20        // bytes read from an answer
+	callLimit = 2 * time.Minute // of a call, with its wait
+	idleLimit = 5 * time.Second // of an unused connection
+)
 
-// REST is the HTTP API of one peer. It is safe for concurrent use.
+// REST is the HTTP API of one peer. It is safe for concurrent use. Calls but Watch end within two minutes.
 type REST struct {
 	base string
 	http *http.Client
@@ -28,7 +32,7 @@ type REST struct {
 // At returns the API at host:port. A nil dial means the usual dialer. Close releases its
 // connections.
 func At(address string, dial func(ctx context.Context, network, address string) (net.Conn, error)) *REST {
-	return &REST{base: "http://" + address, http: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 4}}}
+	return &REST{base: "http://" + address, http: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 4, IdleConnTimeout: idleLimit}}}
 }
 
 // Close ends idle connections.
@@ -248,6 +252,8 @@ func requirement(name string) string { return "/v1/coordination/requirements/" +
 // or the kind of the context's error.
 func (r *REST) call(ctx context.Context, method, path string, body, into any) (http.Header, error) {
 	const op = "app.REST"
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
 	var text io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)

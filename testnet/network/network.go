@@ -19,6 +19,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/app"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/process"
 )
@@ -64,6 +65,7 @@ type Network struct {
 type Peer struct {
 	*client.Client
 	*process.Process
+	API    *app.REST // of a peer on this host
 	Name   string
 	ID     peer.ID
 	Listen []string // multiaddrs
@@ -222,7 +224,7 @@ func start(spec process.Spec, options []grpc.DialOption) (*Peer, error) {
 		proc.Kill()
 		return nil, err
 	}
-	return &Peer{Client: c, Process: proc, Name: spec.Name, Data: spec.Data}, nil
+	return &Peer{Client: c, Process: proc, API: app.At(proc.HTTP, nil), Name: spec.Name, Data: spec.Data}, nil
 }
 
 func (p *Peer) awaitAddress(ctx context.Context) error {

@@ -34,8 +34,7 @@ func TestDiskFull(t *testing.T) {
 	require.NoError(t, err)
 	defer n.Stop()
 	p := n.Peers[0]
-	api := app.At(p.HTTP, nil)
-	defer api.Close()
+	api := p.API
 	eventually := func(what string, f func(context.Context) error) {
 		t.Helper()
 		require.NoError(t, await.Until(t.Context(), time.Minute, what, f))

@@ -42,10 +42,8 @@ func (g *playground) open(ctx context.Context) error {
 			return err
 		}
 		g.servers = append(g.servers, s)
-		api := app.At(p.HTTP, nil)
-		defer api.Close()
 		err = await.Until(ctx, settled, p.Name+" registers an instance of "+demo, func(ctx context.Context) error {
-			_, err := api.Register(ctx, demo, app.Registration{
+			_, err := p.API.Register(ctx, demo, app.Registration{
 				ID: demo + "-" + p.Name, Host: s.Host, Port: s.Port,
 				HealthCheck: &app.Check{Type: "HTTP", Endpoint: app.Health, Interval: "1s", Timeout: "1s", UnhealthyThreshold: 3},
 			}, true)

@@ -115,23 +115,21 @@ func ask(ctx context.Context, p *network.Peer, n int) error {
 // liveAndDie registers an instance and sends heartbeats for those before. Half of the instances leave, and half
 // expire without a word. Some announce an offer, which ends with them.
 func liveAndDie(ctx context.Context, p *network.Peer, n int) error {
-	api := app.At(p.HTTP, nil)
-	defer api.Close()
 	id := func(n int) string { return fmt.Sprintf("%s-%d", p.Name, n%instances) }
 	r := app.Registration{ID: id(n), Host: "127.0.0.1", Port: 9, UnhealthyAfter: "4s", RemoveAfter: "8s"}
 	if n%10 == 0 {
 		r.Offer = offer(p, offers+n%instances/10, n)
 	}
-	if _, err := api.Register(ctx, loaded, r, false); err != nil {
+	if _, err := p.API.Register(ctx, loaded, r, false); err != nil {
 		return err
 	}
 	for back := 1; back <= min(n, 3); back++ {
-		if err := api.Heartbeat(ctx, loaded, id(n-back)); err != nil {
+		if err := p.API.Heartbeat(ctx, loaded, id(n-back)); err != nil {
 			return err
 		}
 	}
 	if left := n - 4; left >= 0 && left%2 == 0 {
-		return api.Deregister(ctx, loaded, id(left))
+		return p.API.Deregister(ctx, loaded, id(left))
 	}
 	return nil
 }
@@ -221,9 +219,7 @@ func watchOffers(ctx context.Context, p *network.Peer, _ int) error {
 
 func watchInstances(ctx context.Context, p *network.Peer, _ int) error {
 	return watchFor(ctx, p, func(ctx context.Context, _ *client.Client) error {
-		api := app.At(p.HTTP, nil)
-		defer api.Close()
-		return api.Watch(ctx, loaded, func(app.Change) error { return nil })
+		return p.API.Watch(ctx, loaded, func(app.Change) error { return nil })
 	})
 }
 

@@ -68,9 +68,7 @@ func (w *watcher) byGRPC(ctx context.Context) error {
 }
 
 func (w *watcher) bySSE(ctx context.Context) error {
-	api := app.At(w.peer.HTTP, nil)
-	defer api.Close()
-	return api.Watch(ctx, web, func(c app.Change) error {
+	return w.peer.API.Watch(ctx, web, func(c app.Change) error {
 		if err := w.begin(c.Reset, len(c.Instances)); err != nil {
 			return err
 		}

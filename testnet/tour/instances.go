@@ -87,27 +87,11 @@ func up(r instance.Result) error {
 	return nil
 }
 
-// rest runs do with the REST API of a peer.
-func rest(ctx context.Context, p *network.Peer, do func(context.Context, *app.REST) error) error {
-	return restWithin(ctx, callLimit, p, do)
-}
-
-func restWithin(ctx context.Context, limit time.Duration, p *network.Peer, do func(context.Context, *app.REST) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	api := app.At(p.HTTP, nil)
-	defer api.Close()
-	return fault.Wrap(p.Name, do(ctx, api))
-}
-
 // register registers an instance with a peer and requires the commit, and repeats until it
 // succeeds.
 func register(ctx context.Context, p *network.Peer, service string, i app.Registration) error {
 	return await.Until(ctx, takeover, p.Name+" takes a registration", func(ctx context.Context) error {
-		err := rest(ctx, p, func(ctx context.Context, api *app.REST) error {
-			_, err := api.Register(ctx, service, i, true)
-			return err
-		})
+		_, err := p.API.Register(ctx, service, i, true)
 		if kind := fault.KindOf(err); err != nil && kind != fault.Unavailable && kind != fault.Timeout {
 			return await.Never(err)
 		}
@@ -131,26 +115,20 @@ func ways() []way {
 }
 
 func byInstances(ctx context.Context, p *network.Peer, service string) (addresses []string, err error) {
-	err = rest(ctx, p, func(ctx context.Context, api *app.REST) error {
-		list, err := api.Instances(ctx, service, false)
-		for _, i := range list.Instances {
-			addresses = append(addresses, i.Address())
-		}
-		return err
-	})
+	list, err := p.API.Instances(ctx, service, false)
+	for _, i := range list.Instances {
+		addresses = append(addresses, i.Address())
+	}
 	return addresses, err
 }
 
 func byService(ctx context.Context, p *network.Peer, service string) (addresses []string, err error) {
-	err = rest(ctx, p, func(ctx context.Context, api *app.REST) error {
-		list, err := api.Service(ctx, service)
-		for _, i := range list.Instances {
-			if i.Status == "up" {
-				addresses = append(addresses, i.Address())
-			}
+	list, err := p.API.Service(ctx, service)
+	for _, i := range list.Instances {
+		if i.Status == "up" {
+			addresses = append(addresses, i.Address())
 		}
-		return err
-	})
+	}
 	return addresses, err
 }
 
@@ -230,8 +208,7 @@ func instanceFound(ctx context.Context, t *Tour) (string, error) {
 	if err := t.found(ctx, web, s.Address()); err != nil {
 		return "", err
 	}
-	err = rest(ctx, home, func(ctx context.Context, api *app.REST) error { return api.Deregister(ctx, web, checked(s).ID) })
-	if err != nil {
+	if err := home.API.Deregister(ctx, web, checked(s).ID); err != nil {
 		return "", err
 	}
 	if err := t.followAll(ctx, web, present()); err != nil {
@@ -280,11 +257,10 @@ func (t *Tour) settle(ctx context.Context) error {
 func applicationMoves(ctx context.Context, t *Tour) (string, error) {
 	victim, home := t.victim(), t.consumer()
 	id, began := idOf(moves, victim), time.Now()
-	err := rest(ctx, home, func(ctx context.Context, api *app.REST) error { return api.Heartbeat(ctx, resident, id) })
-	if err != nil {
+	if err := home.API.Heartbeat(ctx, resident, id); err != nil {
 		return "", err
 	}
-	err = t.followAll(ctx, resident, func(r instance.Result) error {
+	err := t.followAll(ctx, resident, func(r instance.Result) error {
 		for _, i := range r.Instances {
 			if i.ID == id && i.Peer == home.ID.String() {
 				return includes(t.remaining())(r)
@@ -326,75 +302,63 @@ func requirementSatisfied(ctx context.Context, t *Tour) (string, error) {
 	if err := register(ctx, here, required, comer("early")); err != nil {
 		return "", err
 	}
-	err := rest(ctx, here, func(ctx context.Context, api *app.REST) error {
-		return api.Require(ctx, name, app.Requirement{Service: required, Min: 2})
-	})
-	if err != nil {
+	if err := here.API.Require(ctx, name, app.Requirement{Service: required, Min: 2}); err != nil {
 		return "", err
 	}
 	if err := stalled(ctx, there, name); err != nil {
 		return "", err
 	}
 	woken := make(chan error, 1)
-	go func() { // ends with its call; the caller waits for it
-		woken <- restWithin(ctx, 2*turn, there, func(ctx context.Context, api *app.REST) error { return satisfiedBy(ctx, api, name, turn.String()) })
-	}()
+	go func() { woken <- satisfiedBy(ctx, there, name, turn.String()) }() // ends with its call; the caller waits for it
 	began := time.Now()
-	err = register(ctx, third, required, comer("late"))
+	err := register(ctx, third, required, comer("late"))
 	if failed := <-woken; failed != nil || err != nil {
 		return "", fault.New("tour.requirementSatisfied", fault.Conflict, "registered: %v; woken: %w", err, failed)
 	}
 	took := time.Since(began)
 	for _, p := range all { // peers without a waiter see the status too
 		err := await.Until(ctx, soon, p.Name+" knows", func(ctx context.Context) error {
-			return rest(ctx, p, func(ctx context.Context, api *app.REST) error { return satisfiedBy(ctx, api, name, "") })
+			return satisfiedBy(ctx, p, name, "")
 		})
 		if err != nil {
 			return "", err
 		}
 	}
-	err = rest(ctx, there, func(ctx context.Context, api *app.REST) error { return api.DropRequirement(ctx, name) })
 	return fmt.Sprintf("2 required and 1 there: insufficient; a waiter at %s was woken %v after the second came at %s",
-		there.Name, took.Round(100*time.Microsecond), third.Name), err
+		there.Name, took.Round(100*time.Microsecond), third.Name), there.API.DropRequirement(ctx, name)
 }
 
 // stalled waits until a peer knows that a requirement lacks one of two instances.
 func stalled(ctx context.Context, p *network.Peer, name string) error {
 	return await.Until(ctx, soon, p.Name+" knows what is missing", func(ctx context.Context) error {
-		return rest(ctx, p, func(ctx context.Context, api *app.REST) error {
-			got, err := api.Stands(ctx, name, "")
-			if want := (app.Standing{State: insufficient, Needed: 2, Available: 1}); err == nil && got != want {
-				return fault.New("tour.stalled", fault.Conflict, "it stands at %+v, not %+v", got, want)
-			}
-			return err
-		})
+		got, err := p.API.Stands(ctx, name, "")
+		if want := (app.Standing{State: insufficient, Needed: 2, Available: 1}); err == nil && got != want {
+			return fault.New("tour.stalled", fault.Conflict, "it stands at %+v, not %+v", got, want)
+		}
+		return err
 	})
 }
 
-func satisfiedBy(ctx context.Context, api *app.REST, name, wait string) error {
-	got, err := api.Stands(ctx, name, wait)
+func satisfiedBy(ctx context.Context, p *network.Peer, name, wait string) error {
+	got, err := p.API.Stands(ctx, name, wait)
 	if err == nil && got.State != satisfied {
-		return fault.New("tour.satisfiedBy", fault.Conflict, "it stands at %+v", got)
+		return fault.New(p.Name, fault.Conflict, "it stands at %+v", got)
 	}
 	return err
 }
 
 // Clear deregisters the instances that the steps left: nothing answers at their addresses.
 func (t *Tour) Clear(ctx context.Context) error {
-	var all error
-	for _, p := range t.Network.Living()[:min(1, len(t.Network.Living()))] {
-		all = errors.Join(all, rest(ctx, p, clearAll))
+	living := t.Network.Living()
+	if len(living) == 0 {
+		return nil
 	}
-	return all
-}
-
-func clearAll(ctx context.Context, api *app.REST) error {
 	var all error
 	for _, service := range []string{web, resident, required, awaited} {
-		list, err := api.Instances(ctx, service, true)
+		list, err := living[0].API.Instances(ctx, service, true)
 		all = errors.Join(all, err)
 		for _, id := range list.IDs() {
-			err := api.Deregister(ctx, service, id)
+			err := living[0].API.Deregister(ctx, service, id)
 			if kind := fault.KindOf(err); err != nil && kind != fault.NotFound && kind != fault.Gone {
 				all = errors.Join(all, fault.Wrap(service+"/"+id, err))
 			}

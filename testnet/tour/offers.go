@@ -56,7 +56,7 @@ func offerAnnounced(ctx context.Context, t *Tour) (string, error) {
 		return "", err
 	}
 	withdrawn := time.Since(died)
-	err = rest(ctx, home, func(ctx context.Context, api *app.REST) error { return api.Deregister(ctx, web, registration.ID) })
+	err = home.API.Deregister(ctx, web, registration.ID)
 	if kind := fault.KindOf(err); err != nil && kind != fault.Gone && kind != fault.NotFound { // on a busy machine it may be long dead
 		return "", err
 	}

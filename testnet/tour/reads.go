@@ -31,10 +31,8 @@ func read(ctx context.Context, peers []*network.Peer, fits func(instance.Result)
 	r := &readers{cancel: cancel}
 	for _, p := range peers {
 		r.work.Go(func() {
-			api := app.At(p.HTTP, nil)
-			defer api.Close()
 			for ctx.Err() == nil {
-				if err := r.both(ctx, p, api, fits); err != nil && ctx.Err() == nil {
+				if err := r.both(ctx, p, fits); err != nil && ctx.Err() == nil {
 					r.once.Do(func() { r.failed = fault.Wrap(p.Name, err) })
 					return
 				}
@@ -45,8 +43,8 @@ func read(ctx context.Context, peers []*network.Peer, fits func(instance.Result)
 }
 
 // both reads by REST and by gRPC.
-func (r *readers) both(ctx context.Context, p *network.Peer, api *app.REST, fits func(instance.Result) error) error {
-	list, err := api.Instances(ctx, resident, true)
+func (r *readers) both(ctx context.Context, p *network.Peer, fits func(instance.Result) error) error {
+	list, err := p.API.Instances(ctx, resident, true)
 	if err != nil {
 		return err
 	}
@@ -124,16 +122,11 @@ func readsGoOn(ctx context.Context, t *Tour) (string, error) {
 // wait.
 func awaitMany(ctx context.Context, p *network.Peer, n int) (<-chan error, error) {
 	const name = "tour-awaited"
-	err := rest(ctx, p, func(ctx context.Context, api *app.REST) error {
-		return api.Require(ctx, name, app.Requirement{Service: awaited, Min: n})
-	})
-	if err != nil {
+	if err := p.API.Require(ctx, name, app.Requirement{Service: awaited, Min: n}); err != nil {
 		return nil, err
 	}
 	met := make(chan error, 1)
-	go func() { // ends with its call
-		met <- restWithin(ctx, 2*turn, p, func(ctx context.Context, api *app.REST) error { return satisfiedBy(ctx, api, name, turn.String()) })
-	}()
+	go func() { met <- satisfiedBy(ctx, p, name, turn.String()) }() // ends with its call
 	return met, nil
 }
 
@@ -142,11 +135,7 @@ func awaitMany(ctx context.Context, p *network.Peer, n int) (<-chan error, error
 func registerMeanwhile(ctx context.Context, peers []*network.Peer, began time.Time) (ids []string, took time.Duration, err error) {
 	for _, p := range peers {
 		id := idOf("new", p)
-		err := rest(ctx, p, func(ctx context.Context, api *app.REST) error {
-			_, err := api.Register(ctx, awaited, comer(id), false)
-			return err
-		})
-		if err != nil {
+		if _, err := p.API.Register(ctx, awaited, comer(id), false); err != nil {
 			return nil, 0, err
 		}
 		ids = append(ids, id)
