@@ -37,12 +37,11 @@ import (
 	"log/slog"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-
 	"github.com/blackhole/blackhole/internal/agent/catalog"
 	"github.com/blackhole/blackhole/internal/agent/directory"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/trace"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -141,15 +140,10 @@ func (c *Config) setDefaults() {
 // without a group.
 func newService(c Config, d Directory, known *catalog.Catalog) (*Service, error) {
 	c.setDefaults()
-	aliases, err := lru.New[string, instance.Key](maxAliases)
-	if err != nil {
-		return nil, err
+	l := &local{
+		config: c, directory: d, catalog: known, aliases: bounded.Shared[string, instance.Key](maxAliases),
+		ends: &ends{known: bounded.Shared[instance.Key, instance.Removal](catalog.MaxEnded)},
 	}
-	ended, err := lru.New[instance.Key, instance.Removal](catalog.MaxEnded)
-	if err != nil {
-		return nil, err
-	}
-	l := &local{config: c, directory: d, catalog: known, aliases: aliases, ends: &ends{known: ended}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	r := &reader{Catalog: known, local: l}
 	s := &Service{local: l, reader: r, forwarder: &forwarder{local: l, reader: r}}

@@ -59,18 +59,19 @@ func floors() []room {
 			{path: "pkg/instance", floor: 1, only: []string{"internal/platform/strictjson"}},
 			{path: "pkg/network/invite", floor: 1, only: []string{}},
 			{path: "internal/platform/p2p", floor: 2, users: wiring("internal/discovery")},
-			{path: "internal/platform/p2p/proof", floor: 2, only: []string{"internal/platform/rpc"}, users: wiring()},
+			{path: "internal/platform/p2p/proof", floor: 2, only: []string{"internal/platform/rpc", "internal/platform/bounded"}, users: wiring()},
 			{path: "internal/platform/rpc", floor: 1, users: wiring("internal/discovery/wire", "internal/discovery/place", "internal/discovery/ask", "internal/discovery/compare", "internal/discovery/keeper", "internal/coordination/transport", "internal/platform/p2p", "internal/platform/p2p/proof")},
 			{path: "internal/platform/access", floor: 1, users: []string{"internal/daemon", "internal/frontend"}},
 
 			{path: "internal/platform/config", floor: 1, only: []string{"internal/platform/environ", "internal/platform/secret"}, users: []string{"internal/daemon", "internal/cli", "internal/cli/peer", "internal/cli/doctor", "internal/cli/remote", "internal/cli/settings", "cmd/blackholed", "testnet"}},
+			{path: "internal/platform/bounded", floor: 0},
 			{path: "internal/platform/condition", floor: 0, users: wiring("internal/coordination", "internal/coordination/formation", "internal/coordination/upkeep", "internal/discovery", "internal/discovery/wire", "internal/discovery/route", "internal/platform/p2p")},
 			{path: "internal/platform/environ", floor: 0},
 			{path: "internal/platform/heap", floor: 0},
 			{path: "internal/platform/metrics", floor: 0},
 			{path: "internal/platform/metrics/metricstest", floor: 0, support: true},
 			{path: "internal/platform/pause", floor: 0},
-			{path: "internal/platform/probe", floor: 1, only: []string{}, users: wiring("internal/discovery", "internal/agent/health")},
+			{path: "internal/platform/probe", floor: 1, only: []string{"internal/platform/bounded"}, users: wiring("internal/discovery", "internal/agent/health")},
 			{path: "internal/platform/secret", floor: 0},
 			{path: "internal/platform/spelling", floor: 0},
 			{path: "internal/platform/share", floor: 0},
@@ -135,7 +136,7 @@ func discoveryRooms() []room {
 		{path: root + "/index", floor: 3, only: []string{}, users: plane},
 		{path: root + "/clock", floor: 3, only: []string{}, users: plane},
 		{path: root + "/witness", floor: 3, only: []string{}, users: plane},
-		{path: root + "/cell", floor: 3, only: []string{}, users: plane},
+		{path: root + "/cell", floor: 3, only: []string{"internal/platform/bounded"}, users: plane},
 		{path: root + "/digest", floor: 3, only: []string{}, users: plane},
 	}
 }
@@ -179,9 +180,9 @@ func agentRooms() []room {
 		{path: root, floor: 7, users: wiring()},
 		{path: root + "/directory", floor: 6, only: []string{"pkg/coord", root + "/catalog", "internal/platform/trace"}, users: wiring(root)},
 		{path: root + "/requirement", floor: 6, only: []string{"pkg/coord"}, users: wiring(root)},
-		{path: root + "/catalog", floor: 5, only: []string{}, users: wiring(root, root+"/directory")},
+		{path: root + "/catalog", floor: 5, only: []string{"internal/platform/bounded"}, users: wiring(root, root+"/directory")},
 		{path: root + "/health", floor: 5, only: []string{"internal/platform/environ", "internal/platform/heap", "internal/platform/probe"}, users: wiring(root)},
-		{path: root + "/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/share", "internal/platform/strictjson"}, users: wiring(root)},
+		{path: root + "/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/bounded", "internal/platform/share", "internal/platform/strictjson"}, users: wiring(root)},
 	}
 }
 

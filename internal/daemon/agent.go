@@ -24,6 +24,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
@@ -230,10 +231,7 @@ type remoteAgents struct {
 }
 
 func newRemoteAgents(dial func(peer.ID) (*client.Client, error)) *remoteAgents {
-	open, err := simplelru.NewLRU(maxAgentConns, func(_ peer.ID, c *client.Client) { _ = c.Close() })
-	if err != nil {
-		panic(err) // impossible: the size is positive
-	}
+	open := bounded.Map(maxAgentConns, func(_ peer.ID, c *client.Client) { _ = c.Close() })
 	return &remoteAgents{dial: dial, open: open}
 }
 

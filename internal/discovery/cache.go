@@ -9,6 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -68,10 +69,7 @@ func (c *cache) custody() uint64 {
 func newCache(size int, ttl time.Duration, keepers Keepers) *cache {
 	c := &cache{ttl: ttl}
 	c.keepers, _ = keepers.(dated)
-	entries, err := simplelru.NewLRU(size, func(_ string, e *cached) { e.release() })
-	if err != nil {
-		panic("discovery: " + err.Error()) // impossible: the size is positive
-	}
+	entries := bounded.Map(size, func(_ string, e *cached) { e.release() })
 	c.entries = entries
 	return c
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/witness"
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -116,19 +117,10 @@ type endpoints struct {
 func newEndpoints(p EndpointProber, now func() time.Time, own func(*records.Record) bool, changed func(*records.Record), sharing *EndpointSharing) *endpoints {
 	x := &endpoints{
 		prober: p, now: now, self: own, changed: changed, sharing: sharing, wake: make(chan struct{}, 1),
-		askers: bounded[asker, time.Time](maxAskers, nil), doubts: bounded[peer.ID, int](maxDoubts, nil),
+		askers: bounded.Map[asker, time.Time](maxAskers, nil), doubts: bounded.Map[peer.ID, int](maxDoubts, nil),
 	}
-	x.known = bounded(maxEndpoints, func(_ records.Name, e *endpoint) { x.note(e, false) })
+	x.known = bounded.Map(maxEndpoints, func(_ records.Name, e *endpoint) { x.note(e, false) })
 	return x
-}
-
-// bounded returns a map that drops the least recently used entry beyond a positive size.
-func bounded[K comparable, V any](size int, dropped func(K, V)) *simplelru.LRU[K, V] {
-	l, err := simplelru.NewLRU(size, dropped)
-	if err != nil {
-		panic("discovery: " + err.Error()) // impossible: the size is positive
-	}
-	return l
 }
 
 // note takes a verdict, and reports whether it is another one than before. The caller holds x.mu.

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -23,10 +24,7 @@ type exits struct {
 }
 
 func newExits(x *index.Index) *exits {
-	names, err := simplelru.NewLRU[records.Name, struct{}](maxExits, nil)
-	if err != nil {
-		panic("discovery: " + err.Error()) // impossible: the size is a positive constant
-	}
+	names := bounded.Map[records.Name, struct{}](maxExits, nil)
 	e := &exits{names: names}
 	e.learn(x)
 	return e

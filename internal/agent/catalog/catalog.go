@@ -52,6 +52,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -128,7 +129,7 @@ func New(cfg Config) *Catalog {
 	}
 	c := &Catalog{
 		cfg: cfg, streams: table{seed: maphash.MakeSeed()},
-		ended: newEnded(),
+		ended: bounded.Shared[instance.Key, instance.Removal](MaxEnded),
 	}
 	c.rev.Store(1)
 	c.forgotten.Store(1)

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -15,14 +13,6 @@ const (
 	MaxEnded  = 1000
 	endedTime = time.Hour
 )
-
-func newEnded() *lru.Cache[instance.Key, instance.Removal] {
-	ended, err := lru.New[instance.Key, instance.Removal](MaxEnded)
-	if err != nil {
-		panic("catalog: " + err.Error()) // impossible: the size is positive
-	}
-	return ended
-}
 
 // note remembers the end of an instance, and forgets it after its return.
 func (c *Catalog) note(before, after *instance.Instance) {

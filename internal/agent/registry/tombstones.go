@@ -5,6 +5,7 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -22,12 +23,7 @@ type tombstones struct {
 }
 
 func newTombstones() tombstones {
-	byKey, err := simplelru.NewLRU[instance.Key, time.Time](maxTombstones, nil)
-	byLease, errLease := simplelru.NewLRU[string, time.Time](maxTombstones, nil)
-	if err != nil || errLease != nil {
-		panic("registry: the bound of tombstones is not positive") // impossible
-	}
-	return tombstones{byKey: byKey, byLease: byLease}
+	return tombstones{byKey: bounded.Map[instance.Key, time.Time](maxTombstones, nil), byLease: bounded.Map[string, time.Time](maxTombstones, nil)}
 }
 
 func (g tombstones) add(i *instance.Instance, now time.Time) {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/pkg/fault"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
@@ -54,10 +55,7 @@ type signer struct {
 }
 
 func newValidator(n bootstrap.Network, now func() time.Time) *validator {
-	signers, err := lru.NewLRU[peer.ID, *signer](maxSigners, nil)
-	if err != nil {
-		panic("announce: " + err.Error()) // impossible: the size is a positive constant
-	}
+	signers := bounded.Map[peer.ID, *signer](maxSigners, nil)
 	return &validator{network: n, now: now, signers: signers}
 }
 

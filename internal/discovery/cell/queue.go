@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -76,10 +77,7 @@ const maxQueue = 8192
 
 // NewAdmissionQueue returns an empty queue.
 func NewAdmissionQueue() *AdmissionQueue {
-	since, err := simplelru.NewLRU[records.Name, time.Time](maxQueue, nil)
-	if err != nil {
-		panic("cell: " + err.Error()) // impossible: the size is a positive constant
-	}
+	since := bounded.Map[records.Name, time.Time](maxQueue, nil)
 	return &AdmissionQueue{since: since}
 }
 

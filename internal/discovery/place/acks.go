@@ -4,11 +4,10 @@ import (
 	"hash/maphash"
 	"time"
 
-	"github.com/blackhole/blackhole/internal/discovery/wire"
-
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -36,7 +35,7 @@ type ack struct {
 	until time.Time
 }
 
-func newAcks() acks { return acks{maphash.MakeSeed(), wire.NewCache[ackKey, ack](maxAcks)} }
+func newAcks() acks { return acks{maphash.MakeSeed(), bounded.Shared[ackKey, ack](maxAcks)} }
 
 // hash returns the hash of a list of cells. Equal requests list equal cells in equal order.
 func (a acks) hash(cells []string) uint64 {

@@ -9,6 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/cell"
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
@@ -41,7 +42,7 @@ type splitHint struct {
 }
 
 func newSplitHints() *splitHints {
-	return &splitHints{wire.NewCache[hintKey, splitHint](maxHints), wire.NewTimedSet[records.CellKey](maxHinted)}
+	return &splitHints{bounded.Shared[hintKey, splitHint](maxHints), wire.NewTimedSet[records.CellKey](maxHinted)}
 }
 
 // add adds the hints in a keeper's response. Asked reports whether the request named a cell.

@@ -25,5 +25,5 @@ func TestQuotasRefill(t *testing.T) {
 	for i := range 2 * maxPrefixes {
 		_ = q.take(wire.Source{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)}, now)
 	}
-	require.Equal(t, maxPrefixes, q.prefixes.Len())
+	require.Equal(t, maxPrefixes, q.Len())
 }

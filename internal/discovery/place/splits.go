@@ -15,6 +15,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/cell"
 	"github.com/blackhole/blackhole/internal/discovery/digest"
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -86,8 +87,8 @@ type nearFullCell struct {
 func NewSplits(closest *route.Closest, authority *route.Authority) *Splits {
 	return &Splits{
 		Env: authority.Env, closest: closest, authority: authority,
-		prefixes: wire.NewCache[records.Name, netip.Prefix](maxRecordPrefixes), deep: wire.NewCache[records.CellKey, struct{}](maxSplitCells),
-		totals: wire.NewCache[records.CellKey, datedSummary](maxSplitCells), nearFull: wire.NewCache[records.CellKey, *nearFullCell](maxNearFull),
+		prefixes: bounded.Shared[records.Name, netip.Prefix](maxRecordPrefixes), deep: bounded.Shared[records.CellKey, struct{}](maxSplitCells),
+		totals: bounded.Shared[records.CellKey, datedSummary](maxSplitCells), nearFull: bounded.Shared[records.CellKey, *nearFullCell](maxNearFull),
 		queue: cell.NewAdmissionQueue(), cells: make(map[records.CellKey]*splitCell), suspected: make(map[records.CellKey]bool),
 	}
 }

@@ -30,7 +30,7 @@ type Store struct {
 	client    *wire.Client
 	splits    *Splits
 	intake    *Intake
-	quotas    *quotas
+	quotas    quotas
 	forwards  wire.PeerLimit // FORWARD requests
 }
 

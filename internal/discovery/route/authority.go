@@ -11,6 +11,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -39,7 +40,7 @@ func NewAuthority(closest *Closest, clockFault func() string) *Authority {
 	e := closest.Env
 	return &Authority{
 		Env: e, Closest: closest, ClockFault: clockFault, Clock: time.Now, Know: newKnowledge(e.Signals.Conditions, time.Now()),
-		own: wire.NewCache[records.CellKey, ownership](maxCachedCells),
+		own: bounded.Shared[records.CellKey, ownership](maxCachedCells),
 	}
 }
 

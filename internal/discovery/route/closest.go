@@ -17,6 +17,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -126,7 +127,7 @@ func uncertainSet(set *Set, serving bool, now time.Time) cachedSet {
 // NewClosest returns a cache without any keepers.
 func NewClosest(e *wire.Env) *Closest {
 	return &Closest{
-		Env: e, refreshing: make(chan struct{}, refreshes), likely: newForesight(), cells: wire.NewCache[string, cachedSet](maxCachedCells),
+		Env: e, refreshing: make(chan struct{}, refreshes), likely: newForesight(), cells: bounded.Shared[string, cachedSet](maxCachedCells),
 	}
 }
 

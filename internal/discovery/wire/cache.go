@@ -4,16 +4,9 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
-)
 
-// NewCache returns a cache of at most size values, size > 0. It drops the least recently used ones, and has its own lock.
-func NewCache[K comparable, V any](size int) *lru.Cache[K, V] {
-	c, err := lru.New[K, V](size)
-	if err != nil {
-		panic("keeper: " + err.Error()) // impossible: all sizes are positive constants
-	}
-	return c
-}
+	"github.com/blackhole/blackhole/internal/platform/bounded"
+)
 
 // TimedSet is a bounded set whose members have a lifetime. It drops the least recently used members, and is safe for
 // concurrent use.
@@ -21,7 +14,7 @@ type TimedSet[K comparable] struct{ until *lru.Cache[K, time.Time] }
 
 // NewTimedSet returns an empty set of at most size members, size > 0.
 func NewTimedSet[K comparable](size int) TimedSet[K] {
-	return TimedSet[K]{NewCache[K, time.Time](size)}
+	return TimedSet[K]{bounded.Shared[K, time.Time](size)}
 }
 
 // Add adds a member until a time.

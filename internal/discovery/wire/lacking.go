@@ -11,6 +11,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/strictproto"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -43,7 +44,7 @@ type lackingPeer struct {
 }
 
 func newLacking(e *Env, prefixOf func(peer.ID) (netip.Prefix, bool)) *lackingFields {
-	return &lackingFields{Env: e, prefixOf: prefixOf, peers: NewCache[peer.ID, lackingPeer](maxLacking)}
+	return &lackingFields{Env: e, prefixOf: prefixOf, peers: bounded.Shared[peer.ID, lackingPeer](maxLacking)}
 }
 
 // note adds what a keeper does not know according to its refusal, and counts it. Other errors have no effect.

@@ -6,6 +6,8 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 )
 
 // statsCache holds the response times and failures of keepers. It drops the least recently
@@ -47,7 +49,7 @@ func (e *rttEstimator) hedgeDelay() time.Duration {
 }
 
 func newStatsCache() *statsCache {
-	return &statsCache{peers: NewCache[peer.ID, *peerStats](maxPeerStats)}
+	return &statsCache{peers: bounded.Shared[peer.ID, *peerStats](maxPeerStats)}
 }
 
 // update changes the stats of a peer under the lock.

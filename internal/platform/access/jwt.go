@@ -16,6 +16,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/internal/platform/strictjson"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -98,10 +99,7 @@ func (j *JWT) parse(contents [][]byte, now func() time.Time) (tokenVerifier, err
 	if err != nil {
 		return nil, fault.Invalidf(field, nil, "%w", err)
 	}
-	verified, err := lru.New[[sha256.Size]byte, caller](maxVerified)
-	if err != nil {
-		return nil, fault.As("access.jwt", fault.Internal, err)
-	}
+	verified := bounded.Shared[[sha256.Size]byte, caller](maxVerified)
 	options := []jwt.ParserOption{
 		jwt.WithValidMethods(j.Algorithms), jwt.WithAudience(j.Audience), jwt.WithExpirationRequired(),
 		jwt.WithLeeway(leeway), jwt.WithTimeFunc(now), jwt.WithStrictDecoding(),

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/time/rate"
 
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -22,8 +22,8 @@ const maxClients = 8192
 type Limiter struct {
 	perMinute int
 
-	mu      sync.Mutex // guards clients and their buckets
-	clients *simplelru.LRU[string, *rate.Limiter]
+	mu      sync.Mutex // makes a refusal take nothing
+	clients *bounded.Buckets[string]
 }
 
 // NewLimiter makes a limiter, or returns nil for perMinute 0, which means no limit. clients is the
@@ -35,11 +35,7 @@ func NewLimiter(perMinute, clients int) *Limiter {
 	if clients <= 0 {
 		clients = maxClients
 	}
-	lru, err := simplelru.NewLRU[string, *rate.Limiter](clients, nil)
-	if err != nil {
-		panic("access: " + err.Error()) // unreachable: the size is positive
-	}
-	return &Limiter{perMinute: perMinute, clients: lru}
+	return &Limiter{perMinute: perMinute, clients: bounded.NewBuckets[string](clients, rate.Limit(perMinute)/60, perMinute)}
 }
 
 // Take counts n registrations of a client. Above the limit it fails with LimitReached and counts
@@ -53,12 +49,7 @@ func (l *Limiter) Take(client string, n int, now time.Time) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	bucket, ok := l.clients.Get(client)
-	if !ok {
-		bucket = rate.NewLimiter(rate.Limit(l.perMinute)/60, l.perMinute)
-		l.clients.Add(client, bucket)
-	}
-	r := bucket.ReserveN(now, n)
+	r := l.clients.Of(client).ReserveN(now, n)
 	wait := r.DelayFrom(now)
 	if wait == 0 {
 		return nil

@@ -11,6 +11,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/multiformats/go-multiaddr"
+
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 )
 
 // The library keeps addresses of peers that were connected for ever (go-libp2p v0.51.0, pstoremem): one stored as connected is
@@ -42,14 +44,11 @@ type book struct {
 // newBook returns a book that forgets the peers of which protected is false as soon as many others came and went: strangers
 // must not take the addresses of the routing table.
 func newBook(known knownPeers, protected func(peer.ID) bool) *book {
-	parted, err := simplelru.NewLRU(maxParted, func(p peer.ID, _ struct{}) {
+	parted := bounded.Map(maxParted, func(p peer.ID, _ struct{}) {
 		if !protected(p) {
 			known.ClearAddrs(p)
 		}
 	})
-	if err != nil {
-		panic("p2p: " + err.Error()) // impossible: the size is positive
-	}
 	return &book{knownPeers: known, parted: parted}
 }
 

@@ -18,8 +18,7 @@ import (
 	"syscall"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-	"golang.org/x/time/rate"
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 )
 
 // State is what a probe found.
@@ -70,7 +69,7 @@ type Config struct {
 type Prober struct {
 	Config
 	policy Policy
-	rates  *lru.Cache[string, *rate.Limiter] // by address, or by domain
+	rates  *bounded.Buckets[string] // by address, or by domain
 }
 
 // New returns a prober.
@@ -85,11 +84,7 @@ func New(c Config) *Prober {
 	if c.Dial == nil {
 		c.Dial = (&net.Dialer{KeepAlive: -1}).DialContext
 	}
-	rates, err := lru.New[string, *rate.Limiter](addresses)
-	if err != nil {
-		panic("probe: " + err.Error()) // impossible: the size is a positive constant
-	}
-	return &Prober{Config: c, policy: NewPolicy(), rates: rates}
+	return &Prober{Config: c, policy: NewPolicy(), rates: bounded.NewBuckets[string](addresses, perAddress, burst)}
 }
 
 // errUnmeasured says that this peer must not, or cannot, probe a target now. It says nothing about the target.
@@ -168,16 +163,7 @@ func (p *Prober) allowed(a netip.Addr) bool {
 }
 
 // take takes a token of an address or a domain.
-func (p *Prober) take(a string) bool {
-	l, ok := p.rates.Get(a)
-	if !ok {
-		l = rate.NewLimiter(perAddress, burst)
-		if first, ok, _ := p.rates.PeekOrAdd(a, l); ok {
-			l = first
-		}
-	}
-	return l.Allow()
-}
+func (p *Prober) take(a string) bool { return p.rates.Of(a).Allow() }
 
 // answered is the outcome of a completed handshake.
 func (s *session) answered(detail string) Outcome {

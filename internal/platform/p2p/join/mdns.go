@@ -16,6 +16,7 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/discovery/mdns"
 	"github.com/multiformats/go-multiaddr"
 
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/internal/platform/p2p/address"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -56,14 +57,11 @@ type neighbours struct {
 }
 
 func newNeighbours(h host.Host, onLink func() []netip.Prefix) *neighbours {
-	known, err := simplelru.NewLRU(neighbourBound, func(id peer.ID, _ struct{}) {
+	known := bounded.Map(neighbourBound, func(id peer.ID, _ struct{}) {
 		if h.Network().Connectedness(id) != network.Connected {
 			h.Peerstore().ClearAddrs(id)
 		}
 	})
-	if err != nil {
-		panic(err) // impossible: the size is positive
-	}
 	return &neighbours{onLink: onLink, known: known}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -108,14 +109,11 @@ type tracker struct {
 
 func newTracker(c Config) *tracker {
 	t := &tracker{conf: c}
-	observed, err := simplelru.NewLRU(c.Capacity+maxUnreachable+1, func(_ peer.ID, o *observation) {
+	observed := bounded.Map(c.Capacity+maxUnreachable+1, func(_ peer.ID, o *observation) {
 		if o.state == records.Unreachable {
 			t.epoch++
 		}
 	})
-	if err != nil {
-		panic("probe: " + err.Error()) // impossible: complete ensures a capacity
-	}
 	t.observed = observed
 	return t
 }

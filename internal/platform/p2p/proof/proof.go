@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/singleflight"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	names "github.com/blackhole/blackhole/pkg/network"
@@ -88,10 +89,7 @@ func New(c Config) (*Prover, error) {
 		c.Now = time.Now
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	known, err := lru.NewLRU[peer.ID, answer](maxPeers, nil)
-	if err != nil {
-		panic("proof: " + err.Error()) // impossible: the size is a positive constant
-	}
+	known := bounded.Map[peer.ID, answer](maxPeers, nil)
 	p := &Prover{Config: c, known: known}
 	p.pool = rpc.NewPool(rpc.PoolConfig{
 		Host: c.Host, Protocol: Protocol(c.Network), Service: service, Format: rpc.Format{MaxSize: maxAnswer}, CallsPerPeer: 1,
