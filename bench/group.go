@@ -378,7 +378,7 @@ func (g *group) watch(ctx context.Context, o order) (sample, error) {
 		all.Go(func() { w.follow(ctx, g.client(i), prefix, started.Done) })
 	}
 	started.Wait()
-	before, began := own(), time.Now()
+	before, began := process.Own(), time.Now()
 	var writes durations
 	if err := g.pour(ctx, prefix, total, o, &writes); err != nil {
 		return sample{}, err
@@ -387,7 +387,7 @@ func (g *group) watch(ctx context.Context, o order) (sample, error) {
 	late := time.AfterFunc(catching, cancel)
 	all.Wait()
 	late.Stop()
-	out.Client = own() - before
+	out.Client = process.Own() - before
 	var ages []time.Duration
 	batches := 0
 	for i, w := range watchers {

@@ -53,7 +53,7 @@ func closed(ctx context.Context, d time.Duration, workers []worker) sample {
 	var mu sync.Mutex
 	var out sample
 	var all sync.WaitGroup
-	before, began := own(), time.Now()
+	before, began := process.Own(), time.Now()
 	for i, work := range workers {
 		all.Go(func() {
 			for time.Since(began) < d && ctx.Err() == nil {
@@ -76,7 +76,7 @@ func closed(ctx context.Context, d time.Duration, workers []worker) sample {
 		})
 	}
 	all.Wait()
-	out.Seconds, out.Client = time.Since(began).Seconds(), own()-before
+	out.Seconds, out.Client = time.Since(began).Seconds(), process.Own()-before
 	for _, n := range counts {
 		out.Count += n
 	}
@@ -84,13 +84,7 @@ func closed(ctx context.Context, d time.Duration, workers []worker) sample {
 	return out
 }
 
-// own is the processor time of this process, in steps of 10 ms; 0 on systems other than Linux.
-func own() time.Duration {
-	u, _ := process.UsedBy(os.Getpid())
-	return u.CPU
-}
-
-// spent is the processor time of processes together, like own.
+// spent is the processor time of processes together, like that of process.Own.
 func spent(all []*process.Process) (sum time.Duration) {
 	for _, p := range all {
 		u, _ := p.Used()

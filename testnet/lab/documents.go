@@ -26,24 +26,6 @@ func document(path string) (string, error) {
 	return string(text), fault.As("lab.document", fault.Unavailable, err)
 }
 
-// commands returns the commands of a document's console blocks, with what they print, in order.
-func commands(text string) (all []instruction) {
-	comment, inside := regexp.MustCompile(` +# .*$`), false
-	for line := range strings.Lines(text) {
-		line = strings.TrimSuffix(line, "\n")
-		command, is := strings.CutPrefix(line, "$ ")
-		switch {
-		case strings.HasPrefix(line, "```"):
-			inside = line == "```console"
-		case inside && is:
-			all = append(all, instruction{command: comment.ReplaceAllString(command, "")})
-		case inside && len(all) > 0:
-			all[len(all)-1].printed = append(all[len(all)-1].printed, line)
-		}
-	}
-	return all
-}
-
 // reads plays the command of docs/nat.md on the host of a peer behind NAT. It prints a line of the document's form: other relays,
 // and other punched holes; the other home may have punched all.
 func (w *world) reads(ctx context.Context, p *peer, kind nat) error {

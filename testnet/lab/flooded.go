@@ -206,7 +206,7 @@ func (f *floods) used() (all load) {
 			all.others += u.CPU.Seconds()
 		}
 	}
-	all.lab = flood.Used().Seconds()
+	all.lab = process.Own().Seconds()
 	return all
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -200,6 +201,6 @@ func (p *peer) get(ctx context.Context, path string) (string, error) {
 	if err != nil {
 		return "", fault.As(op, fault.Unavailable, err)
 	}
-	body, err := readAtMost(resp.Body, most)
-	return body, fault.As(op, fault.Unavailable, errors.Join(err, resp.Body.Close()))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	return string(body), fault.As(op, fault.Unavailable, errors.Join(err, resp.Body.Close()))
 }

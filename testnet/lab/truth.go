@@ -3,7 +3,6 @@ package lab
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -233,9 +232,4 @@ func (t *truth) lies() []string {
 	}
 	slices.Sort(all)
 	return all
-}
-
-func readAtMost(r io.Reader, most int64) (string, error) {
-	b, err := io.ReadAll(io.LimitReader(r, most))
-	return string(b), err
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
+	"github.com/blackhole/blackhole/testnet/process"
 )
 
 // Command is the first argument of a program that is a flood.
@@ -141,7 +142,7 @@ func flood(ctx context.Context, row Row, o Order, target peer.AddrInfo) Report {
 	seconds := time.Since(p.began).Seconds()
 	return Report{
 		Sent: t.sent, Accepted: t.accepted, Refused: t.refused, Hosts: t.hosts,
-		Seconds: seconds, Cores: (Used() - p.before).Seconds() / seconds,
+		Seconds: seconds, Cores: (process.Own() - p.before).Seconds() / seconds,
 	}
 }
 

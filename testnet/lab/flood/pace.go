@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"time"
 
-	"github.com/blackhole/blackhole/testnet/await"
 	"golang.org/x/time/rate"
+
+	"github.com/blackhole/blackhole/testnet/await"
+	"github.com/blackhole/blackhole/testnet/process"
 )
 
 // cores is the largest part of a processor that a flood uses.
@@ -20,7 +22,7 @@ type pace struct {
 }
 
 func newPace(each int) *pace {
-	return &pace{limiter: rate.NewLimiter(rate.Limit(each), max(each/10, 1)), began: time.Now(), before: Used()}
+	return &pace{limiter: rate.NewLimiter(rate.Limit(each), max(each/10, 1)), began: time.Now(), before: process.Own()}
 }
 
 // turn waits until n messages may be sent. It reports false at the end.
@@ -30,7 +32,7 @@ func (p *pace) turn(ctx context.Context, n int) bool {
 			return false
 		}
 	}
-	for (Used() - p.before).Seconds() > cores*time.Since(p.began).Seconds()+0.1 {
+	for (process.Own() - p.before).Seconds() > cores*time.Since(p.began).Seconds()+0.1 {
 		if await.Pause(ctx, 5*time.Millisecond) != nil {
 			return false
 		}
