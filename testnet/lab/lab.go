@@ -118,12 +118,11 @@ func Scenarios() []Scenario {
 	}
 }
 
-// Result is the result of one run, written as JSON.
+// Result is the result of one run.
 type Result struct {
-	Scenario string   `json:"scenario"`
-	Seconds  float64  `json:"seconds"`
-	Broken   []string `json:"broken"`         // properties that did not hold
-	Data     string   `json:"data,omitempty"` // data and logs, kept after a broken property
+	Seconds float64
+	Broken  []string // properties that did not hold
+	Data    string   // data and logs, kept after a broken property
 }
 
 // Held reports whether all properties held.
@@ -154,7 +153,7 @@ func Run(ctx context.Context, c Config, s Scenario) (Result, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Limit, fault.New("lab.Run", fault.Timeout, "%s took longer than %v", s.Name, s.Limit))
 	defer cancel()
-	result := Result{Scenario: s.Name, Broken: []string{}}
+	var result Result
 	dir, err := os.MkdirTemp(c.Dir, s.Name+"-") // an earlier run keeps its data
 	if err != nil {
 		return result, fault.As("lab.Run", fault.Invalid, err)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/lab"
-	"github.com/blackhole/blackhole/testnet/process"
 )
 
 // laboratory is the command line of the lab: networks of namespaces.
@@ -19,7 +18,6 @@ type laboratory struct {
 	scenarios []lab.Scenario
 	runs      int
 	must      bool
-	json      bool
 }
 
 // playLab plays scenarios of real networks. It holds if all properties held, and also
@@ -29,15 +27,11 @@ func playLab(ctx context.Context, c call) (held bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	people := c.stdout
-	if l.json {
-		people = c.stderr
-	}
 	if err := lab.Available(); err != nil {
-		fmt.Fprintf(people, "skipped: this machine cannot run the lab: %v\n", err)
+		fmt.Fprintf(c.stdout, "skipped: this machine cannot run the lab: %v\n", err)
 		return !l.must, nil
 	}
-	return l.run(ctx, people, c.stdout)
+	return l.run(ctx, c.stdout)
 }
 
 // parseLab reads and validates the command line. It fails with Invalid, naming the flag.
@@ -52,7 +46,6 @@ func parseLab(c call) (l laboratory, err error) {
 	f.IntVar(&l.runs, "runs", 1, "of each scenario, one after the other")
 	f.BoolVar(&l.must, "must", false, "fail on a machine that cannot run the lab")
 	f.StringVar(&l.Dir, "data", "", "`directory` for data and logs (default a temporary one)")
-	f.BoolVar(&l.json, "json", false, "print one JSON object for each run on standard output, and all else on standard error")
 	err = c.parse(f, func() (err error) {
 		if l.runs < 1 || l.runs > 1000 {
 			return fault.Invalidf("-runs", l.runs, "must be 1 to 1000, not %d", l.runs)
@@ -85,21 +78,15 @@ func chosen(list string) ([]lab.Scenario, error) {
 }
 
 // run reports whether every property held in every run.
-func (l *laboratory) run(ctx context.Context, people, stdout io.Writer) (held bool, err error) {
+func (l *laboratory) run(ctx context.Context, people io.Writer) (held bool, err error) {
 	const op = "testnet.lab"
-	dir, remove, err := scratch("lab")
-	if err != nil {
+	var done func(bool)
+	if l.Dir, l.Binary, done, err = workshop(ctx, "lab", l.Dir); err != nil {
 		return false, err
 	}
-	defer func() { remove(held || l.Dir != dir) }()
-	if l.Binary, err = process.Build(ctx, dir); err != nil {
-		return false, err
-	}
+	defer func() { done(held) }()
 	if l.Program, err = os.Executable(); err != nil {
 		return false, fault.As(op, fault.Unavailable, err)
-	}
-	if l.Dir == "" {
-		l.Dir = dir
 	}
 	l.Progress = people
 	held = true
@@ -107,9 +94,15 @@ func (l *laboratory) run(ctx context.Context, people, stdout io.Writer) (held bo
 		for _, s := range l.scenarios {
 			fmt.Fprintf(people, "\n%s, run %d of %d: %s\n", s.Name, i+1, l.runs, s.About)
 			r, err := lab.Run(ctx, l.Config, s)
-			held = held && err == nil && r.Held()
-			if reported := l.report(r, err, people, stdout); reported != nil {
-				return false, reported
+			if err != nil {
+				r.Broken = append(r.Broken, err.Error())
+				fmt.Fprintln(people, err)
+			}
+			if r.Held() {
+				fmt.Fprintf(people, "ok       %s, %.0f s\n", s.Name, r.Seconds)
+			} else {
+				held = false
+				fmt.Fprintf(people, "FAILED   %s, %.0f s, %d broken; data and logs are in %s\n", s.Name, r.Seconds, len(r.Broken), r.Data)
 			}
 			if ctx.Err() != nil {
 				return false, fault.Wrap(op, ctx.Err())
@@ -117,24 +110,4 @@ func (l *laboratory) run(ctx context.Context, people, stdout io.Writer) (held bo
 		}
 	}
 	return held, nil
-}
-
-// report prints the result of one run.
-func (l *laboratory) report(r lab.Result, failed error, people, stdout io.Writer) error {
-	if failed != nil {
-		r.Broken = append(r.Broken, failed.Error())
-	}
-	switch {
-	case r.Held():
-		fmt.Fprintf(people, "ok       %s, %.0f s\n", r.Scenario, r.Seconds)
-	default:
-		fmt.Fprintf(people, "FAILED   %s, %.0f s, %d broken; data and logs are in %s\n", r.Scenario, r.Seconds, len(r.Broken), r.Data)
-	}
-	if !l.json {
-		if failed != nil {
-			fmt.Fprintf(people, "%v\n", failed)
-		}
-		return nil
-	}
-	return writeJSON(stdout, r)
 }

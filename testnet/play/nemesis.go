@@ -2,17 +2,14 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/nemesis"
-	"github.com/blackhole/blackhole/testnet/process"
 	"github.com/blackhole/blackhole/testnet/scenario"
 )
 
@@ -92,20 +89,11 @@ func (t *trial) run(ctx context.Context, stdout, stderr io.Writer) (held bool, e
 	if t.json {
 		people = stderr
 	}
-	dir, remove, err := scratch("nemesis")
-	if err != nil {
+	var done func(bool)
+	if t.Dir, t.Binary, done, err = workshop(ctx, "nemesis", t.Dir); err != nil {
 		return false, err
 	}
-	defer func() { remove(held || t.Dir != dir) }()
-	if t.Binary, err = process.Build(ctx, dir); err != nil {
-		return false, err
-	}
-	if t.Dir == "" {
-		t.Dir = dir
-	}
-	if err := os.MkdirAll(t.Dir, 0o700); err != nil {
-		return false, fault.As(op, fault.Invalid, fmt.Errorf("-data: %w", err))
-	}
+	defer func() { done(held) }()
 	if slices.Contains(scenario.Names(), t.scenario) {
 		held, err := t.script(ctx, people, stdout)
 		if err != nil {

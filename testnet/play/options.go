@@ -38,7 +38,6 @@ type options struct {
 	keep    bool
 	verbose bool
 	data    string        // data directory of the peers; empty means a temporary directory
-	ports   string        // file for the addresses of the peers; empty means none
 	idle    time.Duration // how long to measure idle peers in place of the tour; 0: not
 	binary  string        // the blackholed to run; empty means to build it
 }
@@ -58,7 +57,6 @@ func parseTour(c call) (options, error) {
 	f.BoolVar(&o.verbose, "v", false, "show the peers' logs on standard error")
 	f.StringVar(&o.data, "data", "", "`directory` for the peers' data (default a temporary one)")
 	f.StringVar(&o.binary, "binary", "", "`file` of a built blackholed to run instead of building one")
-	f.StringVar(&o.ports, "ports", "", "`file` to write the peers' addresses to, as JSON, when all are ready")
 	switch word := slices.Concat(c.args, []string{"-"})[0]; {
 	case word == "cut":
 		return o, usageError{fault.Invalidf("cut", "", "is no order: the peers share one loopback. pause is the nearest; nemesis -scenario partition and lab cut real networks")}

@@ -74,11 +74,6 @@ func playTour(ctx context.Context, c call) (held bool, err error) {
 
 // start brings the network up.
 func (s *session) start(ctx context.Context) error {
-	if s.ports != "" {
-		if err := os.Remove(s.ports); err != nil && !errors.Is(err, os.ErrNotExist) { // left by an earlier network
-			return fault.As("testnet.start", fault.Invalid, err)
-		}
-	}
 	binary, err := s.build(ctx)
 	if err != nil {
 		return err
@@ -105,13 +100,6 @@ func (s *session) start(ctx context.Context) error {
 	ready := time.Since(began)
 	s.report.ready(ready, s.network)
 	fmt.Fprintf(s.out, "all ready after %.2f s; the page of peer-1: %s\n", ready.Seconds(), page(s.network.Peers[0]))
-	if s.ports == "" {
-		return nil
-	}
-	if err := s.network.WritePorts(s.ports); err != nil {
-		s.stop()
-		return err
-	}
 	return nil
 }
 
@@ -123,6 +111,27 @@ func scratch(of string) (dir string, remove func(bool), err error) {
 			_ = os.RemoveAll(dir) // leftovers in the temporary directory are harmless
 		}
 	}, fault.As("testnet.scratch", fault.Unavailable, err)
+}
+
+// workshop builds blackholed, and makes a directory for data: that of -data, or a temporary one. Callers must call done, with
+// whether nothing in it is of interest.
+func workshop(ctx context.Context, of, data string) (dir, binary string, done func(bool), err error) {
+	temporary, remove, err := scratch(of)
+	if err != nil {
+		return "", "", nil, err
+	}
+	if dir = data; dir == "" {
+		dir = temporary
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		remove(true)
+		return "", "", nil, fault.As("testnet."+of, fault.Invalid, fmt.Errorf("-data: %w", err))
+	}
+	if binary, err = process.Build(ctx, temporary); err != nil {
+		remove(true)
+		return "", "", nil, err
+	}
+	return dir, binary, func(boring bool) { remove(boring || dir != temporary) }, nil
 }
 
 // build puts a blackholed into the directory of the testnet.

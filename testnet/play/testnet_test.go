@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/testnet/network"
 	"github.com/blackhole/blackhole/testnet/process"
 )
 
@@ -39,11 +38,10 @@ func TestTour(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds blackholed and starts processes")
 	}
-	data, ports := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "ports.json")
-	require.NoError(t, os.WriteFile(ports, []byte("of an earlier network"), 0o600))
+	data := filepath.Join(t.TempDir(), "data")
 	var stdout, stderr bytes.Buffer
 	code := execute(t.Context(), []string{
-		"-peers", "4", "-records", "30", "-updates", "20", "-exit", "-json", "-data", data, "-ports", ports,
+		"-peers", "4", "-records", "30", "-updates", "20", "-exit", "-json", "-data", data,
 	}, &stdout, &stderr)
 	require.Equal(t, exitOK, code, "%s%s", &stdout, &stderr)
 
@@ -63,16 +61,6 @@ func TestTour(t *testing.T) {
 		require.Positive(t, figure, name)
 	}
 
-	var written []network.Port
-	text, err := os.ReadFile(ports)
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(text, &written), "%s", text)
-	require.Len(t, written, 4)
-	for _, p := range written {
-		require.NotEmpty(t, p.PeerID)
-		require.NotEmpty(t, p.Listen)
-		require.Equal(t, data, filepath.Dir(p.Data))
-	}
 	left, err := os.ReadDir(data)
 	require.NoError(t, err)
 	require.Empty(t, left, "the peers' data is removed")
