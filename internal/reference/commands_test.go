@@ -1,6 +1,7 @@
 package reference_test
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ import (
 func commandsPage(t *testing.T) string {
 	t.Helper()
 	tree := cli.App{}.Commands()
-	b := begin("Commands", "`blackholed COMMAND --help` has the same and more, `blackholed man DIR` writes manual pages, and [errors.md](errors.md) has the exit codes.\nA default stands in parentheses. A flag that means the same at an earlier command is only named, with that command.\nOf flags that are settings lists repeat, `--leaf` means `--leaf=on`, and `--network` and `--name` are `network.name` and `connections.name`.")
+	b := begin("Commands", "`blackholed COMMAND --help` has the same and more, `blackholed man DIR` writes manual pages, and [errors.md](errors.md) has the exit codes.\nA default stands in parentheses. A flag that means the same at an earlier command is only named, with that command if others mean something else by it.\nOf flags that are settings lists repeat, `--leaf` means `--leaf=on`, and `--network` and `--name` are `network.name` and `connections.name`.")
 	b.WriteString("\nCommands that call a peer have these flags too:\n")
 	put := find(t, tree, "kv", "put")
 	page{b, map[string]string{}}.flagsOf(put, func(f *pflag.Flag) bool { return f.Name == "output" || command.PeerFlag(put, f.Name) })
@@ -30,7 +31,25 @@ func commandsPage(t *testing.T) string {
 			}
 		}
 	}
-	return b.String()
+	return lonely(b.String())
+}
+
+// lonely leaves out the command after a flag that has one meaning in the whole page.
+func lonely(page string) string {
+	meanings := map[string]map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^- `(?:-., )?(--[a-z-]+)[^`]*`: .*$").FindAllStringSubmatch(page, -1) {
+		if meanings[m[1]] == nil {
+			meanings[m[1]] = map[string]bool{}
+		}
+		meanings[m[1]][m[0]] = true
+	}
+	return regexp.MustCompile("`(--[a-z-]+)` \\([a-z ]+\\)").ReplaceAllStringFunc(page, func(named string) string {
+		flag, _, _ := strings.Cut(named[1:], "`")
+		if len(meanings[flag]) == 1 {
+			return code(flag)
+		}
+		return named
+	})
 }
 
 func find(t *testing.T, tree *cobra.Command, path ...string) *cobra.Command {
