@@ -34,7 +34,6 @@ func unplayed() map[string]string {
 		"docs/private-networks.md: blackholed run --profile lan":       lab,
 		"docs/private-networks.md: blackholed run --profile public":    lab,
 		"docs/api.md: curl -N 'localhost:8500/v1/events":               endless,
-		"docs/api.md: blackholed events":                               endless,
 		"examples/provider/README.md: blackholed run":                  processes,
 		"examples/consumer/README.md: go run ./examples/consumer":      processes,
 		"deploy/compose/README.md: cd deploy/compose":                  cluster,

@@ -26,7 +26,7 @@ func TestDocumentedCommands(t *testing.T) {
 			require.Empty(t, fault(cli.App{}.Commands(), line), "%s: blackholed %s", name, line)
 		}
 	})
-	require.Greater(t, lines, 200)
+	require.Greater(t, lines, 150, "the search is broken")
 }
 
 // skipOr skips a directory, or passes the error of the walk on.
