@@ -123,6 +123,7 @@ func (p *Parts) answer(plan *query.Plan, hits []query.Hit, total int) *query.Ans
 			return query.Hit{Record: x.Record, Value: x.Rank}.Compare(query.Hit{Record: y.Record, Value: y.Rank})
 		})
 	}
+	p.endpoints.want(firstOf(a, likely+reserve))
 	a.Results = a.Results[:min(len(a.Results), plan.Shown())]
 	if plan.Explain() {
 		for i := range a.Results {

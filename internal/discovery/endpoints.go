@@ -143,6 +143,9 @@ func (x *endpoints) want(list []*records.Record) {
 	defer x.mu.Unlock()
 	for _, r := range list {
 		for _, e := range x.find(r, now) {
+			if now.Sub(e.asked) >= endpointAsked {
+				x.awake() // the first question to its witnesses need not wait
+			}
 			e.asked = now
 		}
 	}
@@ -375,11 +378,15 @@ func (x *endpoints) begin(e *endpoint) func(context.Context) {
 	for _, h := range e.heard {
 		known = max(known, h.RoundTrip)
 	}
-	if e.hasty && known > 0 {
-		limit = min(limit, patience+4*known)
+	switch quick := min(limit, patience+4*known); {
+	case known == 0:
+	case e.hasty:
+		limit = quick
+	default: // a check that stands in for another one ends with it, so that the two say together that the endpoint is silent
+		limit = max(quick, limit-e.after)
 	}
 	alone := x.sharing == nil || e.hasty && len(e.witnesses) == 0 // all who asked check now, so their findings are no news
-	e.due, e.duty, e.hasty = time.Time{}, false, false
+	e.due, e.duty, e.hasty, e.after = time.Time{}, false, false, 0
 	return func(ctx context.Context) { x.check(ctx, e, limit, alone) }
 }
 

@@ -60,7 +60,6 @@ func (s *Service) queryOne(ctx context.Context, q query.Query) (*query.Answer, e
 		}
 	}
 	s.exchange.want(interest{caller: s.exchange.caller(ctx), plan: plan, providers: providers(answer)})
-	s.endpoints.want(firstOf(answer))
 	answer.Took = s.Now().Sub(start)
 	s.Metrics.Queried(string(answer.Source), answer.Took, len(answer.Results))
 	return answer, nil
@@ -69,7 +68,7 @@ func (s *Service) queryOne(ctx context.Context, q query.Query) (*query.Answer, e
 // fromCache returns a cached answer with its own times. All other parts are shared.
 func (s *Service) fromCache(e *cached, start time.Time) *query.Answer {
 	a := *e.answer
-	s.endpoints.want(firstOf(&a))
+	s.endpoints.want(firstOf(&a, likely))
 	a.Source, a.Age = query.SourceCache, start.Sub(e.at)
 	a.Took = s.Now().Sub(start)
 	s.Metrics.Queried(string(a.Source), a.Took, len(a.Results))
@@ -174,10 +173,14 @@ func (s *Service) finish(e *cached, found query.Found) *query.Answer {
 // measurement costs the provider a connection.
 const likely = 10
 
-// firstOf returns the first records of an answer, at most likely.
-func firstOf(a *query.Answer) []*records.Record {
-	list := make([]*records.Record, 0, likely)
-	for i := range a.Results[:min(len(a.Results), likely)] {
+// reserve is the number of further offers whose endpoints are measured, beyond the limit of the answer too: they take the places of those
+// that die, so it should be known before whether they serve.
+const reserve = 5
+
+// firstOf returns the first records of an answer, at most n.
+func firstOf(a *query.Answer, n int) []*records.Record {
+	list := make([]*records.Record, 0, n)
+	for i := range a.Results[:min(len(a.Results), n)] {
 		list = append(list, a.Results[i].Record)
 	}
 	return list

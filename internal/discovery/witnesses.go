@@ -49,12 +49,13 @@ type shares struct {
 	interest  time.Time       // another peer asked for it
 	fetched   time.Time
 	spared    int
-	witnesses []peer.ID // of the provider. The list is empty while this peer is no witness
-	slot      int64     // last one that this peer decided
-	roused    time.Time // the first question after a time without: the turn of this slot begins again
-	confirm   time.Time // of a check after another's that contradicts; zero: none
-	hasty     bool      // the next check is of that kind
-	spread    bool      // those who asked know that it is dead
+	witnesses []peer.ID     // of the provider. The list is empty while this peer is no witness
+	slot      int64         // last one that this peer decided
+	roused    time.Time     // the first question after a time without: the turn of this slot begins again
+	confirm   time.Time     // of a check after another's that contradicts; zero: none
+	hasty     bool          // the next check is of that kind
+	after     time.Duration // the next check stands in for one that began so long before; 0: it does not
+	spread    bool          // those who asked know that it is dead
 }
 
 // asker is another peer that asked this witness for an offer.
@@ -225,6 +226,9 @@ func (x *endpoints) called(e *endpoint, now time.Time) bool {
 	told := slices.ContainsFunc(e.heard, func(h witness.Heard) bool {
 		return !h.CheckedAt.Before(begin.Add(-endpointTick)) && slices.Contains(turn[:rank], h.By)
 	})
+	if rank > 0 {
+		e.after = now.Sub(begin)
+	}
 	return rank == 0 || x.wanted(e, now) && !told
 }
 
