@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -112,12 +113,22 @@ func claim(i int) string {
 
 func compute(m *maker) (string, *records.Capabilities, *records.Pricing) {
 	c := &records.Compute{
-		CPUCores: 1 << m.IntN(7), MemoryMB: 1000 << m.IntN(9), RuntimeEngines: []string{"docker"}, MaxJobDuration: 86400,
+		CPUCores: 4 << m.IntN(5), MemoryMB: 8000 << m.IntN(6), RuntimeEngines: []string{"docker"}, MaxJobDuration: 86400,
 	}
+	low, high := 0.02*float64(c.CPUCores), 0.05*float64(c.CPUCores)
 	if m.IntN(2) == 0 {
-		c.GPUs = []records.GPU{{Model: pick(m, "RTX 4090", "A100", "H100"), MemoryMB: 24000, ComputeCapability: 89}}
+		sold := []struct {
+			records.GPU
+			low, high float64
+		}{
+			{records.GPU{Model: "RTX 4090", MemoryMB: 24000, ComputeCapability: 89}, 0.3, 0.8},
+			{records.GPU{Model: "A100", MemoryMB: 80000, ComputeCapability: 80}, 1, 2.2},
+			{records.GPU{Model: "H100", MemoryMB: 80000, ComputeCapability: 90}, 1.8, 3.9},
+		}[m.IntN(3)]
+		n := 1 << m.IntN(4)
+		c.GPUs, low, high = slices.Repeat([]records.GPU{sold.GPU}, n), float64(n)*sold.low, float64(n)*sold.high
 	}
-	return "compute", &records.Capabilities{Compute: c}, m.price(0.05, 4, "per-hour")
+	return "compute", &records.Capabilities{Compute: c}, m.price(low, high, "per-hour")
 }
 
 func storage(m *maker) (string, *records.Capabilities, *records.Pricing) {

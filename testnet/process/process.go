@@ -17,6 +17,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 )
 
 const (
@@ -175,6 +176,9 @@ func Run(name string, cmd *exec.Cmd, log io.Writer) (*Process, error) {
 func (s Spec) settings() []string {
 	n := min(len(s.Founders), firstVoters)
 	env := []string{config.Prefix + "COORDINATION_FOUNDERS=" + strings.Join(s.Founders[:n], ",")}
+	if network.PeerName(s.Name).Validate() == nil {
+		env = append(env, config.Prefix+"CONNECTIONS_NAME="+s.Name)
+	}
 	if n > 0 {
 		env = append(env, config.Prefix+"COORDINATION_MEMBERS="+config.ListedMembers, config.Prefix+"COORDINATION_ALLOW="+strings.Join(s.Founders[n:], ","))
 	}
