@@ -263,7 +263,7 @@ func (f *fake) Status(context.Context, *api.StatusRequest) (*api.StatusResponse,
 
 func (f *fake) ListPeers(context.Context, *api.ListPeersRequest) (*api.ListPeersResponse, error) {
 	return &api.ListPeersResponse{Peers: []*api.Peer{
-		{Id: stranger, Addrs: []string{"/ip4/192.0.2.1/tcp/4801", "/ip4/192.0.2.1/udp/4801/quic-v1"}, Agent: "blackholed/v1.2.3", Latency: durationpb.New(1500 * time.Microsecond)},
+		{Id: stranger, Addrs: []string{"/ip4/192.0.2.1/tcp/4801", "/ip4/192.0.2.1/udp/4801/quic-v1"}, Agent: "blackholed/v1.2.3", Name: "cellar", Latency: durationpb.New(1500 * time.Microsecond)},
 		{Id: provider, Agent: "evil\x1b[2Jagent"},
 	}}, nil
 }

@@ -174,6 +174,9 @@ func (s *Seat) Standing() (state coord.GroupState) {
 	return state
 }
 
+// NameOf returns the name that a peer gives itself; empty if this peer has not heard it.
+func (s *Seat) NameOf(id peer.ID) string { return s.plane.Load().view.NameOf(id) }
+
 // Electing reports whether no leader is known to a peer that takes part in the election, or in the bootstrap before it.
 func (s *Seat) Electing() bool {
 	p := s.plane.Load()

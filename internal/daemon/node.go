@@ -93,9 +93,11 @@ func (p *parts) reach() discovery.Reach {
 func (p *parts) Peers() []discovery.PeerInfo {
 	var out []discovery.PeerInfo
 	for _, info := range p.node.Peers() {
-		out = append(out, discovery.PeerInfo{
-			ID: info.ID.String(), Addrs: info.Addrs, Agent: info.Agent, LatencyMs: query.Millis(info.Latency),
-		})
+		one := discovery.PeerInfo{ID: info.ID.String(), Addrs: info.Addrs, Agent: info.Agent, LatencyMs: query.Millis(info.Latency)}
+		if p.coordination != nil && p.coordination.plane != nil {
+			one.Name = p.coordination.plane.NameOf(info.ID)
+		}
+		out = append(out, one)
 	}
 	return out
 }

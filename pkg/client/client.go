@@ -312,7 +312,7 @@ func (c *Client) Peers(ctx context.Context) ([]discovery.PeerInfo, error) {
 	out := make([]discovery.PeerInfo, len(resp.GetPeers()))
 	for i, p := range resp.GetPeers() {
 		out[i] = discovery.PeerInfo{
-			ID: p.GetId(), Addrs: p.GetAddrs(), Agent: p.GetAgent(), LatencyMs: query.Millis(p.GetLatency().AsDuration()),
+			ID: p.GetId(), Addrs: p.GetAddrs(), Agent: p.GetAgent(), LatencyMs: query.Millis(p.GetLatency().AsDuration()), Name: p.GetName(),
 		}
 	}
 	return out, nil

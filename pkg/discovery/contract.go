@@ -150,6 +150,7 @@ type PeerInfo struct {
 	Addrs     []string `json:"addrs"`
 	Agent     string   `json:"agent,omitempty"`
 	LatencyMs float64  `json:"latency_ms,omitempty"` // 0: not measured
+	Name      string   `json:"name,omitempty"`       // that the peer gives itself, for people; known of those that this peer shares a group with
 }
 
 // PageLink leads to the web page of a peer.

@@ -36,8 +36,8 @@ func Status(con *term.Console) *cobra.Command {
 // statusDocument describes a peer.
 func statusDocument(s discovery.Status) term.Document {
 	rows := [][]string{
-		{"peer", s.PeerID},
 		{"name", term.OrDash(s.Name)},
+		{"peer", s.PeerID},
 		{"network", networkText(s)},
 		{"profile", s.Profile},
 		{"mode", s.Mode},
@@ -99,9 +99,9 @@ func peerList(con *term.Console) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		header := []string{"PEER", "LATENCY", "AGENT", "ADDRESSES"}
+		header := []string{"NAME", "PEER", "LATENCY", "AGENT", "ADDRESSES"}
 		return r.Print(term.List("peers", peers, header, func(p *discovery.PeerInfo) []string {
-			return []string{p.ID, term.Millis(p.LatencyMs), term.OrDash(p.Agent), term.OrDash(strings.Join(p.Addrs, " "))}
+			return []string{term.OrDash(p.Name), p.ID, term.Millis(p.LatencyMs), term.OrDash(p.Agent), term.OrDash(strings.Join(p.Addrs, " "))}
 		}))
 	})
 }

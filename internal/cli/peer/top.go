@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -191,11 +192,7 @@ func (p picture) head() [][]string {
 		{"offers", fmt.Sprintf("%d own, %d kept%s", v.Status.RecordsOwn, v.Status.RecordsKept, p.rate(func(o *overview) float64 { return float64(o.Status.RecordsKept) }))},
 	}
 	if g := v.Group; g != nil {
-		leader := term.OrDash(g.NameOf(g.Leader))
-		if leader == "-" {
-			leader = term.ShortPeer(g.Leader)
-		}
-		rows = append(rows, []string{"group", fmt.Sprintf("%s, leader %s, term %d, survives %s", g.Phase, leader, g.Term, term.OrDash(g.Tolerance))},
+		rows = append(rows, []string{"group", fmt.Sprintf("%s, leader %s, term %d, survives %s", g.Phase, cmp.Or(g.NameOf(g.Leader), term.ShortPeer(g.Leader)), g.Term, term.OrDash(g.Tolerance))},
 			[]string{"keeps", fmt.Sprintf("%s, revision %d%s", group.Keeps(*g), g.Revision, p.rate(groupRevision))})
 		if g.Missing != "" {
 			rows = append(rows, []string{"missing", g.Missing})
@@ -254,7 +251,7 @@ func (p picture) lists() []term.Grid {
 	}
 	connected := term.Table([]string{"CONNECTED PEER", "LATENCY", "AGENT"}, nil)
 	for _, one := range p.now.Peers {
-		connected.Rows = append(connected.Rows, []string{term.ShortPeer(one.ID), term.Millis(one.LatencyMs), term.OrDash(one.Agent)})
+		connected.Rows = append(connected.Rows, []string{cmp.Or(one.Name, term.ShortPeer(one.ID)), term.Millis(one.LatencyMs), term.OrDash(one.Agent)})
 	}
 	return []term.Grid{services, locks, connected}
 }

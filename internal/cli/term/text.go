@@ -24,12 +24,12 @@ func Clean(s string) string {
 	}, s)
 }
 
-// Named shows a peer's id with the name that it gives itself.
+// Named shows a peer by the name that it gives itself, with its id, which alone is sure.
 func Named(id, name string) string {
 	if id == "" || name == "" {
 		return OrDash(id)
 	}
-	return id + " (" + name + ")"
+	return name + " (" + id + ")"
 }
 
 // Offset shows a difference of clocks in tenths of a second.

@@ -60,7 +60,7 @@ func (s *peerService) ListPeers(context.Context, *api.ListPeersRequest) (*api.Li
 	resp := &api.ListPeersResponse{}
 	for _, p := range s.node.Peers() {
 		resp.Peers = append(resp.Peers, &api.Peer{
-			Id: p.ID, Addrs: p.Addrs, Agent: p.Agent,
+			Id: p.ID, Addrs: p.Addrs, Agent: p.Agent, Name: p.Name,
 			Latency: durationpb.New(time.Duration(p.LatencyMs * float64(time.Millisecond))),
 		})
 	}

@@ -2828,6 +2828,7 @@ type Peer struct {
 	Addrs         []string               `protobuf:"bytes,2,rep,name=addrs,proto3" json:"addrs,omitempty"`
 	Agent         string                 `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
 	Latency       *durationpb.Duration   `protobuf:"bytes,4,opt,name=latency,proto3" json:"latency,omitempty"`
+	Name          string                 `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"` // that the peer gives itself, for people: a claim, no identity; empty: unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2888,6 +2889,13 @@ func (x *Peer) GetLatency() *durationpb.Duration {
 		return x.Latency
 	}
 	return nil
+}
+
+func (x *Peer) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
 }
 
 type RegisterBatchResponse_Result struct {
@@ -3198,12 +3206,13 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x10OpenPageResponse\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x129\n" +
 	"\n" +
-	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"w\n" +
+	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\x8b\x01\n" +
 	"\x04Peer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05addrs\x18\x02 \x03(\tR\x05addrs\x12\x14\n" +
 	"\x05agent\x18\x03 \x01(\tR\x05agent\x123\n" +
-	"\alatency\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\alatency2\xec\x06\n" +
+	"\alatency\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\alatency\x12\x12\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name2\xec\x06\n" +
 	"\rRecordService\x12Q\n" +
 	"\bRegister\x12!.blackhole.api.v1.RegisterRequest\x1a\".blackhole.api.v1.RegisterResponse\x12`\n" +
 	"\rRegisterBatch\x12&.blackhole.api.v1.RegisterBatchRequest\x1a'.blackhole.api.v1.RegisterBatchResponse\x12K\n" +
