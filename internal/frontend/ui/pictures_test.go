@@ -19,7 +19,7 @@ func TestPictures(t *testing.T) {
 	const most = 150_000 // bytes of a picture
 	b := openBrowser(t)
 	for _, picture := range []struct{ name, view, ready string }{
-		{"map", "#/map", "document.querySelectorAll('td').length > 20"},
+		{"overview", "#/overview", "document.querySelectorAll('.legend li').length > 3"},
 		{"search", "#/search?type=compute&near=Berlin&radius_km=2500&require_gpu=true", "document.querySelectorAll('td').length > 3"},
 	} {
 		b.size(1280, 860)

@@ -119,7 +119,7 @@ func (p *peer) fill() {
 	for n := range 4 {
 		p.json("POST /v1/services/web/instances", `{"id": "web-%d", "host": "10.0.0.%d", "port": 80, "zone": "eu", "unhealthy_after": "1h", "remove_after": "2h"}`, n, n+1)
 	}
-	p.json("POST /v1/coordination/leases", `{"id": "7700000000077", "ttl": 300}`)
+	p.json("POST /v1/coordination/leases", `{"id": "7700000000077", "ttl": 300, "application": "backup"}`)
 	p.json("POST /v1/coordination/locks/nightly", `{"lease_id": "7700000000077", "metadata": "b24gaG9zdCBh"}`)
 	p.send("PUT /v1/coordination/keys/config%2Fcolour", "crimson", "application/octet-stream")
 	p.send("PUT /v1/coordination/keys/config%2Fcolour", "blue", "application/octet-stream")
@@ -167,11 +167,11 @@ func TestViews(t *testing.T) {
 	p.fill()
 	for hash, wants := range map[string][]string{
 		"overview": {"All well.", "1 peer ·", "1 voter, none may fail", "1 service, all UP", "7 offers", "1 lock held", "Recent events", "network dev"},
-		"map":      {"7 offers", "Berlin archive"},
+		"map":      {"7 offers", "Berlin archive", "complete"},
 		"search?type=storage&near=Berlin&radius_km=1500": {"2 of 2 offers", "complete", "blackholed offer find", "curl"},
 		"services":             {"web", "4"},
 		"services?service=web": {"web-3", "UP", "Drain"},
-		"locks":                {"nightly", "on host a", "18843138f1385369"},
+		"locks":                {"nightly", "on host a", "backup at", "18843138f1385369"},
 		"group":                {"leader", "1 of 1 active"},
 		"peers":                {"this peer", "reach"},
 		"keys":                 {"config", "colour"},

@@ -1,7 +1,7 @@
 // The frame of the page: login, navigation, the state of the peer.
 
 import { html, reader, redeem, render, setToken, signedIn, signOut, useEffect, useState, Badge, Command, Failed, Text, cli, short, shown, span, where } from './lib.js';
-import { follow, useLive } from './live.js';
+import { follow, peopled, useLive } from './live.js';
 import { OverviewView } from './overview.js';
 import { MapView } from './map.js';
 import { SearchView } from './search.js';
@@ -106,7 +106,7 @@ function App() {
       <${Tabs} label="Groups of views" current=${group[1]} list=${groups} />
       <span class="state" role="status"><i class=${`lamp ${live.link}`}></i>${links[live.link]} ${live.link === 'live' && h && html`<${Badge}>${h.status}<//>`}</span>${live.link === 'live' && html`<${Who} turn=${() => turn(n => n + 1)} />`}</header>
     ${group.length > 2 && html`<div class="sub"><${Tabs} label=${`Views of ${group[0]}`} current=${name} list=${group.slice(1).map(k => [views[k][0], k])} /></div>`}
-    ${live.link === 'live' && h && h.reason && name !== 'overview' && html`<p class="banner">${shown(h.reason, 300)}</p>`}
+    ${live.link === 'live' && h && h.reason && name !== 'overview' && html`<p class="banner">${shown(peopled(h.reason), 300)}</p>`}
     ${live.link === 'lost' && html`<${Lost} />`}
     <main id="content" tabindex="-1" class=${live.link === 'lost' && 'old'}><${View} key=${name} /></main>`;
 }

@@ -1,12 +1,12 @@
 // The group and what it holds: locks, leases, keys, members.
 
-import { call, html, useCall, useState, Badge, Command, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, cli, quote, shown, short, span, textOf } from './lib.js';
-import { useLive } from './live.js';
+import { call, html, useCall, useState, Badge, Command, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, cli, quote, shown, span, textOf } from './lib.js';
+import { useLive, Owner, Peer } from './live.js';
 
 const absent = html`<${Empty} title="No coordination here" command=${cli('status')}>This peer takes no part in a group: see its setting coordination.enabled.<//>`;
 
 // claims lists holders or waiters of a lock.
-const Claims = ({ list }) => html`<ul class="plain">${list.map(c => html`<li key=${c.key}><${Text} most=${30}>${c.holder_id.length > 24 ? short(c.holder_id) : c.holder_id}<//>
+const Claims = ({ list }) => html`<ul class="plain">${list.map(c => html`<li key=${c.key}><${Owner} id=${c.holder_id} application=${c.application} />
   <span class="quiet">token ${c.fencing_token}${c.mode === 'SHARE_MODE_SHARED' ? ', shared' : ''}${c.permits ? `, 1 of ${c.permits}` : ''}${+c.age_ms ? `, ${span(c.age_ms)}` : ''}</span>
   ${c.metadata && html`<span class="quiet"><${Text} most=${40}>${textOf(c.metadata) ?? c.metadata}<//></span>`}</li>`)}</ul>`;
 
@@ -22,8 +22,8 @@ export function LocksView() {
       <td><${Claims} list=${l.holding} /></td><td>${l.waiting.length ? html`<details open=${l.waiting.length < 4}><summary>${l.waiting.length}</summary><${Claims} list=${l.waiting} /></details>` : '–'}</td></tr>`)} />`}
     <${Heading} title="Leases">A lease ends unless its owner renews it, and with it end its locks, keys and registrations.<//><${Failed} error=${leases.error} />
     ${!leases.value ? html`<${NotLoaded} error=${leases.error} />` : granted.length === 0 ? html`<${Empty} title="No leases" needs="service" command=${cli('lease grant --ttl 60s')}>Locks, sessions and registrations live as long as their lease.<//>` : html`
-    <${Table} label="Leases" head=${['lease', 'owner', 'lasts', 'left']} rows=${granted.map(l => html`<tr key=${l.tag}><td><code>${l.id === '-1' ? l.tag : l.id}</code></td>
-      <td><${Text} most=${30}>${l.client_id.length > 30 ? short(l.client_id) : l.client_id}<//></td><td class="number">${span(l.granted_ttl_ms)}</td><td class="number">${span(l.remaining_ms)}</td></tr>`)} />`}
+    <${Table} label="Leases" head=${['owner', 'lasts', 'left', ['lease']]} rows=${granted.map(l => html`<tr key=${l.tag}><td><${Owner} id=${l.client_id} application=${l.application} /></td>
+      <td class="number">${span(l.granted_ttl_ms)}</td><td class="number">${span(l.remaining_ms)}</td><td class="extra"><code>${l.id === '-1' ? l.tag : l.id}</code></td></tr>`)} />`}
     <${Elsewhere} commands=${[cli('lock ls'), `curl ${location.origin}/v1/coordination/locks`]} />`;
 }
 
@@ -36,13 +36,13 @@ export function GroupView() {
   const alive = (g.voters || []).filter(m => m.active).length;
   return html`<${Heading} title="Group">The peers that agree on locks, leases and keys. A majority of the voters must be active.<//>
     ${g.missing && html`<p class="failed" role="alert">${shown(g.missing, 300)}</p>`}
-    <dl class="cards"><div><dt>leader</dt><dd><code title=${g.leader}>${short(g.leader)}</code></dd></div><div><dt>term</dt><dd>${g.term}</dd></div>
+    <dl class="cards"><div><dt>leader</dt><dd>${g.leader ? html`<${Peer} id=${g.leader} />` : '–'}</dd></div><div><dt>term</dt><dd>${g.term}</dd></div>
       <div><dt>voters</dt><dd>${alive} of ${(g.voters || []).length} active</dd></div><div><dt>failures survived now</dt><dd>${g.failures_survived ?? '–'}</dd></div>
       <div><dt>revision</dt><dd>${g.revision}</dd></div><div><dt>this peer</dt><dd>${shown(g.phase, 20)}</dd></div></dl>
     ${members.length === 0 ? html`<${Empty} title="No group yet" command=${cli('group status')}>Founders elect one as soon as a majority of them meet.<//>` : html`
-    <${Table} label="Members" head=${['member', 'role', 'state', 'lag', 'silent', 'address']} rows=${members.map(m => html`<tr key=${m.peer_id}><td>${m.name && html`<${Text} most=${24}>${m.name}<//> `}<code title=${m.peer_id}>${short(m.peer_id)}</code></td>
+    <${Table} label="Members" head=${['member', 'role', 'state', 'lag', 'silent', ['address']]} rows=${members.map(m => html`<tr key=${m.peer_id}><td><${Peer} id=${m.peer_id} /></td>
       <td>${m.role}</td><td><span class=${`badge ${m.active ? 'good' : 'bad'}`}>${m.active ? 'active' : 'silent'}</span></td>
-      <td class="number">${m.lag ?? 0}</td><td class="number">${+m.silent_ms ? span(m.silent_ms) : '–'}</td><td><${Text} most=${40}>${m.address || '–'}<//></td></tr>`)} />`}
+      <td class="number">${m.lag ?? 0}</td><td class="number">${+m.silent_ms ? span(m.silent_ms) : '–'}</td><td class="extra"><${Text} most=${40}>${m.address || '–'}<//></td></tr>`)} />`}
     <${Elsewhere} commands=${[cli('group members'), `curl ${location.origin}/v1/coordination/group`]} />`;
 }
 
@@ -56,9 +56,9 @@ export function RequirementsView() {
   const where = s => Object.entries(s || {}).map(([k, v]) => `${k} ${v}`).join(', ');
   return html`<${Heading} title="Requirements">What programs wait for: so many healthy instances of a service.<//><${Failed} error=${list.error} />
     ${!list.value ? html`<${NotLoaded} error=${list.error} />` : all.length === 0 ? html`<${Empty} title="No requirements" needs="service" command=${cli('service require web=2 -- echo two are up')}>A program that waits for instances of a service leaves its requirement here.<//>` : html`
-    <${Table} label="Requirements" head=${['requirement', 'service', 'state', 'available', 'needed', 'where']} rows=${all.map(r => html`<tr key=${r.name}><td><${Text} most=${40}>${r.name}<//></td>
+    <${Table} label="Requirements" head=${['requirement', 'service', 'state', 'available', 'needed', ['where']]} rows=${all.map(r => html`<tr key=${r.name}><td><${Text} most=${40}>${r.name}<//></td>
       <td><a href=${`#/services?service=${encodeURIComponent(r.service)}`}><${Text} most=${30}>${r.service}<//></a></td><td><${Badge} tone=${states[r.state]}>${r.state.replace('_', ' ')}<//></td>
-      <td class="number">${r.available}</td><td class="number">${r.needed}</td><td><${Text} most=${60}>${r.problem || where(r.selector) || 'anywhere'}<//></td></tr>`)} />`}
+      <td class="number">${r.available}</td><td class="number">${r.needed}</td><td class="extra"><${Text} most=${60}>${r.problem || where(r.selector) || 'anywhere'}<//></td></tr>`)} />`}
     <${Elsewhere} commands=${[cli('service requirements'), `curl ${location.origin}/v1/coordination/requirements`]} />`;
 }
 
@@ -122,7 +122,7 @@ export function KeysView() {
     <div class="split"><ul class="tree card">${[...grow(keys).kids].map(([k, n]) => html`<${Branch} key=${k} node=${n} name=${k} onPick=${pick} />`)}</ul>
     ${!picked && html`<p class="panel quiet">Choose a key to see its value and its earlier values.</p>`}
     ${picked && html`<section class="panel" aria-label="Key"><h3><${Text} most=${80}>${picked.key || picked.key_base64}<//></h3>
-      ${current ? html`<pre>${shown(current.value ?? current.value_base64 ?? '', 4000)}</pre><p class="quiet">revision ${current.mod_revision}, version ${current.version}, created at ${current.create_revision}${current.lease !== '0' ? `, bound to lease ${current.lease}` : ''}</p>` : html`<p class="quiet">deleted</p>`}
+      ${current ? html`<pre>${shown(current.value ?? current.value_base64 ?? '', 4000)}</pre><p class="quiet">revision ${current.mod_revision}, version ${current.version}, created at ${current.create_revision}${current.lease !== '0' ? `, bound to ${current.lease === '-1' ? 'a lease of another' : `lease ${current.lease}`}` : ''}</p>` : html`<p class="quiet">deleted</p>`}
       ${current && current.key && html`<${History} key=${`${current.mod_revision} ${current.key}`} kv=${current} />`}
       ${recent.length > 0 && html`<h4>Seen by this page</h4><ul class="plain">${recent.map(e => html`<li>${e.at.toLocaleTimeString()} ${e.kind}</li>`)}</ul>`}
       <${Command}>${picked.key && cli(`kv get ${quote(picked.key)}`)}<//></section>`}</div>

@@ -86,7 +86,10 @@ export function shown(text, most = 80) {
 }
 
 // Text shows a text of strangers: cut, without control characters, and isolated in its direction.
-export const Text = ({ children, most }) => html`<bdi title=${shown(children, 300)}>${shown(children, most)}</bdi>`;
+export function Text({ children, most }) {
+  const text = [children].flat().join('');
+  return html`<bdi title=${shown(text, 300)}>${shown(text, most)}</bdi>`;
+}
 
 // short is the recognisable end of a peer's id.
 export const short = id => (id ? '…' + String(id).slice(-6) : '–');
@@ -176,6 +179,10 @@ export const Table = ({ label, head, rows }) => html`<div class="scroll" tabinde
 
 const tones = { UP: 'good', healthy: 'good', ready: 'good', STARTING: 'wait', UNKNOWN: 'wait', degraded: 'wait', UNHEALTHY: 'bad', DOWN: 'bad', unhealthy: 'bad', OUT_OF_SERVICE: 'off' };
 export const Badge = ({ children, tone = children }) => html`<span class=${`badge ${tones[tone] || 'wait'}`}>${shown([children].flat().join(''), 20)}</span>`;
+
+// Whole says whether an answer has every offer, and otherwise what may be missing. Offers beyond need a newer peer.
+export const Whole = ({ of: a }) => a && html`<p class="quiet whole" role="status"><span class=${`badge ${a.complete ? 'good' : 'wait'}`}>${a.complete ? 'complete' : 'incomplete'}</span> ${shown(a.reason || a.incomplete_reason, 300)}
+  ${a.beyond?.records > 0 && ` ${a.beyond.records} more need a newer version of blackholed.`}</p>`;
 
 // question and where read and write the address bar: #/view?key=value.
 export function where() {

@@ -1,6 +1,6 @@
 // The peer's state as /v1/events tells it, for all views together.
 
-import { call, fronts, open, reader, useEffect, useState } from './lib.js';
+import { call, fronts, html, open, reader, short, useEffect, useState, Text } from './lib.js';
 
 const mostEvents = 500;
 
@@ -11,6 +11,7 @@ export const live = {
   loaded: new Set(), // topics whose whole state has come: an empty one is empty
   topics: [],
   offers: new Map(), // by provider and id
+  answer: null, // complete, reason and beyond of the offers; null before the peer says it
   services: new Map(), // by service and id
   keysRevision: 0,
   group: null,
@@ -66,7 +67,8 @@ const apply = {
     look();
   },
   offers(d) {
-    if (d.kind === 'reset') { live.offers.clear(); settled = false; }
+    if (d.kind === 'reset') { live.offers.clear(); settled = false; live.answer = null; }
+    if (d.kind === 'progress') live.answer = d;
     for (const o of d.offers || []) live.offers.set(offerKey(o), o);
     if (d.kind === 'progress' && !settled) {
       settled = true;
@@ -202,4 +204,26 @@ async function resume() {
     changed();
     await new Promise(done => setTimeout(done, wait));
   }
+}
+
+// nameOfPeer is what a peer calls itself; empty if this one has not heard it. Names prove nothing: the id stands beside them.
+export function nameOfPeer(id) {
+  const g = live.group, of = list => list?.find(m => m.peer_id === id)?.name;
+  return (id === live.status?.peer_id ? live.status.name : live.peers?.get(id)?.name || of(g?.voters) || of(g?.learners)) || '';
+}
+
+// peopled is a text of this peer with the names of peers in place of their ids.
+export const peopled = text => String(text ?? '').replace(/12D3KooW\w{44}(?: \([\w.-]+\))?/g, id => nameOfPeer(id.slice(0, 52)) || short(id.slice(0, 52)));
+
+// Peer shows a peer by its name, and by the end of its id.
+export function Peer({ id }) {
+  const name = nameOfPeer(id);
+  return html`${name && html`<${Text} most=${24}>${name}<//> `}<code title=${id}>${short(id)}</code>`;
+}
+
+// Owner shows who has a lease: a program by the name that it gives itself, then the caller whom the peer knows, or the peer that let a caller
+// without a name in.
+export function Owner({ id, application }) {
+  const peer = /^(?:&[\w-]+)?~?(12D3\w+)$/.exec(id);
+  return html`${application && html`<${Text} most=${30}>${application}<//> `}<span class=${application && 'quiet'}>${peer ? html`at <${Peer} id=${peer[1]} />` : html`<${Text} most=${30}>${id.replace(/^@/, '')}<//>`}</span>`;
 }

@@ -1,7 +1,7 @@
 // The world with offers: drawn on a canvas, clustered where they overlap.
 
-import { call, colour, html, price, types, useEffect, useRef, useState, ago, cli, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, shown, short, where, go } from './lib.js';
-import { useLive } from './live.js';
+import { call, colour, html, price, types, useEffect, useRef, useState, ago, cli, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, Whole, shown, where, go } from './lib.js';
+import { nameOfPeer, useLive, Peer } from './live.js';
 
 const { d3, topojson } = globalThis;
 const cell = 28; // pixels: offers in one cell of the screen are one cluster
@@ -305,7 +305,7 @@ export function Offer({ offer, onClose }) {
   const claims = Object.values(r?.capabilities || {}).flatMap(block => Object.entries(block).map(([k, v]) => [k.replaceAll('_', ' '), claim(v)]));
   const rows = [
     ['type', [offer.type, offer.subtype].filter(Boolean).join(' / ')], ['price', price(offer)],
-    ['place', [offer.city, offer.country].filter(Boolean).join(', ') || '–'], ['provider', offer.provider_id],
+    ['place', [offer.city, offer.country].filter(Boolean).join(', ') || '–'], ['provider', `${nameOfPeer(offer.provider_id)} ${offer.provider_id}`.trim()],
     ['endpoints', (r?.metadata?.endpoints || []).join(' ')], ...claims,
     ['claimed health', r?.health ? `${r.health.status || 'UNKNOWN'}, ${r.health.uptime_percent ?? '–'} % uptime, ${r.health.response_time_ms ?? '–'} ms` : '–'],
     ['endpoint', offer.endpoint ? `${offer.endpoint.state}${offer.endpoint.checked_at ? ` (${offer.endpoint.peers ? `${offer.endpoint.peers} measurers` : 'this peer'}, ${ago(offer.endpoint.checked_at)})` : ''}` : '–'],
@@ -328,10 +328,10 @@ export const Legend = ({ offers }) => {
 };
 
 export const OfferRow = ({ offer, onPick }) => html`<tr>
-  <td><button type="button" class="link" onClick=${() => onPick([offer])}><${Text} most=${40}>${offer.name || offer.id}<//></button></td>
-  <td class="extra"><i class="dot" style=${{ background: colour(offer.type) }}></i>${shown(offer.type, 16)}</td><td class="number">${price(offer)}</td>
+  <td class="wraps"><button type="button" class="link" onClick=${() => onPick([offer])}><${Text} most=${40}>${offer.name || offer.id}<//></button></td>
+  <td class="extra"><i class="dot" style=${{ background: colour(offer.type) }}></i>${shown(offer.type, 16)}</td><td class="number wraps">${price(offer)}</td>
   <td><${Text} most=${30}>${[offer.city, offer.country].filter(Boolean).join(', ') || '–'}<//></td>
-  <td><code title=${offer.provider_id}>${short(offer.provider_id)}</code></td></tr>`;
+  <td class="extra"><${Peer} id=${offer.provider_id} /></td></tr>`;
 
 const fewRows = 50;
 
@@ -342,10 +342,10 @@ export function OfferTable({ label, head, offers, onPick }) {
     ${offers.length > most && html`<p class="quiet">The first ${most} of ${offers.length}. <button type="button" onClick=${() => set(most + 2 * fewRows)}>Show more</button></p>`}`;
 }
 
-const offerHead = ['offer', ['type'], 'price', 'place', 'provider'];
+const offerHead = ['offer', ['type'], 'price', 'place', ['provider']];
 
 export function MapView() {
-  const { offers, loaded } = useLive();
+  const { offers, loaded, answer } = useLive();
   const [picked, pick] = useState(null);
   useEffect(() => { loadWorld(); }, []); // while the offers are on their way
   const { values } = where();
@@ -359,6 +359,6 @@ export function MapView() {
   }
   return html`${title}<div class="heading"><label>type <select name="type" value=${only || ''} onChange=${e => choose(e.target.value)}><option value="">all</option>${types.map(t => html`<option>${t}</option>`)}</select></label><${Legend} offers=${list} /></div>
     <${World} offers=${list} onPick=${pick} label=${`World map with ${list.length} offers. The table below lists them. Arrow keys move, plus and minus zoom.`}><${Picked} offers=${picked} onPick=${pick} /><//>
-    <h3>${list.length} offers</h3><${OfferTable} label="Offers" head=${offerHead} offers=${list} onPick=${pick} />
+    <div class="titled"><h3>${list.length} offers</h3><${Whole} of=${answer} /></div><${OfferTable} label="Offers" head=${offerHead} offers=${list} onPick=${pick} />
     <${Elsewhere} commands=${[cli(`offer find --type ${only || 'compute'}`), `curl ${location.origin}/v1/discovery/query?type=${only || 'compute'}`]} />`;
 }

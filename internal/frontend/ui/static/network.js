@@ -1,7 +1,7 @@
 // Peers, the tape of events, names, and figures.
 
 import { call, html, useEffect, useMemo, useRef, useState, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, cli, dnsLines, fronts, nameOf, shown, short, where, go } from './lib.js';
-import { live, useLive } from './live.js';
+import { live, nameOfPeer, peopled, useLive, Peer } from './live.js';
 import { World } from './map.js';
 
 const { uPlot } = globalThis;
@@ -26,17 +26,17 @@ export function PeersView() {
   const { peers: known, status } = useLive();
   const peers = [...(known || new Map()).values()].sort((a, b) => (a.latency_ms || 1e9) - (b.latency_ms || 1e9));
   const places = useMemo(() => placesOf(live.offers), [known, live.offers.size]);
-  const located = useMemo(() => peers.filter(p => places.get(p.id)).map(p => ({ ...places.get(p.id), key: p.id, type: 'peer', name: short(p.id), note: trip(p) })), [known, places]);
+  const located = useMemo(() => peers.filter(p => places.get(p.id)).map(p => ({ ...places.get(p.id), key: p.id, type: 'peer', name: nameOfPeer(p.id) || short(p.id), note: trip(p) })), [known, places]);
   return html`<${Heading} title="Peers">The machines that this one is connected to. A round trip is the time of a ping.<//>
-    ${status && html`<dl class="cards"><div><dt>this peer</dt><dd>${status.name ? html`<${Text} most=${24}>${status.name}<//> ` : ''}<code title=${status.peer_id}>${short(status.peer_id)}</code></dd></div>
+    ${status && html`<dl class="cards"><div><dt>this peer</dt><dd><${Peer} id=${status.peer_id} /></dd></div>
       <div><dt>network</dt><dd><${Text} most=${24}>${status.network}<//></dd></div><div><dt>reach</dt><dd>${shown(status.reach?.state, 20)}</dd></div>
       <div><dt>relayed connections</dt><dd>${status.reach?.relayed ?? 0}</dd></div>
       <div><dt>clock</dt><dd>${status.clock_offset_seconds === undefined ? 'unknown' : off(status.clock_offset_seconds)}</dd></div>
       <div><dt>offers kept</dt><dd>${status.records_kept}</dd></div></dl>`}
     ${!known ? html`<${NotLoaded} />` : peers.length === 0 ? html`<${Empty} title="Alone so far" command=${cli('invite')}>Give another machine the line that this command prints.<//>` : html`
-    <${Table} label="Peers" head=${['peer', 'round trip', 'path', 'place', 'program', 'address']} rows=${peers.map(p => html`<tr key=${p.id}><td><code title=${p.id}>${short(p.id)}</code></td>
+    <${Table} label="Peers" head=${['peer', 'round trip', 'path', 'place', ['program'], ['address']]} rows=${peers.map(p => html`<tr key=${p.id}><td><${Peer} id=${p.id} /></td>
       <td class="number">${trip(p)}</td><td>${(p.addrs || []).some(a => a.includes('/p2p-circuit')) ? 'relayed' : 'direct'}</td><td><${Text} most=${30}>${placeOf(places.get(p.id))}<//></td>
-      <td><${Text} most=${30}>${p.agent || '–'}<//></td><td><${Text} most=${50}>${(p.addrs || [])[0] || '–'}<//></td></tr>`)} />`}
+      <td class="extra"><${Text} most=${30}>${p.agent || '–'}<//></td><td class="extra"><${Text} most=${50}>${(p.addrs || [])[0] || '–'}<//></td></tr>`)} />`}
     ${located.length > 0 && html`<h3>Peers with a known place</h3><p class="lead">All offers of such a peer are there.</p><${World} offers=${located} many="peers" onPick=${() => {}} label=${`World map with ${located.length} peers; the table above lists them`} />`}
     <${Elsewhere} commands=${[cli('peer ls'), `curl ${location.origin}/v1/peers`]} />`;
 }
@@ -54,7 +54,7 @@ export function TimelineView() {
   return html`<${Heading} title="Timeline">The newest first. History is what mattered at this peer within the last hour; offers, services and keys begin when this page was opened.<//><div class="heading"><label>topic <select name="topic" value=${only || ''} onChange=${e => set('topic', e.target.value)}><option value="">all</option>${topics.map(t => html`<option>${t}</option>`)}</select></label>
     <label>contains <input name="text" defaultValue=${values.get('text') || ''} onChange=${e => set('text', e.target.value)} /></label></div>
     ${list.length === 0 ? html`<${Empty} title="Quiet" command=${`curl -N '${location.origin}/v1/events?since=1h'`}>Nothing that this choice shows has happened yet.<//>` : html`
-    <${Table} label="Events" head=${['time', 'topic', 'event', 'what']} rows=${list.slice(0, 200).map(e => html`<tr><td class="number">${e.at.toLocaleTimeString()}</td><td>${e.topic}</td><td>${shown(e.kind, 20)}</td><td><${Text} most=${100}>${e.text}<//></td></tr>`)} />
+    <${Table} label="Events" head=${['time', ['topic'], 'event', 'what']} rows=${list.slice(0, 200).map(e => html`<tr><td class="number">${e.at.toLocaleTimeString()}</td><td class="extra">${e.topic}</td><td>${shown(e.kind, 20)}</td><td class="wraps"><${Text} most=${200}>${peopled(e.text)}<//></td></tr>`)} />
     <${Elsewhere} commands=${[cli('events --since 1h'), `curl -N '${location.origin}/v1/events?since=1h'`]} />`}`;
 }
 

@@ -1,12 +1,13 @@
 // The first view: the state in one sentence, and where to look.
 
-import { html, ago, cli, go, Elsewhere, shown, span, useCall, useMemo, Heading, NotLoaded, Text, short, textOf } from './lib.js';
-import { useLive } from './live.js';
+import { html, ago, cli, go, Elsewhere, shown, span, useCall, useMemo, Heading, NotLoaded, Text, Whole, short, textOf } from './lib.js';
+import { nameOfPeer, peopled, useLive } from './live.js';
 import { Legend, World } from './map.js';
 import { Bar, grouped } from './services.js';
 
 const counted = (n, one) => `${n} ${one}${n === 1 ? '' : 's'}`;
-const named = m => m.name || short(m.peer_id);
+const named = m => m.name || nameOfPeer(m.peer_id) || short(m.peer_id);
+const ownerName = id => { const peer = id.replace(/^.*~/, ''); return id.startsWith('@') ? id.slice(1) : nameOfPeer(peer) || short(peer); };
 const wellOf = services => services.filter(s => s.counts.UP === s.total).length;
 
 // causes lists what is wrong, the worst first, as [tone, sentence].
@@ -19,7 +20,7 @@ function causes({ group: g, health: h }, services) {
   else if (h?.reason) list.push([tone, h.details ? `${h.reason}: ${h.details}` : h.reason]);
   for (const s of services) if (!s.counts.UP) list.push(['bad', `No instance of ${s.name} is UP.`]);
   for (const s of services) if (s.counts.UP && s.counts.UP < s.total) list.push(['wait', `${s.name}: ${s.counts.UP} of ${s.total} instances are UP.`]);
-  return list.filter(([, text], n) => list.findIndex(c => c[1] === text) === n).sort((a, b) => (a[0] === b[0] ? 0 : a[0] === 'bad' ? -1 : 1));
+  return list.map(([tone, text]) => [tone, peopled(text)]).filter(([, text], n, all) => all.findIndex(c => c[1] === text) === n).sort((a, b) => (a[0] === b[0] ? 0 : a[0] === 'bad' ? -1 : 1));
 }
 
 const mostCauses = 4;
@@ -41,12 +42,12 @@ const Tile = ({ title, view, children }) => html`<section class="tile"><h3><a hr
 function LocksTile({ locks }) {
   if (!locks) return html`<p class="quiet">not loaded</p>`;
   return html`<p class="hero">${locks.length} <small>held</small></p><ul class="plain">${locks.slice(0, 3).map(l => html`<li key=${l.name}><${Text} most=${28}>${l.name}<//>
-    <span class="quiet">${l.holding[0] && html`<${Text} most=${24}>${(l.holding[0].metadata && textOf(l.holding[0].metadata)) || l.holding[0].application || short(l.holding[0].holder_id)}<//>, ${span(+l.holding[0].age_ms)}`}${l.waiting.length ? `, ${l.waiting.length} wait` : ''}</span></li>`)}</ul>`;
+    <span class="quiet">${l.holding[0] && html`<${Text} most=${24}>${(l.holding[0].metadata && textOf(l.holding[0].metadata)) || l.holding[0].application || ownerName(l.holding[0].holder_id)}<//>, ${span(+l.holding[0].age_ms)}`}${l.waiting.length ? `, ${l.waiting.length} wait` : ''}</span></li>`)}</ul>`;
 }
 
 export function OverviewView() {
   const live = useLive();
-  const { group: g, peers, offers, loaded, topics, keysRevision } = live;
+  const { group: g, peers, offers, answer, loaded, topics, keysRevision } = live;
   const locks = useCall('/v1/coordination/locks?limit=500', [keysRevision], 5000).value?.locks;
   const usable = useCall('/v1/discovery/query?types=compute,storage,bandwidth,cdn&limit=1&exact_total=true', [offers.size], 15000).value?.total;
   const services = grouped(live.services), well = wellOf(services);
@@ -68,10 +69,10 @@ export function OverviewView() {
       ${topics.includes('keys') && html`<${Tile} title="Voters" view="group">${g ? html`<${Ring} group=${g} /><p class="quiet">${g.leader ? html`led by <${Text} most=${24}>${named(voters.find(m => m.peer_id === g.leader) || { peer_id: g.leader })}<//>, term ${g.term}` : 'no leader'}</p>` : html`<p class="quiet">not loaded</p>`}<//>`}
       <${Tile} title="Apps" view="services">${!loaded.has('services') ? html`<p class="quiet">not loaded</p>` : html`<p class="hero">${well} <small>of ${counted(services.length, 'service')} all UP</small></p>
         <ul class="plain bars">${worst.slice(0, 4).map(s => html`<li key=${s.name}><a href=${`#/services?service=${encodeURIComponent(s.name)}`}><${Text} most=${20}>${s.name}<//></a><${Bar} ...${s} /></li>`)}</ul>`}<//>
-      <${Tile} title="Offers" view="map">${!loaded.has('offers') ? html`<p class="quiet">not loaded</p>` : html`<p class="hero">${usable === undefined ? offers.size : Math.min(usable, offers.size)} <small>${usable === undefined ? 'known' : `of ${offers.size} usable`}</small></p><${Legend} offers=${list} />`}<//>
+      <${Tile} title="Offers" view="map">${!loaded.has('offers') ? html`<p class="quiet">not loaded</p>` : html`<p class="hero">${usable === undefined ? offers.size : Math.min(usable, offers.size)} <small>${usable === undefined ? 'known' : `of ${offers.size} usable`}</small></p><${Legend} offers=${list} /><${Whole} of=${answer} />`}<//>
       ${topics.includes('keys') && html`<${Tile} title="Locks" view="locks"><${LocksTile} locks=${locks} /><//>`}
     </div>
     <div class="beside"><${World} offers=${list} onPick=${() => go('map')} label=${`World map with ${list.length} offers; the view Map lists them`} />
-      <section class="tile"><h3><a href="#/timeline">Recent events</a></h3>${live.events.length === 0 ? html`<p class="quiet">Nothing has changed since this page was opened.</p>` : html`<ul class="plain recent">${live.events.slice(0, 9).map(e => html`<li><span class="quiet">${ago(e.at)}</span> <${Text} most=${70}>${`${e.topic} ${e.kind}: ${e.text}`}<//></li>`)}</ul>`}</section></div>
+      <section class="tile"><h3><a href="#/timeline">Recent events</a></h3>${live.events.length === 0 ? html`<p class="quiet">Nothing has changed since this page was opened.</p>` : html`<ul class="plain recent">${live.events.slice(0, 9).map(e => html`<li><span class="quiet">${ago(e.at)}</span> <${Text} most=${140}>${`${e.topic === 'history' ? '' : `${e.topic} `}${e.kind}: ${peopled(e.text)}`}<//></li>`)}</ul>`}</section></div>
     <${Elsewhere} commands=${[cli('status'), `curl ${location.origin}/v1/status`]} />`;
 }

@@ -1,6 +1,6 @@
 // A question to the network, kept in the address bar.
 
-import { call, cli, colour, html, price, quote, useEffect, useMemo, useState, Elsewhere, Empty, Failed, Heading, Text, shown, where, go } from './lib.js';
+import { call, cli, colour, html, price, quote, useEffect, useMemo, useState, Elsewhere, Empty, Failed, Heading, Text, Whole, shown, where, go } from './lib.js';
 import { World, Picked } from './map.js';
 import { cities } from './cities.js';
 
@@ -154,7 +154,7 @@ function Results({ offers, picked, onPick }) {
       <td class="wraps"><button type="button" class="link" onClick=${() => onPick([o])}><${Text} most=${40}>${o.name || o.id}<//></button> <span class="quiet"><${Text} most=${30}>${[o.city, o.country].filter(Boolean).join(', ')}<//></span></td>
       <td class="wraps"><${Text} most=${60}>${o.what || '–'}<//></td>
       <td class="number wraps">${price(o)} ${o === cheapest && html`<span class="badge off">cheapest</span>`}</td>
-      <td class="number">${o.distance_km === undefined ? '–' : `${o.distance_km.toFixed(0)} km`} ${o === nearest && html`<span class="badge off">nearest</span>`}</td><td class="number extra">${o.score.toFixed(1)}</td></tr>`)}</tbody></table></div>
+      <td class="number wraps">${o.distance_km === undefined ? '–' : `${o.distance_km.toFixed(0)} km`} ${o === nearest && html`<span class="badge off">nearest</span>`}</td><td class="number extra">${o.score.toFixed(1)}</td></tr>`)}</tbody></table></div>
     ${offers.length > most && html`<p class="quiet">The first ${most} of ${offers.length}. <button type="button" onClick=${() => show(most + 2 * mostRows)}>Show more</button></p>`}</div>`;
 }
 
@@ -191,8 +191,7 @@ export function SearchView() {
     </form>
     <${Failed} error=${state.error} />
     ${!asked && html`<${Empty} title="Ask for something" command=${cli('offer find --type compute --near 52.5,13.4 --max-price 2')}>Choose a type and press Search, for example compute near Berlin, at most 2.<//>`}
-    ${state.answer && html`<div aria-live="polite"><h3>${list.length} of ${state.answer.total ?? list.length} offers ${state.answer.complete === false ? html`<span class="badge wait">incomplete</span>` : html`<span class="badge good">complete</span>`}</h3>
-      ${state.answer.incomplete_reason && html`<p class="quiet">${shown(state.answer.incomplete_reason, 300)}</p>`}</div>
+    ${state.answer && html`<div aria-live="polite" class="titled"><h3>${list.length} of ${state.answer.total ?? list.length} offers</h3><${Whole} of=${state.answer} /></div>
       ${list.length === 0 ? html`<${Nothing} key=${asked} q=${q} notes=${state.answer.notes} />` : html`<div class="results">
       <${Results} key=${asked} offers=${list} picked=${picked} onPick=${pick} />
       <${World} offers=${list} disc=${disc} onPick=${pick} label=${`World map with ${list.length} numbered results; the table beside it lists them`}><${Picked} offers=${picked} onPick=${pick} /><//></div>`}`}

@@ -1,7 +1,7 @@
 // Services with their health, and the instances of one service.
 
 import { call, html, mayChange, useCall, useState, Badge, Command, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, ago, cli, dnsLines, quote, shown, short, where } from './lib.js';
-import { useLive } from './live.js';
+import { nameOfPeer, peopled, useLive } from './live.js';
 
 const order = ['UP', 'STARTING', 'UNKNOWN', 'UNHEALTHY', 'DOWN', 'OUT_OF_SERVICE'];
 
@@ -25,9 +25,9 @@ function Removed({ service }) {
   const { value } = useCall(`/v1/removed${service ? `?service=${encodeURIComponent(service)}` : ''}`, [services.size], 5000);
   const list = value?.removed || [];
   return list.length > 0 && html`<h2>Ended within the last hour</h2>
-    <${Table} label="Ended instances" head=${['instance', 'was', 'ended', 'cause']} rows=${list.slice(0, 20).map(i => html`<tr key=${`${i.service}/${i.id}`}>
-      <td><${Text} most=${40}>${service ? i.id : `${i.service} ${i.id}`}<//></td><td><${Badge}>${i.health}<//></td><td>${ago(i.removed_at)}</td>
-      <td class="wide"><${Text} most=${200}>${i.cause}${i.last_check?.cause ? `; last check: ${ended(i.last_check)}` : ''}<//></td></tr>`)} />
+    <${Table} label="Ended instances" head=${['instance', ['was'], 'ended', 'cause']} rows=${list.slice(0, 20).map(i => html`<tr key=${`${i.service}/${i.id}`}>
+      <td class="wraps"><${Text} most=${40}>${service ? i.id : `${i.service} ${i.id}`}<//></td><td class="extra"><${Badge}>${i.health}<//></td><td>${ago(i.removed_at)}</td>
+      <td class="wraps"><${Text} most=${200}>${peopled(i.cause)}${i.last_check?.cause ? `; last check: ${ended(i.last_check)}` : ''}<//></td></tr>`)} />
     ${list.length > 20 && html`<p>and ${list.length - 20} more</p>`}`;
 }
 
@@ -42,7 +42,7 @@ export function ServicesView() {
     <${Table} label="Services" head=${['service', 'health', 'up', 'not up']} rows=${list.map(s => html`<tr key=${s.name}>
       <td><a href=${`#/services?service=${encodeURIComponent(s.name)}`}><${Text} most=${40}>${s.name}<//></a></td>
       <td class="wide"><${Bar} ...${s} /></td><td class="number">${s.counts.UP || 0} of ${s.total}</td>
-      <td>${order.slice(1).filter(status => s.counts[status]).map(status => html`<${Badge} tone=${status}>${s.counts[status]} ${status}<//> `)}${s.counts.UP === s.total && '–'}</td></tr>`)} />`}
+      <td class="wraps">${order.slice(1).filter(status => s.counts[status]).map(status => html`<${Badge} tone=${status}>${s.counts[status]} ${status}<//> `)}${s.counts.UP === s.total && '–'}</td></tr>`)} />`}
     <${Removed} />
     <${Elsewhere} commands=${[cli('service ls'), `curl ${location.origin}/v1/services`]} />`;
 }
@@ -62,9 +62,9 @@ function Service({ name }) {
   };
   return html`<p class="back"><a href="#/services">← all services</a></p><${Heading} title=${html`<${Text} most=${60}>${name}<//>`}>Choose an instance to see its last checks.${may && ' Drain takes an instance out of service until you undo it.'}<//><${Failed} error=${error} />
     ${!loaded.has('services') ? html`<${NotLoaded} />` : list.length === 0 ? html`<${Empty} title="No instances" needs="service" command=${cli(`instance register ${quote(name)} --host 127.0.0.1 --port 8080`)}>They may have ended. Register one.<//>` : html`
-    <${Table} label=${`Instances of ${shown(name)}`} head=${['instance', 'status', 'address', ['zone'], ['version'], '']} rows=${list.map(i => html`<tr key=${i.id}>
+    <${Table} label=${`Instances of ${shown(name)}`} head=${['instance', 'status', ['address'], ['zone'], ['version'], '']} rows=${list.map(i => html`<tr key=${i.id}>
       <td><button type="button" class="link" aria-expanded=${open === i.id} onClick=${() => setOpen(open === i.id ? null : i.id)}><${Text} most=${36}>${i.id}<//></button></td>
-      <td><${Badge}>${i.health}<//></td><td><${Text} most=${40}>${i.host ? `${i.host}:${i.port}` : Object.values(i.interfaces || {})[0] || '–'}<//></td>
+      <td><${Badge}>${i.health}<//></td><td class="extra"><${Text} most=${40}>${addressOf(i)}<//></td>
       <td class="extra"><${Text} most=${20}>${i.metadata?.zone || '–'}<//></td><td class="extra"><${Text} most=${16}>${i.metadata?.version || '–'}<//></td>
       <td>${may && html`<button type="button" onClick=${() => turn(i)}>${drained(i) ? 'Undrain' : 'Drain'}</button>`}</td></tr>`)} />
     ${open && services.get(`${name}/${open}`) && html`<${Instance} service=${name} id=${open} />`}
@@ -72,13 +72,17 @@ function Service({ name }) {
     <${Removed} service=${name} />`;
 }
 
+const addressOf = i => (i.host ? `${i.host}:${i.port}` : Object.values(i.interfaces || {})[0] || '–');
+
 const ended = c => (c.passing ? c.state : `${c.state}: ${c.cause || 'no cause'}`);
+
+const nameAndID = peer => (peer ? `${nameOfPeer(peer)} ${peer}`.trim() : undefined);
 
 // checked says how the last check ended. Only the peer that checks knows, and tells operators.
 function checked(d, peer) {
   const c = d.last_checks?.[0];
   if (c) return `${ended(c)} (this peer, ${ago(c.at)}, after ${c.took_ms.toFixed(0)} ms)`;
-  return d.health_check ? `known to ${peer ? `peer ${short(peer)}` : 'its peer'}, for the role admin: see its page` : undefined;
+  return d.health_check ? `known to ${peer ? `peer ${nameOfPeer(peer) || short(peer)}` : 'its peer'}, for the role admin: see its page` : undefined;
 }
 
 function Instance({ service, id }) {
@@ -86,7 +90,7 @@ function Instance({ service, id }) {
   const { value: d, error } = useCall(`/v1/services/${encodeURIComponent(service)}/instances/${encodeURIComponent(id)}`, [live.services.get(`${service}/${id}`)?.health]);
   if (!d) return html`<${Failed} error=${error} />`;
   const rows = [
-    ['status', d.health], ['set by hand', d.override], ['peer', live.services.get(`${service}/${id}`)?.peer], ['registered', ago(d.registered_at)],
+    ['status', d.health], ['address', addressOf(d)], ['set by hand', d.override], ['peer', nameAndID(live.services.get(`${service}/${id}`)?.peer)], ['registered', ago(d.registered_at)],
     ['last sign of life', d.last_heartbeat ? ago(d.last_heartbeat) : 'known to its peer alone'], ['unhealthy after', d.unhealthy_after], ['removed after', d.lasting ? `${d.remove_after} without heartbeats, never by its check alone` : d.remove_after],
     ['check', d.health_check ? Object.entries(d.health_check).map(([k, v]) => `${k} ${typeof v === 'object' ? JSON.stringify(v) : v}`).join(', ') : 'none: it needs heartbeats'],
     ['last check', checked(d, live.services.get(`${service}/${id}`)?.peer)],
