@@ -14,6 +14,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/catalog"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -161,21 +162,13 @@ func (l *local) checked(r health.Report) {
 
 // expire searches for silent instances until close.
 func (l *local) expire() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-l.ctx.Done():
-			return
-		case <-timer.C:
-		}
+	for wait := time.Duration(0); pause.For(l.ctx, wait); {
 		now := l.config.Now()
-		wait := maxExpireInterval
+		wait = maxExpireInterval
 		if next := l.registry.Expire(now); !next.IsZero() {
 			wait = min(max(next.Sub(now), 0), maxExpireInterval)
 		}
 		l.ends.log(l.config.Logger)
-		timer.Reset(wait)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -52,18 +53,12 @@ func (m *manager) tell(ctx context.Context, describe func() string) error {
 		return nil
 	}
 	err := m.send("READY=1", "STATUS="+describe())
-	ticker := time.NewTicker(m.every)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return errors.Join(err, m.send("STOPPING=1"), m.out.Close())
-		case <-ticker.C:
-			if sent := m.send("WATCHDOG=1", "STATUS="+describe()); err == nil {
-				err = sent // the manager restarts a peer that it does not hear
-			}
+	for pause.For(ctx, m.every) {
+		if sent := m.send("WATCHDOG=1", "STATUS="+describe()); err == nil {
+			err = sent // the manager restarts a peer that it does not hear
 		}
 	}
+	return errors.Join(err, m.send("STOPPING=1"), m.out.Close())
 }
 
 func (m *manager) send(assignments ...string) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/witness"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -103,10 +104,8 @@ func (d *deaths) share(ctx context.Context, id peer.ID) {
 		if d.gone(id) {
 			return // as failed has heard by now
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, wait) {
 			return
-		case <-time.After(wait):
 		}
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -217,21 +218,13 @@ func (s *Service) Close() error {
 // expire removes lapsed records from the index on time.
 func (s *Service) expire(ctx context.Context) {
 	const atMost = time.Minute // a record with an earlier expiry may arrive meanwhile; searches skip lapsed records
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
+	for wait := time.Duration(0); pause.For(ctx, wait); {
 		now := s.Now()
 		s.Index.Expire(now)
 		reportFull(s.Index, s.Conditions, now)
-		wait := atMost
+		wait = atMost
 		if next, ok := s.Index.NextExpiry(); ok {
 			wait = min(wait, max(next.Sub(now), 10*time.Millisecond))
 		}
-		timer.Reset(wait)
 	}
 }

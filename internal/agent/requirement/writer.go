@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/coord/requirements"
@@ -83,14 +84,7 @@ func (w *writer) take(ctx context.Context, r *apiv1.WatchKeysResponse) error {
 
 // flushLate stores new counts and repeats failed writes until ctx ends.
 func (w *writer) flushLate(ctx context.Context) error {
-	tick := time.NewTicker(settleTime)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	for pause.For(ctx, settleTime) {
 		w.mu.Lock()
 		var err error
 		if time.Since(w.full) >= maxBackOff {
@@ -101,6 +95,7 @@ func (w *writer) flushLate(ctx context.Context) error {
 			return err
 		}
 	}
+	return nil
 }
 
 // wanted returns the status to store, or false for none.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -68,15 +69,8 @@ func NewWatch(m *Memory, see Sources, now func() time.Time) *Watch {
 // Run notes changes until ctx ends.
 func (w *Watch) Run(ctx context.Context) {
 	w.memory.Note(kindPeer, w.see.Self, "this peer started: it remembers nothing before")
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for {
+	for w.look(); pause.For(ctx, every); {
 		w.look()
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/digest"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -99,7 +100,7 @@ func (f *follower) run(ctx context.Context) {
 		if !ok {
 			failures = 0
 			f.at, f.cookie = "", nil
-			sleep(ctx, watchRecheck)
+			pause.For(ctx, watchRecheck)
 			continue
 		}
 		f.received = false
@@ -110,13 +111,13 @@ func (f *follower) run(ctx context.Context) {
 		if f.handleEnd(ctx, id, err) {
 			failures = 0
 			f.resync(ctx)
-			sleep(ctx, watchDivided)
+			pause.For(ctx, watchDivided)
 			continue
 		}
 		if f.received {
 			failures = 0
 		}
-		sleep(ctx, watchRetry<<min(failures, watchRetries))
+		pause.For(ctx, watchRetry<<min(failures, watchRetries))
 		failures++
 	}
 }
@@ -153,16 +154,6 @@ func (f *follower) narrowed(id peer.ID) bool {
 type refusalError struct{ error }
 
 func (r refusalError) Unwrap() error { return r.error }
-
-// sleep waits for a time or the end of ctx.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
 
 // next returns the keeper to follow: the previous one until it fails. It reports false if this
 // peer keeps the cell itself, or if the lookup fails.

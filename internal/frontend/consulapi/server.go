@@ -29,6 +29,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/coord/requirements"
@@ -110,9 +111,7 @@ func New(c Config) (*Server, error) {
 
 // Run does the periodic work of the front until the context ends.
 func (s *Server) Run(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for n := 0; ; n++ {
+	for n := 0; n == 0 || pause.For(ctx, time.Second); n++ {
 		var sessions, services error
 		if n%renewEvery == 0 {
 			sessions = s.lasting.renew(ctx)
@@ -125,11 +124,6 @@ func (s *Server) Run(ctx context.Context) {
 		}
 		if err := errors.Join(sessions, services); err != nil && ctx.Err() == nil {
 			s.Logger.Debug("sessions or services were not renewed", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
 		}
 	}
 }

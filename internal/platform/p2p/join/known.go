@@ -15,6 +15,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/multiformats/go-multiaddr"
 
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
@@ -133,14 +134,8 @@ func (k *Known) save(ctx context.Context, present []peer.AddrInfo) error {
 
 // Run saves the present peers and the values of the DHT every minute and at the end of ctx.
 func (k *Known) Run(ctx context.Context, present func() []peer.AddrInfo) {
-	tick := time.NewTicker(saveEvery)
-	defer tick.Stop()
 	for alive := true; alive; {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			alive = false
-		}
+		alive = pause.For(ctx, saveEvery)
 		// Without ctx: the last save follows its end.
 		own := context.WithoutCancel(ctx)
 		if err := errors.Join(k.save(own, present()), k.store.Sync(own, ds.NewKey("/"))); err != nil {

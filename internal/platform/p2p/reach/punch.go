@@ -14,6 +14,7 @@ import (
 	"github.com/multiformats/go-multiaddr"
 
 	"github.com/blackhole/blackhole/internal/platform/p2p/address"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -59,14 +60,7 @@ func (p *puncher) run(ctx context.Context) {
 	defer work.Wait()
 	slots := make(chan struct{}, punchSlots)
 	plan := punchPlan{}
-	look := time.NewTicker(punchCheck)
-	defer look.Stop()
-	for {
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			return
-		}
+	for pause.For(ctx, punchCheck) {
 		// Without this protocol, the service waits for an outer address.
 		if !slices.Contains(p.host.Mux().Protocols(), holepunch.Protocol) {
 			continue

@@ -19,6 +19,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/p2p/address"
 	"github.com/blackhole/blackhole/internal/platform/p2p/dial"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 )
@@ -95,14 +96,7 @@ func Serves(h host.Host, d *dht.IpfsDHT, n network.Name) error {
 
 // freeze keeps newcomers from replacing entries of a routing table, until ctx ends.
 func freeze(ctx context.Context, table *kb.RoutingTable) {
-	tick := time.NewTicker(freezeEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			table.MarkAllPeersIrreplaceable()
-		case <-ctx.Done():
-			return
-		}
+	for pause.For(ctx, freezeEvery) {
+		table.MarkAllPeersIrreplaceable()
 	}
 }
