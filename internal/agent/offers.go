@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/agent/health"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -134,10 +135,7 @@ func (o *offers) problem(k instance.Key) error {
 }
 
 func (o *offers) rouse() {
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
+	pause.Wake(o.wake)
 }
 
 // run announces until ctx ends. Announcements stay afterwards, because the

@@ -170,7 +170,7 @@ func coordinationRooms() []room {
 		{path: root + "/answer", floor: 5, only: []string{"pkg/coord", root + "/machine"}, users: wiring(root, root+"/coordtest", root+"/routing")},
 		{path: root + "/membership", floor: 4, only: []string{"pkg/coord"}, users: wiring(append(acts, root+"/view")...)},
 		{path: root + "/raftlog", floor: 4, only: []string{"internal/platform/store"}, users: wiring(root, root+"/formation", root+"/member", root+"/replica")},
-		{path: root + "/transport", floor: 4, only: []string{"internal/platform/metrics", "internal/platform/rpc", "pkg/coord"}, users: wiring(root)},
+		{path: root + "/transport", floor: 4, only: []string{"internal/platform/metrics", "internal/platform/pause", "internal/platform/rpc", "pkg/coord"}, users: wiring(root)},
 	}
 }
 
@@ -181,7 +181,7 @@ func agentRooms() []room {
 		{path: root + "/directory", floor: 6, only: []string{"pkg/coord", root + "/catalog", "internal/platform/trace"}, users: wiring(root)},
 		{path: root + "/requirement", floor: 6, only: []string{"pkg/coord", "internal/platform/pause"}, users: wiring(root)},
 		{path: root + "/catalog", floor: 5, only: []string{"internal/platform/bounded"}, users: wiring(root, root+"/directory")},
-		{path: root + "/health", floor: 5, only: []string{"internal/platform/environ", "internal/platform/heap", "internal/platform/probe"}, users: wiring(root)},
+		{path: root + "/health", floor: 5, only: []string{"internal/platform/environ", "internal/platform/heap", "internal/platform/pause", "internal/platform/probe"}, users: wiring(root)},
 		{path: root + "/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/bounded", "internal/platform/share", "internal/platform/strictjson"}, users: wiring(root)},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -206,10 +207,7 @@ func (s *Service) remember(r *records.Record) {
 
 // nudge wakes the refresh loop.
 func (s *Service) nudge() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	pause.Wake(s.wake)
 }
 
 // refresh announces due records: after their refresh interval, or after an incomplete announcement.

@@ -14,6 +14,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -501,10 +502,7 @@ func (w *watcher) askFor(ctx context.Context, i, pages int) {
 		return
 	}
 	w.misses[i] = missed
-	select {
-	case w.ended <- struct{}{}:
-	default: // the next Progress tells both
-	}
+	pause.Wake(w.ended) // the next Progress tells both
 }
 
 // askPage asks for one page, and makes q the question for the next one, if there are more. missed says why the page may lack matches.

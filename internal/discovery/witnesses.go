@@ -11,6 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/witness"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -100,10 +101,7 @@ func (x *endpoints) hear(st witness.Statement, from netip.Prefix) {
 
 // awake has run look for work now.
 func (x *endpoints) awake() {
-	select {
-	case x.wake <- struct{}{}:
-	default:
-	}
+	pause.Wake(x.wake)
 }
 
 // contradicts reports whether a finding of another peer is newer than the own last check, and differs from it.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/heap"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -216,8 +217,5 @@ func (c *Checker) elapsed() time.Duration { return c.cfg.Now().Sub(c.epoch) }
 
 // nudge wakes the scheduler.
 func (c *Checker) nudge() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	pause.Wake(c.wake)
 }

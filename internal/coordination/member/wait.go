@@ -7,6 +7,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -101,10 +102,7 @@ func (g *readIndexBatcher) join() *readIndexBatch {
 	defer g.mu.Unlock()
 	if g.now == nil {
 		g.now = &readIndexBatch{done: make(chan struct{})}
-		select {
-		case g.wake <- struct{}{}:
-		default:
-		}
+		pause.Wake(g.wake)
 	}
 	return g.now
 }
@@ -142,10 +140,7 @@ func (l *piggybackQueue) add(a request) bool {
 }
 
 func (l *piggybackQueue) late() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	pause.Wake(l.wake)
 }
 
 func (l *piggybackQueue) take() []request {

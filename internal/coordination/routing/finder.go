@@ -8,6 +8,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/coordination/leader"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -68,10 +69,7 @@ func (f *finder) Run() {
 
 // Wake makes Run check this peer's member again.
 func (f *finder) Wake() {
-	select {
-	case f.joined <- struct{}{}:
-	default:
-	}
+	pause.Wake(f.joined)
 }
 
 // Advance applies an event.

@@ -4,6 +4,8 @@ import (
 	"sync"
 
 	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/blackhole/blackhole/internal/platform/pause"
 )
 
 // sendQueue holds the messages of one stream, bounded by count and bytes.
@@ -34,10 +36,7 @@ func (o *sendQueue) put(m *raftpb.Message) bool {
 	}
 	o.mu.Unlock()
 	if !full {
-		select {
-		case o.ready <- struct{}{}:
-		default:
-		}
+		pause.Wake(o.ready)
 	}
 	return !full
 }

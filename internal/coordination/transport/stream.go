@@ -14,6 +14,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/fault"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
@@ -69,10 +70,7 @@ func (l *peerStream) run() {
 
 // resignal signals a queue that is not empty.
 func (l *peerStream) resignal() {
-	select {
-	case l.queue.ready <- struct{}{}:
-	default:
-	}
+	pause.Wake(l.queue.ready)
 }
 
 // connect opens the stream and serves it until a failure. It returns the duration of the service.
@@ -120,10 +118,7 @@ func (l *peerStream) backOff(failures int, err error) bool {
 
 // retryNow ends the pause before the next attempt.
 func (l *peerStream) retryNow() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	pause.Wake(l.wake)
 }
 
 // serve writes queued messages, and probes between them, until the stream fails or a probe stays unanswered.

@@ -10,6 +10,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 )
 
 const (
@@ -159,10 +160,7 @@ func (w *knowledge) changed() {
 }
 
 func (w *knowledge) wake() {
-	select {
-	case w.News <- struct{}{}:
-	default:
-	}
+	pause.Wake(w.News)
 }
 
 // Due returns up to most members to compare with now, and the time of the next attempt; zero without

@@ -1,4 +1,4 @@
-// Package pause waits.
+// Package pause waits, and wakes who waits.
 package pause
 
 import (
@@ -13,5 +13,13 @@ func For(ctx context.Context, d time.Duration) bool {
 		return true
 	case <-ctx.Done():
 		return false
+	}
+}
+
+// Wake wakes who receives from c, which has room for one, now or at the next time. Several calls before that count as one.
+func Wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }

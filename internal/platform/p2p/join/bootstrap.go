@@ -111,10 +111,7 @@ func (b *Bootstrapper) connect(ctx context.Context, p peer.AddrInfo) error {
 		return err
 	}
 	b.introduced()
-	select {
-	case b.joined <- struct{}{}:
-	default:
-	}
+	pause.Wake(b.joined)
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
 
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -193,10 +194,7 @@ func (p *Prober) Epoch() uint64 {
 }
 
 func (p *Prober) wakeUp() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	pause.Wake(p.wake)
 }
 
 // Run schedules probes until ctx ends, then waits for them. An undrained event bus stalls the host, so Run
