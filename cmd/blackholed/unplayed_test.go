@@ -26,7 +26,6 @@ func unplayed() map[string]string {
 	return map[string]string{
 		"README.md: go run ./testnet":                                  ci,
 		"README.md: go install ./cmd/blackholed":                       "the sessions run this program without installing it",
-		"README.md: curl -s 127.0.0.1:8500/v1/discovery/query":         endless,
 		"README.md: blackholed run --profile lan --network office":     lab,
 		"README.md: blackholed lock hold jobs -- sleep 60":             lab,
 		"docs/nat.md: blackholed status | grep reach":                  lab,
