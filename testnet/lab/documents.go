@@ -91,7 +91,7 @@ func privateNetwork(ctx context.Context, w *world) error {
 	if err := vpn.offered(ctx, vpn.desks[1].register, vpn.desks[2]); err != nil {
 		return err
 	}
-	public, err := w.servers(ctx, 2, publicAddress, nil)
+	public, err := w.servers(ctx, 2, publicAddress)
 	if err != nil {
 		return err
 	}

@@ -45,10 +45,8 @@ func flooded(ctx context.Context, w *world) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range peers {
-		if err := p.awaitReady(ctx, startLimit, len(peers)-1); err != nil {
-			return err
-		}
+	if err := acquainted(ctx, peers); err != nil {
+		return err
 	}
 	leader, err := votes(ctx, peers, 3)
 	if err != nil {
@@ -75,39 +73,21 @@ func flooded(ctx context.Context, w *world) error {
 
 // tokened starts public peers with addresses of both families, whose API knows the honest programs and another user.
 func tokened(ctx context.Context, w *world, n int) ([]*peer, error) {
-	var all []*peer
-	for i := range n {
-		h, err := w.host(w.internet, fmt.Sprintf("server-%d", i+1), publicAddress(i), publicAddress6(i))
-		if err != nil {
-			return nil, err
-		}
-		p, err := w.peer(ctx, h, func(s *process.Spec) {
-			s.Bootstrap = addressesOf(all[:min(len(all), 1)])
-			s.Settings = []string{"COORDINATION_ENABLED=true", "COORDINATION_CLIENTS=network", "COORDINATION_MEMBERS=auto", fmt.Sprintf("DISCOVERY_LIMITS_INDEX_BYTES=%d", floodIndex)}
-		})
-		if err != nil {
-			return nil, err
-		}
-		settings := fmt.Sprintf("auth:\n  tokens:\n    - {token: %q, name: honest, role: admin}\n    - {token: %q, name: other, role: service, services: [%s]}\n",
-			honestToken, otherToken, flood.Service)
+	settings := fmt.Sprintf("auth:\n  tokens:\n    - {token: %q, name: honest, role: admin}\n    - {token: %q, name: other, role: service, services: [%s]}\n",
+		honestToken, otherToken, flood.Service)
+	addresses := func(i int) []string { return []string{publicAddress(i), publicAddress6(i)} }
+	return w.raise(ctx, n, w.internet, "server", addresses, func(p *peer, others []*peer) (err error) {
+		p.spec.Bootstrap = addressesOf(others[:min(len(others), 1)])
+		p.spec.Settings = []string{"COORDINATION_ENABLED=true", "COORDINATION_CLIENTS=network", "COORDINATION_MEMBERS=auto", fmt.Sprintf("DISCOVERY_LIMITS_INDEX_BYTES=%d", floodIndex)}
 		if err := os.WriteFile(filepath.Join(p.spec.Data, "blackhole.yaml"), []byte(settings), 0o600); err != nil {
-			return nil, fault.As("lab.tokened", fault.Unavailable, err)
-		}
-		if i > 0 { // a member proves the key of the network
-			if err := shareKey(ctx, all[0], p); err != nil {
-				return nil, err
-			}
+			return fault.As("lab.tokened", fault.Unavailable, err)
 		}
 		_ = p.Close() // no call was made
 		if p.Client, err = client.New(grpcAddress, p.inside(), client.WithToken(honestToken)); err != nil {
-			return nil, err
+			return err
 		}
-		if err := p.start(); err != nil {
-			return nil, err
-		}
-		all = append(all, p)
-	}
-	return all, nil
+		return shareKey(ctx, others, p) // a member proves the key of the network
+	})
 }
 
 // attackers adds one machine with three addresses in each of three IPv4 /16 and of one IPv6 /48.

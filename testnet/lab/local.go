@@ -19,43 +19,28 @@ const findLimit = 30 * time.Second // until all instances are found
 
 // segment starts peers on a new local network with one key and without configured addresses. Multicast leads
 // them to each other, and they found one group. The first generates the key; the others start as soon as it is there.
-func segment(ctx context.Context, w *world, n int, address func(int) string) ([]*peer, error) {
-	segment := w.network(netns.Quality{})
-	var all []*peer
-	for i := range n {
-		h, err := w.host(segment, fmt.Sprintf("host-%d", i+1), address(i))
-		if err != nil {
-			return nil, err
-		}
-		p, err := w.peer(ctx, h, func(s *process.Spec) {
-			s.Profile = "lan"
-		})
-		if err != nil {
-			return nil, err
-		}
-		if i > 0 {
-			if err := shareKey(ctx, all[0], p); err != nil {
-				return nil, err
-			}
-		}
-		if err := p.start(); err != nil {
-			return nil, err
-		}
-		all = append(all, p)
-	}
+func segment(ctx context.Context, w *world, n int, address func(int) string) error {
+	all, err := w.raise(ctx, n, w.network(netns.Quality{}), "host", single(address), func(p *peer, others []*peer) error {
+		p.spec.Profile = "lan"
+		return shareKey(ctx, others, p)
+	})
 	began := time.Now()
-	for _, p := range all {
-		if err := p.awaitReady(ctx, startLimit, n-1); err != nil {
-			return nil, err
-		}
+	if err == nil {
+		err = acquainted(ctx, all)
 	}
-	w.say("%d hosts found each other by multicast, %.1f s after the last start", n, time.Since(began).Seconds())
-	return all, nil
+	if err == nil {
+		w.say("%d hosts found each other by multicast, %.1f s after the last start", n, time.Since(began).Seconds())
+	}
+	return err
 }
 
-// shareKey gives a peer that has not started the key of the network of another one.
-func shareKey(ctx context.Context, from, to *peer) error {
+// shareKey gives a peer that has not started the key of the network of the first of others; without others it makes one.
+func shareKey(ctx context.Context, others []*peer, to *peer) error {
 	const file = "network.key"
+	if len(others) == 0 {
+		return nil
+	}
+	from := others[0]
 	var key []byte
 	if err := await.Until(ctx, startLimit, from.name+" has the key of the network", func(context.Context) (err error) {
 		key, err = os.ReadFile(filepath.Join(from.spec.Data, file))

@@ -6,45 +6,68 @@ import (
 	"slices"
 	"time"
 
+	"github.com/blackhole/blackhole/testnet/netns"
 	"github.com/blackhole/blackhole/testnet/process"
 )
 
 // startLimit is the longest time from the start of a peer until it is ready, on a busy machine.
 const startLimit = 2 * time.Minute
 
-// servers starts public peers, which bootstrap from the first, and waits until they know each
-// other. address returns the address of the i-th; change may be nil.
-func (w *world) servers(ctx context.Context, n int, address func(int) string, change func(*process.Spec)) ([]*peer, error) {
+// raise starts n peers on a network, NAME-1 and so on. prepare changes one before its start; others have started before it.
+func (w *world) raise(ctx context.Context, n int, on *netns.Network, name string, addresses func(i int) []string, prepare func(p *peer, others []*peer) error) ([]*peer, error) {
 	var all []*peer
 	for i := range n {
-		h, err := w.host(w.internet, fmt.Sprintf("server-%d", i+1), address(i))
+		h, err := w.host(on, fmt.Sprintf("%s-%d", name, i+1), addresses(i)...)
 		if err != nil {
 			return nil, err
 		}
-		p, err := w.peer(ctx, h, change)
+		p, err := w.peer(ctx, h, nil)
+		if err == nil {
+			err = prepare(p, all)
+		}
+		if err == nil {
+			err = p.start()
+		}
 		if err != nil {
-			return nil, err
-		}
-		if i > 0 {
-			p.spec.Bootstrap = all[0].addresses()
-		}
-		if i > 0 && slices.Contains(p.spec.Settings, "COORDINATION_ENABLED=true") { // its group is that of the network's key
-			if err := shareKey(ctx, all[0], p); err != nil {
-				return nil, err
-			}
-		}
-		if err := p.start(); err != nil {
 			return nil, err
 		}
 		all = append(all, p)
 	}
+	return all, nil
+}
+
+// acquainted waits until all peers know each other.
+func acquainted(ctx context.Context, all []*peer) error {
 	for _, p := range all {
-		if err := p.awaitReady(ctx, startLimit, n-1); err != nil {
-			return nil, err
+		if err := p.awaitReady(ctx, startLimit, len(all)-1); err != nil {
+			return err
 		}
 	}
-	w.say("%d servers know each other", n)
-	return all, nil
+	return nil
+}
+
+// single are the addresses of hosts that have one each.
+func single(address func(int) string) func(int) []string {
+	return func(i int) []string { return []string{address(i)} }
+}
+
+// servers starts public peers with settings as NAME=value, which bootstrap from the first, and waits until they know each other.
+// address returns the address of the i-th.
+func (w *world) servers(ctx context.Context, n int, address func(int) string, settings ...string) ([]*peer, error) {
+	all, err := w.raise(ctx, n, w.internet, "server", single(address), func(p *peer, others []*peer) error {
+		p.spec.Bootstrap, p.spec.Settings = addressesOf(others[:min(len(others), 1)]), settings
+		if slices.Contains(settings, "COORDINATION_ENABLED=true") { // its group is that of the network's key
+			return shareKey(ctx, others, p)
+		}
+		return nil
+	})
+	if err == nil {
+		err = acquainted(ctx, all)
+	}
+	if err == nil {
+		w.say("%d servers know each other", n)
+	}
+	return all, err
 }
 
 // server starts the i-th public peer, with settings as NAME=value, beside others.

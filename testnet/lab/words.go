@@ -266,7 +266,7 @@ func (p *play) addServers(args []string) (err error) {
 	if len(settings) > 0 && settings[0] == "ipv6" {
 		address, settings = publicAddress6, settings[1:]
 	}
-	p.public, err = p.servers(p.ctx, n, address, func(s *process.Spec) { s.Settings = settings })
+	p.public, err = p.servers(p.ctx, n, address, settings...)
 	return err
 }
 
@@ -296,35 +296,26 @@ func (p *play) addSegment(args []string) error {
 	if args[1] == "lan6" {
 		address = lan6
 	}
-	_, err = segment(p.ctx, p.world, n, address)
-	return err
+	return segment(p.ctx, p.world, n, address)
 }
 
-// addHosts starts n peers on a network. Each bootstraps from those that from returns.
-func (p *play) addHosts(text string, on *netns.Network, name string, address func(i int) string, from func() []*peer) error {
+// addHosts starts peers without waiting for them. Each bootstraps from some, or from those before it.
+func (p *play) addHosts(text string, on *netns.Network, name, address string, first int, from []*peer) error {
 	n, err := strconv.Atoi(text)
 	if err != nil {
 		return fault.As("hosts", fault.Invalid, err)
 	}
-	for i := range n {
-		h, err := p.host(on, fmt.Sprintf("%s-%d", name, i+1), address(i))
-		if err != nil {
-			return err
+	_, err = p.raise(p.ctx, n, on, name, single(func(i int) string { return fmt.Sprintf(address, first+i) }), func(one *peer, others []*peer) error {
+		if one.spec.Bootstrap = addressesOf(from); len(from) == 0 {
+			one.spec.Bootstrap = addressesOf(others)
 		}
-		one, err := p.peer(p.ctx, h, func(s *process.Spec) { s.Bootstrap = addressesOf(from()) })
-		if err == nil {
-			err = one.start()
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		return nil
+	})
+	return err
 }
 
 func (p *play) addVPN(args []string) error {
-	return p.addHosts(args[0], p.network(netns.Quality{}), "host", func(i int) string { return fmt.Sprintf("100.64.0.%d/10", 11+i) },
-		func() []*peer { return p.peers[:len(p.peers)-1] }) // the last one is itself
+	return p.addHosts(args[0], p.network(netns.Quality{}), "host", "100.64.0.%d/10", 11, nil)
 }
 
 func (p *play) addOffice(args []string) error {
@@ -332,7 +323,7 @@ func (p *play) addOffice(args []string) error {
 	if err != nil {
 		return err
 	}
-	return p.addHosts(args[0], r.inside, "desk", func(i int) string { return fmt.Sprintf("192.168.1.%d/24", 10+i) }, func() []*peer { return p.public })
+	return p.addHosts(args[0], r.inside, "desk", "192.168.1.%d/24", 10, p.public)
 }
 
 func (p *play) moveHost(args []string) error {
