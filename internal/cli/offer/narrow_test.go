@@ -28,6 +28,12 @@ func TestNarrowAnswer(t *testing.T) {
 		require.Contains(t, shown, whole)
 	}
 	require.NotContains(t, shown, "TYPE", "all are of one type")
+	long := one
+	long.Record.ID, long.Record.Location = "gpu-box-frankfurt-0123456789", &records.Location{City: "Frankfurt am Main", Country: "DE"}
+	wrapped := answerTable(query.AnswerView{Results: []query.ResultView{long}}).On(term.Screen{Columns: 80})
+	for _, whole := range []string{"gpu-box-frankfurt-0123456789", "1x H100", "80 GB", "Frankfurt am", "DE", "2.7136 USDC per-hour"} {
+		require.Contains(t, wrapped, whole, "it wraps, and nothing is cut:\n%s", wrapped)
+	}
 	require.NotContains(t, shown, "CLAIMED")
 	require.Contains(t, answerTable(query.AnswerView{Results: []query.ResultView{one, two}}).On(term.Screen{Columns: 100}), "TYPE")
 	require.NotContains(t, answerTable(query.AnswerView{Results: []query.ResultView{one}}).On(term.Screen{}), "left out", "a pipe gets everything")

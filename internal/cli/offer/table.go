@@ -27,7 +27,7 @@ func answerTable(a query.AnswerView) term.Grid {
 		}
 	}
 	g := term.Table([]string{"ID", "NAME", "TYPE", "CAPACITY", "PLACE", "DISTANCE", "PRICE", "CLAIMED / ENDPOINT / PEER", "PROVIDER", "ENDPOINT"}, rows)
-	g.Spare = []string{"CLAIMED / ENDPOINT / PEER", "NAME", "ENDPOINT", "PROVIDER", "DISTANCE"}
+	g = g.Without("CLAIMED / ENDPOINT / PEER", "NAME", "ENDPOINT", "PROVIDER", "DISTANCE")
 	if !slices.ContainsFunc(a.Results, func(r query.ResultView) bool { return r.Record.Metadata.Type != a.Results[0].Record.Metadata.Type }) {
 		g.Spare = append([]string{"TYPE"}, g.Spare...)
 	}
@@ -66,12 +66,14 @@ func cellTable(a query.AnswerView) term.Grid {
 // recordList shows records without distances and measurements.
 func recordList(list []records.View) term.Document {
 	header := []string{"ID", "TYPE", "PLACE", "PRICE", "UPTIME", "CLAIMED", "SEQUENCE", "EXPIRES", "PROVIDER"}
-	return term.List("records", list, header, func(v *records.View) []string {
+	d := term.List("records", list, header, func(v *records.View) []string {
 		return []string{
 			v.ID, kindOf(v), placeOf(v), priceOf(v), uptimeOf(v), healthOf(v),
 			strconv.FormatUint(v.Sequence, 10), term.At(v.ExpiresAt), term.ShortPeer(v.ProviderID),
 		}
 	})
+	d.Table = d.Table.(term.Grid).Without("SEQUENCE", "PROVIDER", "UPTIME", "EXPIRES", "CLAIMED")
+	return d
 }
 
 // eventLine shows one event of a watch. Columns have a fixed width, because later rows are

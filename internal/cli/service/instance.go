@@ -170,7 +170,7 @@ func InstanceList(all []*instance.Instance, value map[string]any) term.Document 
 		views[n], rows[n] = instanceJSON(i), instanceRow(i)
 	}
 	value["instances"] = views
-	return term.Document{Value: value, Items: term.Items(views), Table: term.Table(instanceHeader(), rows)}
+	return term.Document{Value: value, Items: term.Items(views), Table: term.Table(instanceHeader(), rows).Without("PEER", "TAGS", "ZONE", "VERSION")}
 }
 
 func instanceHeader() []string {

@@ -34,7 +34,7 @@ type Plain string
 func (p Plain) On(Screen) string { return string(p) }
 
 // Grid is rows in aligned columns. On a narrow screen spare columns are left out, the last column wraps, peer ids are
-// abbreviated as ShortPeer does, and then the widest of the other columns are cut. A pipe gets everything.
+// abbreviated as ShortPeer does, and then the widest columns wrap, the first one last: it names the row. A pipe gets everything.
 type Grid struct {
 	header []string // nil: none
 	Rows   [][]string
@@ -47,13 +47,19 @@ type Grid struct {
 // Table lays out rows under a header in aligned columns.
 func Table(header []string, rows [][]string) Grid { return Grid{header: header, Rows: rows} }
 
+// Without returns the grid with spare columns.
+func (g Grid) Without(spare ...string) Grid {
+	g.Spare = spare
+	return g
+}
+
 // Pairs lays out names and values, one pair a line.
 func Pairs(rows [][]string) Grid { return Grid{Rows: rows} }
 
 const (
 	columnGap    = 2
-	narrowColumn = 8  // a column is not cut below this width
-	NarrowText   = 24 // a last column that wraps keeps this width while others can be cut
+	narrowColumn = 8  // a column is not made narrower
+	NarrowText   = 24 // the last column keeps this width while others can be narrower
 )
 
 // On implements Layout.
@@ -109,7 +115,7 @@ func (g Grid) lines() [][]string {
 	return append([][]string{g.header}, g.Rows...)
 }
 
-// fit returns the widths of the columns, and abbreviates cells that are too wide for the screen.
+// fit returns the widths of the columns, and abbreviates peer ids that are too wide for the screen.
 func fit(cells [][]string, columns int) []int {
 	widths := widthsOf(cells)
 	if columns <= 0 || total(widths, 0) <= columns {
@@ -125,13 +131,13 @@ func fit(cells [][]string, columns int) []int {
 		widths = widthsOf(cells)
 	}
 	for total(widths[:last], min(widths[last], NarrowText)) > columns {
-		widest := -1
+		widest := 0
 		for i, w := range widths[:last] {
-			if w > narrowColumn && (widest < 0 || w > widths[widest]) {
+			if w > narrowColumn && (widest == 0 || w > widths[widest]) {
 				widest = i
 			}
 		}
-		if widest < 0 {
+		if widths[widest] <= narrowColumn {
 			break // too many columns for any layout: the terminal wraps them
 		}
 		widths[widest]--
@@ -165,24 +171,27 @@ func total(widths []int, further int) int {
 	return sum
 }
 
-// writeRow writes a row: its last cell wraps, and the others are cut.
+// writeRow writes a row, whose cells wrap.
 func writeRow(b *strings.Builder, row []string, widths []int, hue func(cell string) string, s Screen) {
-	last, indent := len(row)-1, 0
-	for i, cell := range row[:max(last, 0)] {
-		cut := CutTo(cell, widths[i])
-		b.WriteString(s.Painted(cut, hue(cell)))
-		b.WriteString(strings.Repeat(" ", widths[i]-textWidth(cut)+columnGap))
-		indent += widths[i] + columnGap
+	lines, most := make([][]string, len(row)), 1
+	for i, cell := range row {
+		lines[i] = wrap(cell, widths[i])
+		most = max(most, len(lines[i]))
 	}
-	if last < 0 {
-		b.WriteString("\n")
-		return
-	}
-	for i, line := range wrap(row[last], widths[last]) {
-		if i > 0 {
-			b.WriteString(strings.Repeat(" ", indent))
+	for n := range most {
+		gap := 0
+		for i, of := range lines {
+			line := ""
+			if n < len(of) {
+				line = of[n]
+			}
+			if line != "" {
+				b.WriteString(strings.Repeat(" ", gap) + s.Painted(line, hue(row[i])))
+				gap = 0
+			}
+			gap += widths[i] - textWidth(line) + columnGap
 		}
-		b.WriteString(s.Painted(line, hue(row[last])) + "\n")
+		b.WriteString("\n")
 	}
 }
 
