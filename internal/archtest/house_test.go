@@ -180,7 +180,7 @@ func agentRooms() []room {
 		{path: root, floor: 7, users: wiring()},
 		{path: root + "/directory", floor: 6, only: []string{"pkg/coord", root + "/catalog", "internal/platform/trace"}, users: wiring(root)},
 		{path: root + "/requirement", floor: 6, only: []string{"pkg/coord", "internal/platform/pause"}, users: wiring(root)},
-		{path: root + "/catalog", floor: 5, only: []string{"internal/platform/bounded"}, users: wiring(root, root+"/directory")},
+		{path: root + "/catalog", floor: 5, only: []string{"internal/platform/bounded", "internal/platform/pause"}, users: wiring(root, root+"/directory")},
 		{path: root + "/health", floor: 5, only: []string{"internal/platform/environ", "internal/platform/heap", "internal/platform/pause", "internal/platform/probe"}, users: wiring(root)},
 		{path: root + "/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/bounded", "internal/platform/share", "internal/platform/strictjson"}, users: wiring(root)},
 	}

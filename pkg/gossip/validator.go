@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -140,12 +141,7 @@ func (v *validator) validateRecord(from peer.ID, m *pubsub.Message) (*records.Re
 
 // belongsTo reports whether a record belongs to a topic.
 func (v *validator) belongsTo(topic string, r *records.Record) bool {
-	for _, t := range TopicsOf(r) {
-		if t.In(v.Network) == topic {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(TopicsOf(r), func(t Topic) bool { return t.In(v.Network) == topic })
 }
 
 // stale reports whether this peer knows the record or a newer version already.

@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -95,12 +96,7 @@ func (k Key) Equal(other Key) bool {
 
 // Contains reports whether keys hold a key.
 func Contains(keys []Key, k Key) bool {
-	for _, one := range keys {
-		if one.Equal(k) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(keys, k.Equal)
 }
 
 // String shows only the presence of a key.

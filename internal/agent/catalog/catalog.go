@@ -53,6 +53,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/blackhole/blackhole/internal/platform/bounded"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -82,8 +83,8 @@ type Catalog struct {
 	rev         atomic.Uint64 // last applied revision
 	forgotten   atomic.Uint64 // upper bound of the last change of all forgotten services; at least 1
 	link        atomic.Pointer[linkState]
-	linkChanged broadcaster // linkState changed
-	moved       broadcaster // rev changed
+	linkChanged pause.Broadcast // linkState changed
+	moved       pause.Broadcast // rev changed
 	floor       atomic.Pointer[logFloor]
 	leases      leases
 	ended       *lru.Cache[instance.Key, instance.Removal] // without a cause

@@ -100,7 +100,7 @@ func (c *Catalog) turn(next linkState) {
 		return
 	}
 	c.link.Store(&next)
-	c.linkChanged.broadcast()
+	c.linkChanged.Wake()
 }
 
 func validate(ch instance.Change) error {
@@ -222,9 +222,9 @@ func (c *Catalog) publish(rev uint64) {
 		s.publish(c.cfg.Log)
 	}
 	c.rev.Store(rev)
-	c.moved.broadcast()
+	c.moved.Wake()
 	for _, s := range c.touched {
-		s.changed.broadcast()
+		s.changed.Wake()
 	}
 	clear(c.touched)
 	c.touched = c.touched[:0]
@@ -301,9 +301,9 @@ func (c *Catalog) restart(rev uint64, next map[instance.Key]*instance.Instance) 
 		c.streams.get(name).restart(rev, list)
 	}
 	c.floor.Store(&h)
-	c.moved.broadcast()
+	c.moved.Wake()
 	for _, s := range slices.Clone(c.all) {
-		s.changed.broadcast()
+		s.changed.Wake()
 		c.drop(s)
 	}
 }

@@ -66,7 +66,7 @@ func (c *Catalog) Get(k instance.Key) *instance.Instance {
 // Canceled.
 func (c *Catalog) Until(ctx context.Context, done func() bool) error {
 	for {
-		moved, turned := c.moved.wait(), c.linkChanged.wait()
+		moved, turned := c.moved.Wait(), c.linkChanged.Wait()
 		if done() {
 			return nil
 		}

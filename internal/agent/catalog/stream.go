@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -44,7 +45,7 @@ func (s *state) after(rev uint64) uint64 {
 type stream struct {
 	name     instance.Name // without a service for a namespace
 	state    atomic.Pointer[state]
-	changed  broadcaster
+	changed  pause.Broadcast
 	results  memo
 	services serviceList // of a namespace
 

@@ -64,7 +64,7 @@ func (c *Catalog) Await(ctx context.Context, q instance.Query, after uint64) (in
 	}
 	late := c.lateFor(after)
 	for {
-		changed, turned := s.changed.wait(), c.linkChanged.wait()
+		changed, turned := s.changed.Wait(), c.linkChanged.Wait()
 		res, h := now(), c.floor.Load()
 		if c.link.Load() != p || h.era != era || differs(h, res.Index, after) {
 			return res, nil
@@ -209,7 +209,7 @@ func (w *watch) reach(ctx context.Context, rev uint64) error {
 	late := time.NewTimer(ahead)
 	defer late.Stop()
 	for {
-		moved := w.catalog.moved.wait()
+		moved := w.catalog.moved.Wait()
 		if w.catalog.rev.Load() >= rev {
 			return nil
 		}
@@ -228,7 +228,7 @@ func (w *watch) follow(ctx context.Context) error {
 	due := time.NewTicker(marks)
 	defer due.Stop()
 	for {
-		changed, turned := w.stream.changed.wait(), w.catalog.linkChanged.wait()
+		changed, turned := w.stream.changed.Wait(), w.catalog.linkChanged.Wait()
 		if err := w.tell(false); err != nil {
 			return err
 		}

@@ -212,7 +212,7 @@ func (m *Member) Peer(member uint64) (string, bool) {
 
 // Changed returns a channel that is closed at the next change of leader, term or members. Call it before
 // Status.
-func (m *Member) Changed() <-chan struct{} { return m.change.wait() }
+func (m *Member) Changed() <-chan struct{} { return m.change.Wait() }
 
 // Receive queues another member's message, within a bound. The storage must contain a snapshot's file already;
 // its state is read here.

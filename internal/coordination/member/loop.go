@@ -222,7 +222,7 @@ func (l *loop) finish(out replica.Output) {
 		l.claims.all()
 	}
 	if moved {
-		l.revisions.notify()
+		l.revisions.Wake()
 	}
 	s := l.status.Load()
 	leader, promoted := l.replica.Leader()

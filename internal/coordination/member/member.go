@@ -10,6 +10,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -63,7 +64,7 @@ type Member struct {
 	revisions revisionNotifier
 	claims    claims
 	status    atomic.Pointer[replica.Status]
-	change    broadcast // of role, term or members
+	change    pause.Broadcast // of role, term or members
 
 	restoring sync.Mutex // one snapshot of the leader at a time
 	turns     atomic.Uint64
@@ -198,7 +199,7 @@ func (m *Member) publish(s replica.Status) {
 	}
 	if old.Leader != s.Leader || old.Promoted != s.Promoted || old.Leads != s.Leads || old.Header.Term != s.Header.Term ||
 		old.Joint != s.Joint || !sameMembers(old.Members, s.Members) {
-		m.change.notify()
+		m.change.Wake()
 	}
 }
 

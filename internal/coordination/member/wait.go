@@ -3,6 +3,7 @@ package member
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
@@ -12,50 +13,18 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// broadcast wakes all waiters.
-type broadcast struct {
-	mu   sync.Mutex
-	next chan struct{} // nil without waiters
-}
-
-func (b *broadcast) wait() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.next == nil {
-		b.next = make(chan struct{})
-	}
-	return b.next
-}
-
-func (b *broadcast) notify() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.next != nil {
-		close(b.next)
-		b.next = nil
-	}
-}
-
 // revisionNotifier holds the present revision and wakes waiters for the next one.
 type revisionNotifier struct {
-	broadcast
-	revision coord.Revision // guarded by mu
+	pause.Broadcast
+	revision atomic.Int64
 }
 
-// set reports whether the revision moved; then the waiters must be notified.
+// set reports whether the revision moved; then the waiters must be woken.
 func (p *revisionNotifier) set(revision coord.Revision) (moved bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	moved = revision != p.revision
-	p.revision = revision
-	return moved
+	return p.revision.Swap(int64(revision)) != int64(revision)
 }
 
-func (p *revisionNotifier) get() coord.Revision {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.revision
-}
+func (p *revisionNotifier) get() coord.Revision { return coord.Revision(p.revision.Load()) }
 
 // Revision returns the present revision of the state here.
 func (m *Member) Revision() coord.Revision { return m.revisions.get() }
@@ -66,7 +35,7 @@ func (m *Member) Revision() coord.Revision { return m.revisions.get() }
 func (m *Member) After(ctx context.Context, revision coord.Revision) (coord.Revision, error) {
 	const op = "member.After"
 	for {
-		moved := m.revisions.wait()
+		moved := m.revisions.Wait()
 		if now := m.revisions.get(); now > revision {
 			return now, nil
 		}

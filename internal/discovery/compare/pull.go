@@ -334,12 +334,7 @@ func (c *diff) postpone(entries []digest.Entry, answered map[int]bool) {
 }
 
 func inAny(cells []differingCell, r *records.Record) bool {
-	for _, d := range cells {
-		if r.In(d.cell) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(cells, func(d differingCell) bool { return r.In(d.cell) })
 }
 
 // take stores a pulled record for its accepted cells. A refused record is not pulled again for a

@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -263,10 +264,5 @@ func (y *Syncer) partners(v *view) []peer.ID {
 }
 
 func (y *Syncer) sharesAny(v *view, hash route.Words) bool {
-	for _, h := range v.cells().order {
-		if h.radius.Covers(hash) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(v.cells().order, func(h *holding) bool { return h.radius.Covers(hash) })
 }
