@@ -125,10 +125,25 @@ func (p page) flagsOf(cmd *cobra.Command, keep func(*pflag.Flag) bool) {
 	}
 	for i, earlier := range told {
 		told[i] = strings.Join(named[earlier], ", ") + " (" + earlier + ")"
+		if len(named[earlier]) > 20 {
+			told[i] = "all of " + earlier + " but " + strings.Join(p.others(earlier, named[earlier]), ", ")
+		}
 	}
 	if len(told) > 0 {
 		p.b.WriteString(lead + "- " + strings.Join(told, ", ") + "\n")
 	}
+}
+
+// others are the flags that a command has told in full, without those named.
+func (p page) others(told string, named []string) (rest []string) {
+	for line, cmd := range p.flags {
+		flag := code(regexp.MustCompile(`--[a-z-]+`).FindString(line))
+		if cmd == told && !slices.Contains(named, flag) {
+			rest = append(rest, flag)
+		}
+	}
+	slices.Sort(rest)
+	return rest
 }
 
 // isSetting reports whether a flag of run has the name of a setting, or is short for network.name or connections.name.
@@ -138,7 +153,7 @@ func isSetting(flag string) bool {
 
 func settingsPage(t *testing.T) string {
 	t.Helper()
-	b := begin("Settings", "The keys of a settings file (`blackhole.yaml` in the data directory, or `--config FILE`), with defaults in parentheses. The variable of a key has capital letters\nand `_` for the dots: `BLACKHOLE_DISCOVERY_RECORD_TTL`. Flags override variables, variables the file. `blackholed init` writes all keys,\n`blackholed config show --origin` shows what holds and why.\n\nA file is one YAML document. A duration has a unit (`30s`). A path may begin with `~/`, the home of `$HOME`.\n\nAt SIGHUP a peer reads file and variables again and applies the settings marked +. A mistake leaves all old settings in force; other changes wait for\na restart. The log names the field in both cases.\n\nThe default data directory is `$STATE_DIRECTORY` in a service of systemd, else `$XDG_STATE_HOME/blackholed` where that is set, else on Linux\n`~/.local/state/blackholed` (root: `/var/lib/blackholed`), macOS `~/Library/Application Support/blackholed` (root: the same under `/Library`), Windows\n`%LocalAppData%\\blackholed`. Without a home directory it is `blackhole-data` in the working directory.")
+	b := begin("Settings", "The keys of a settings file (`blackhole.yaml` in the data directory, or `--config FILE`), with defaults in parentheses, lists empty without one. The variable of a key has capital letters\nand `_` for the dots: `BLACKHOLE_DISCOVERY_RECORD_TTL`. Flags override variables, variables the file. `blackholed init` writes all keys,\n`blackholed config show --origin` shows what holds and why.\n\nA file is one YAML document. A duration has a unit (`30s`). A path may begin with `~/`, the home of `$HOME`.\n\nAt SIGHUP a peer reads file and variables again and applies the settings marked +. A mistake leaves all old settings in force; other changes wait for\na restart. The log names the field in both cases.\n\nThe default data directory is `$STATE_DIRECTORY` in a service of systemd, else `$XDG_STATE_HOME/blackholed` where that is set, else on Linux\n`~/.local/state/blackholed` (root: `/var/lib/blackholed`), macOS `~/Library/Application Support/blackholed` (root: the same under `/Library`), Windows\n`%LocalAppData%\\blackholed`. Without a home directory it is `blackhole-data` in the working directory.")
 	defaults, section := config.Default(), "-"
 	for _, s := range config.Settings() {
 		in := ""
@@ -161,8 +176,10 @@ func settingsPage(t *testing.T) string {
 		if s.Reloads {
 			mark = "+"
 		}
-		if standard != "" {
+		if standard != "" && standard != code("[]") {
 			standard = " (" + standard + ")"
+		} else {
+			standard = ""
 		}
 		b.WriteString("- " + code(s.Key) + mark + standard + ": " + cell(s.Help) + "\n")
 	}

@@ -47,7 +47,7 @@ func formatsPage(t *testing.T) string {
 		b.WriteString("\n## " + title + "\n")
 		b.WriteString("\n")
 		for _, r := range rows {
-			b.WriteString("- " + r[0] + ": " + strings.Join(r[1:], ", ") + "\n")
+			b.WriteString("- " + r[0] + ": " + r[1] + "\n")
 		}
 	}
 	section("On disk, with versions", disk, 5)
