@@ -47,11 +47,10 @@ func TestAnswerSaysWhichDomainsAreChecked(t *testing.T) {
 		}
 		checked := storage()
 		checked.Domain = query.AnyDomain
-		a := f.ask(checked)
+		a := f.ask(checked) // the checks begin after it
 		require.Empty(t, a.Results)
 		require.False(t, a.Complete)
 		require.Contains(t, a.Reason, "not checked yet")
-		require.Equal(t, map[string]string{"none": "-", "true": "claimed", "false": "claimed", "odd": "claimed"}, domains(f.ask(storage())))
 
 		time.Sleep(10 * time.Second)
 		require.Equal(t, map[string]string{"none": "-", "true": "checked" + "by a fake", "false": "claimed" + "refuses, by a fake", "odd": "claimed"}, domains(f.ask(storage())))
