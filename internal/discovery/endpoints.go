@@ -3,6 +3,7 @@ package discovery
 import (
 	"cmp"
 	"context"
+	"hash/fnv"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -39,6 +40,7 @@ type EndpointProber interface {
 // endpoint is what this peer knows of the endpoint of one offer, or of a provider's domain.
 type endpoint struct {
 	name     records.Name    // of the offer; for a domain see domainOf
+	hash     uint64          // of the name; says when witnesses check
 	domain   bool            // dead then means that the domain is not known to name the provider
 	record   *records.Record // the version that was read
 	target   probe.Target
@@ -167,6 +169,9 @@ func (x *endpoints) entry(n records.Name, r *records.Record, now time.Time) *end
 		return e
 	}
 	fresh := &endpoint{name: n, record: r, due: now, domain: n != r.Name()}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(n.String()))
+	fresh.hash = h.Sum64()
 	if fresh.dead = fresh.domain; fresh.domain {
 		fresh.target, fresh.state = domainTarget(r)
 	} else if fresh.target, fresh.state = targetOf(r); x.self(r) {

@@ -203,15 +203,15 @@ func (x *endpoints) called(e *endpoint, now time.Time) bool {
 	if len(e.witnesses) == 0 {
 		return false
 	}
-	if _, dead := x.verdict(e, now); e.fails == 1 && !dead && !now.Before(e.due) {
-		return true // the second check, without which nobody may learn of a death that others deny
+	if e.fails == 1 && !now.Before(e.due) {
+		if _, dead := x.verdict(e, now); !dead {
+			return true // the second check, without which nobody may learn of a death that others deny
+		}
 	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(e.name.String()))
-	late := time.Duration(h.Sum64() % uint64(dutySlot)) // within the slot
+	late := time.Duration(e.hash % uint64(dutySlot)) // within the slot
 	at := now.Add(-late)
 	slot := at.Unix() / int64(dutySlot/time.Second)
-	if slot == e.slot || !x.wanted(e, now) && uint64(slot)%idleSlots != h.Sum64()%idleSlots {
+	if slot == e.slot || !x.wanted(e, now) && uint64(slot)%idleSlots != e.hash%idleSlots {
 		return false
 	}
 	turn := drawn(e, at, "")

@@ -55,6 +55,8 @@ type member struct {
 	network netip.Prefix
 	pool    *witness.Pool
 	lies    records.Reachability // as a measurer it says this, always
+	inverts bool                 // as a measurer it says the opposite
+	real    EndpointProber       // nil: the society's truth
 }
 
 func newSociety(t *testing.T, n int) *society {
@@ -127,6 +129,10 @@ func (m *member) Probe(ctx context.Context, to probe.Target) (probe.Outcome, boo
 	m.targets = append(m.targets, to.Host)
 	m.probes = append(m.probes, time.Now())
 	lies, alive, death := m.lies, m.alive, m.death
+	if m.real != nil {
+		m.mu2().Unlock()
+		return m.speak(ctx, to)
+	}
 	switch {
 	case to.Kind == "domain":
 		alive, death = m.named, probe.Refuses
@@ -147,6 +153,27 @@ func (m *member) Probe(ctx context.Context, to probe.Target) (probe.Outcome, boo
 		pass(ctx, 2*oneWay)
 		return probe.Outcome{State: death}, ctx.Err() == nil
 	}
+}
+
+// speak speaks to an endpoint that listens.
+func (m *member) speak(ctx context.Context, to probe.Target) (probe.Outcome, bool) {
+	o, measured := m.real.Probe(ctx, to)
+	if m.inverts && o.State == probe.Answers {
+		return probe.Outcome{State: probe.Silent}, measured
+	}
+	if m.inverts {
+		return probe.Outcome{State: probe.Answers, RoundTrip: time.Millisecond}, measured
+	}
+	return o, measured
+}
+
+// restart has a member forget what it knows.
+func (m *member) restart() {
+	m.endpoints.mu.Lock()
+	defer m.endpoints.mu.Unlock()
+	m.known.Purge()
+	m.askers.Purge()
+	m.doubts.Purge()
 }
 
 func (m *member) mu2() *sync.Mutex { return &m.society.mu }
