@@ -169,6 +169,7 @@ func (e *authSetup) grpc(c *grpcapi.Config) {
 	if e.guard != nil {
 		c.Unary = []grpc.UnaryServerInterceptor{e.guard.Unary(e.need)}
 		c.Stream = []grpc.StreamServerInterceptor{e.guard.Stream(e.need)}
+		c.Name = e.guard.Name
 	}
 	c.May = e.may
 	c.Limit = e.limit
@@ -186,14 +187,15 @@ func (e *authSetup) etcd(c *etcdapi.Config) {
 	c.Authenticated = true
 	c.Unary = []grpc.UnaryServerInterceptor{e.guard.Unary(need)}
 	c.Stream = []grpc.StreamServerInterceptor{e.guard.Stream(need)}
+	c.Name = e.guard.Name
 }
 
-// secure adds TLS to a listener, if TLS is configured.
-func (e *authSetup) secure(l net.Listener) net.Listener {
+// secure adds TLS to a listener, if TLS is configured, with the protocols that it prefers.
+func (e *authSetup) secure(l net.Listener, protocols ...string) net.Listener {
 	if e.tls == nil {
 		return l
 	}
-	return tls.NewListener(l, e.tls.Server("h2", "http/1.1"))
+	return tls.NewListener(l, e.tls.Server(protocols...))
 }
 
 // address is the address of the name server, or "off".

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/access"
@@ -17,6 +19,7 @@ const (
 	mostCallers   = 1 << 14   // and on one with many
 	callerShare   = 256 << 10 // bytes of the memory limit for each: one of gRPC has buffers of 64 KiB, and tables
 
+	refusalLines = time.Minute // between the lines of the log on one pool
 	// exhausted is how long the condition of a full pool outlasts its last refusal.
 	exhausted = time.Minute
 )
@@ -26,15 +29,24 @@ const (
 type places struct {
 	metrics    *metrics.Discovery
 	conditions *condition.Set
-	lines      *access.Limiter
 	log        *slog.Logger
 	over       *time.Timer // ends the condition
+	told       sync.Map    // resource to *told
+}
+
+// told is when the operator is told again of a pool. Thousands may be refused at once, and must not wait for each other.
+type told struct{ line, full atomic.Int64 }
+
+// due reports whether it is time again, and not again for a while.
+func due(next *atomic.Int64, every time.Duration) bool {
+	now, at := time.Now().UnixNano(), next.Load()
+	return now >= at && next.CompareAndSwap(at, now+int64(every))
 }
 
 // newPlaces returns places that work until close.
 func newPlaces(m *metrics.Discovery, conditions *condition.Set, log *slog.Logger) *places {
 	return &places{
-		metrics: m, conditions: conditions, lines: access.NewLimiter(refusalsPerMinute, 0), log: log,
+		metrics: m, conditions: conditions, log: log,
 		over: time.AfterFunc(exhausted, func() { conditions.Clear(condition.PoolExhausted) }),
 	}
 }
@@ -47,10 +59,15 @@ func (p *places) close() error {
 // refused hears of a caller without a place.
 func (p *places) refused(r access.Refusal) {
 	p.metrics.PlaceRefused(r.Resource, r.Reason())
-	if p.lines.Take(r.Resource, 1, time.Now()) == nil {
+	found, ok := p.told.Load(r.Resource)
+	if !ok {
+		found, _ = p.told.LoadOrStore(r.Resource, &told{})
+	}
+	of := found.(*told)
+	if due(&of.line, refusalLines) {
 		p.log.Warn("a caller got no place of a pool", "resource", r.Resource, "reason", r.Reason(), "caller", r.Client, "error", fault.Message(r.Err))
 	}
-	if r.Full {
+	if r.Full && due(&of.full, time.Second) {
 		p.conditions.Raise(condition.PoolExhausted, "%s. blackhole_places_refused_total and the log tell who was refused", fault.Message(r.Err))
 		p.over.Reset(exhausted)
 	}

@@ -173,7 +173,7 @@ func (p *parts) serve(ctx context.Context, l listeners, m *manager) error {
 	f := &p.fronts
 	l = l.bounded(newCallers(descriptors(), memoryLimit(), f.places.refused))
 	if l.http != nil {
-		start(func() error { return f.http.Serve(f.auth.secure(l.http)) }, func() { f.http.Close() })
+		start(func() error { return f.http.Serve(f.auth.secure(l.http, "h2", "http/1.1")) }, func() { f.http.Close() })
 	}
 	if l.unix != nil {
 		start(func() error { return f.http.Serve(l.unix) }, func() { f.http.Close() })
@@ -182,7 +182,7 @@ func (p *parts) serve(ctx context.Context, l listeners, m *manager) error {
 		start(func() error { return f.grpc.Serve(l.grpc) }, func() { f.grpc.Close() })
 	}
 	if l.etcd != nil {
-		start(func() error { return f.etcd.Serve(f.auth.secure(l.etcd), p.urlOf(l.etcd)) }, func() { f.etcd.Close() })
+		start(func() error { return f.etcd.Serve(f.auth.secure(l.etcd, "http/1.1", "h2"), p.urlOf(l.etcd)) }, func() { f.etcd.Close() })
 	}
 	if f.consul != nil {
 		start(func() error { f.consul.Run(done); return nil }, cancel)

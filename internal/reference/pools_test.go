@@ -61,9 +61,10 @@ func places() map[string]pool {
 			front + "httpapi.TestWatchesAreBounded", front + "grpcapi.TestWatchesAreBounded", front + "consulapi.TestBounds", access + "TestGreedyClients"}},
 		"waits": {"1,024 of HTTP, 8,192 of gRPC, 4,096 of a peer at the group", rule, known + "; commands of the peer itself have 64 places of their own", "", []string{access + "TestKeptPlaces",
 			front + "httpapi.TestLockWaitsAreBounded", front + "grpcapi.TestWaitsAreBounded", "pkg/coord/attempt.TestOwnersTakeTurns", "pkg/coord/attempt.TestOwnLane"}},
-		"calls": {"one for each 128 KiB of the memory limit, 2,048 to 32,768, of gRPC and clients of etcd together, on streams too; 4,096 more of gRPC and 1,024 of clients of etcd without a request", rule +
-			"; of those without a request the oldest connection of whom has the most closes", known, "", []string{front + "grpcapi.TestCallsHavePlaces", front + "grpcapi.TestBegunCalls",
-			front + "budget.TestBegun", front + "etcdapi.TestRequestsAreBounded", access + "TestKeptPlaces"}},
+		"calls": {"one for each 128 KiB of the memory limit, 2,048 to 32,768, of gRPC and clients of etcd together, on streams too", rule, known, "", []string{front + "grpcapi.TestCallsHavePlaces",
+			front + "etcdapi.TestRequestsAreBounded", access + "TestKeptPlaces"}},
+		"begun_calls": {"4,096 of gRPC and 1,024 of clients of etcd that have no place of `calls` yet, as their requests have not arrived", rule + "; 4 of each connection beside it", "", "", []string{
+			front + "grpcapi.TestBegunCalls", front + "budget.TestBegun"}},
 		"request_bytes": {"as of `answer_bytes`; 16 KiB of a request are free", rule, known, "", []string{
 			front + "httpapi.TestHalfBodies", front + "grpcapi.TestRequestsAtWork", front + "etcdapi.TestRequestsAreBounded", front + "consulapi.TestBounds", access + "TestKeptPlaces"}},
 		"arriving_bytes": {"as many of each of these fronts, of messages over gRPC until they have arrived", rule + ", of an address or user", known, "", []string{

@@ -4,113 +4,77 @@ import (
 	"context"
 	"net"
 	"sync"
-	"sync/atomic"
 
 	"github.com/blackhole/blackhole/internal/platform/access"
 )
 
-// Begun bounds the calls whose request has not arrived. Nobody is refused: where there are too many, the oldest connection with some closes, of
-// the client that has the most. Its calls alone could not end: the transport keeps one that has ended until its client reads. Safe for
-// concurrent use.
+// few calls of a connection cost nothing: the connection that they take costs more.
+const few = 4
+
+// Begun bounds the calls that have no place of a Budget yet, most of them because their request has not arrived, with a share for each caller, and a few for each connection beside them, so that nobody is
+// shut out by others of his address. It is for grpc.InTapHandle: the transport asks before it starts a goroutine for the call, so that a refused
+// one costs nothing. Safe for concurrent use.
 type Begun struct {
-	Most int64 // of them; above 0
+	op   string
+	most int
+	pool *access.Pool
+	name func(context.Context) context.Context
 
-	used, age atomic.Int64
-	by        sync.Map   // net.Addr to *waiting
-	evicting  sync.Mutex // only tried: readers of connections must not wait for each other
+	mu sync.Mutex
+	by map[net.Addr]int // up to few of each connection
 }
 
-// waiting are the calls of one connection whose request has not arrived.
-type waiting struct {
-	ctx    context.Context // of the first
-	from   net.Addr
-	client string
-	age    int64
-
-	mu    sync.Mutex
-	calls int64
-	gone  bool // not in Begun any more
-}
-
-type begun struct {
-	all  *Begun
-	on   *waiting
-	over atomic.Bool
+// NewBegun returns a bound on the number of such calls. op names the server in errors. name returns the context of a call with the name of
+// its caller, whom nobody has admitted yet; it may take its time, and is asked while a quarter of the places is in use. Nil: the shares are of
+// addresses. refused hears of each refusal and must not block; nil ignores them.
+func NewBegun(op string, most int, name func(context.Context) context.Context, refused func(access.Refusal)) *Begun {
+	return &Begun{op: op, most: most, pool: access.NewPool("begun_calls", most, refused), name: name, by: map[net.Addr]int{}}
 }
 
 type begunKey struct{}
 
-// Begin returns the context of a call for its transport. Arrived must learn when its request is there.
-func (b *Begun) Begin(ctx context.Context) context.Context {
-	from := access.Remote(ctx)
-	for b.used.Add(1); b.used.Load() > b.Most && b.evicting.TryLock(); {
-		ended := b.evict()
-		b.evicting.Unlock()
-		if !ended {
-			break
+// Begin takes the place of a call and returns its context. It is free when the call has a place of a Budget, or has ended.
+// Errors: PoolExhausted. It then closes a connection on which no call was answered yet: thousands more may follow the refused one.
+func (b *Begun) Begin(ctx context.Context) (context.Context, error) {
+	release, err := b.take(ctx)
+	if err != nil {
+		if !access.Served(ctx) {
+			access.Cut(ctx)
 		}
+		return ctx, err
 	}
-	for {
-		found, ok := b.by.Load(from)
-		if !ok {
-			found, _ = b.by.LoadOrStore(from, &waiting{ctx: ctx, from: from, client: access.Client(ctx), age: b.age.Add(1)})
-		}
-		if w := found.(*waiting); w.add(1, b) {
-			ctx = context.WithValue(ctx, begunKey{}, &begun{all: b, on: w})
-			context.AfterFunc(ctx, func() { Arrived(ctx) })
-			return ctx
-		}
-	}
+	release = sync.OnceFunc(release)
+	stop := context.AfterFunc(ctx, release)
+	return context.WithValue(ctx, begunKey{}, func() { stop(); release() }), nil
 }
 
-// add changes the number of calls, and takes w out when it has none. It reports false if w was out.
-func (w *waiting) add(n int64, b *Begun) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.gone {
+func (b *Begun) take(ctx context.Context) (release func(), err error) {
+	if from := access.Remote(ctx); b.add(from, 1) {
+		return func() { b.add(from, -1) }, nil
+	}
+	if b.name != nil && b.pool.Used() > b.most/4 {
+		ctx = b.name(ctx)
+	}
+	return b.pool.Take(ctx, b.op)
+}
+
+// add changes the number of calls of a connection. It reports false if that has its few.
+func (b *Begun) add(from net.Addr, n int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.by[from] + n
+	if now > few {
 		return false
 	}
-	if w.calls += n; w.calls == 0 {
-		w.gone = true
-		b.by.CompareAndDelete(w.from, w)
+	if b.by[from] = now; now == 0 {
+		delete(b.by, from)
 	}
 	return true
 }
 
-// evict closes a connection. It reports false if none has a call.
-func (b *Begun) evict() bool {
-	of := map[string]int64{}
-	var all []*waiting
-	for _, found := range b.by.Range {
-		w := found.(*waiting)
-		w.mu.Lock()
-		of[w.client] += w.calls
-		w.mu.Unlock()
-		all = append(all, w)
-	}
-	var victim *waiting
-	for _, w := range all {
-		if victim == nil || of[w.client] > of[victim.client] || of[w.client] == of[victim.client] && w.age < victim.age {
-			victim = w
-		}
-	}
-	if victim == nil {
-		return false
-	}
-	victim.mu.Lock()
-	if !victim.gone {
-		victim.gone = true
-		b.by.CompareAndDelete(victim.from, victim)
-		b.used.Add(-victim.calls)
-	}
-	victim.mu.Unlock()
-	access.Cut(victim.ctx)
-	return true
-}
-
-// Arrived says that the request of a call is there, or that its method reads it.
-func Arrived(ctx context.Context) {
-	if one, ok := ctx.Value(begunKey{}).(*begun); ok && !one.over.Swap(true) && one.on.add(-1, one.all) {
-		one.all.used.Add(-1)
+// arrived says that a call has a place of its own.
+func arrived(ctx context.Context) {
+	if end, ok := ctx.Value(begunKey{}).(func()); ok {
+		end()
 	}
 }

@@ -20,7 +20,7 @@ import (
 // takenWithin bounds the time in which a client takes an answer, or the next one of a stream. Its connection then closes.
 const takenWithin = 30 * time.Second
 
-// Budget charges the calls of a server, as its innermost interceptors, which know the caller. The server needs Codec, and Arriving or Body.
+// Budget charges the calls of a server, as its innermost interceptors, which know the caller. The server needs Codec and Arriving.
 type Budget struct {
 	Answers  *access.Pool                 // bytes; nil: without a bound
 	Requests *access.Pool                 // bytes of requests of calls until they have an answer; nil: without a bound
@@ -66,6 +66,7 @@ func (b Budget) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 		}
 		defer release()
 	}
+	arrived(ctx)
 	if m, ok := req.(proto.Message); ok && b.Requests != nil {
 		release, err := b.Requests.TakeBytes(ctx, b.Op, proto.Size(m), 0)
 		if err != nil {
@@ -99,6 +100,7 @@ func (b Budget) Stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, 
 		return err
 	}
 	defer release()
+	arrived(ss.Context())
 	late := time.AfterFunc(takenWithin, func() { access.Cut(ss.Context()) })
 	late.Stop()
 	return call(srv, stream{ss, b, late})
@@ -108,15 +110,6 @@ type stream struct {
 	grpc.ServerStream
 	budget Budget
 	late   *time.Timer // runs while an answer is being sent: a stream sends one at a time
-}
-
-// RecvMsg receives the next request.
-func (s stream) RecvMsg(m any) error {
-	err := s.ServerStream.RecvMsg(m)
-	if b, ok := s.Context().Value(bodyKey{}).(*body); ok {
-		b.received()
-	}
-	return err
 }
 
 // SendMsg sends an answer when the budget has room. It holds the stream back meanwhile, and ends it with the refusal after takenWithin.

@@ -3,10 +3,8 @@ package budget
 import (
 	"context"
 	"encoding/binary"
-	"io"
 	"math"
 	"net"
-	"net/http"
 	"sync"
 	"time"
 
@@ -104,6 +102,9 @@ func (a arriving) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	}, info, nil
 }
 
+// headBytes is how much of a connection is read at once outside of requests: thousands of calls may begin in what comes next.
+const headBytes = 4 << 10
+
 // conn is a connection of HTTP/2 with the calls that are open on it.
 type conn struct {
 	net.Conn
@@ -117,20 +118,27 @@ type conn struct {
 
 // Read implements net.Conn.
 func (c *conn) Read(p []byte) (int, error) {
+	if c.in.Type != http2.FrameData {
+		p = p[:min(len(p), headBytes)]
+	}
 	n, err := c.Conn.Read(p)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	bad := c.in.follow(p[:n], func(f *frames) {
 		if f.Type == http2.FrameHeaders && f.stream > c.last && c.calls != nil {
 			c.last = f.stream
-			c.calls[f.stream] = &arrival{}
+			c.calls[f.stream] = nil // until it has data: a connection may begin thousands of calls at once
 		} else if f.Type == http2.FrameRSTStream {
 			c.end(f.stream)
 		}
 	}, func(stream uint32, data []byte) error {
-		a := c.calls[stream]
-		if a == nil {
+		a, open := c.calls[stream]
+		if !open {
 			return nil
+		}
+		if a == nil {
+			a = &arrival{}
+			c.calls[stream] = a
 		}
 		return a.follow(data, c.room, func() { _ = c.Close() }, a.end)
 	})
@@ -156,8 +164,8 @@ func (c *conn) Write(p []byte) (int, error) {
 func (c *conn) end(stream uint32) {
 	if a := c.calls[stream]; a != nil {
 		a.end()
-		delete(c.calls, stream)
 	}
+	delete(c.calls, stream)
 }
 
 // Close implements net.Conn.
@@ -212,70 +220,4 @@ func (f *frames) follow(p []byte, begin func(*frames), data func(stream uint32, 
 		}
 	}
 	return nil
-}
-
-// maxAhead is how many messages of a call behind net/http may wait until its method receives them: gRPC itself reads on without end.
-const maxAhead = 16
-
-type bodyKey struct{}
-
-// Body returns a request of gRPC behind net/http whose large messages take room in a pool until its method received them, or ended. It
-// is for a handler with the interceptors of a Budget. The connection closes on which a message does not arrive in time.
-func Body(r *http.Request, pool *access.Pool) *http.Request {
-	b := &body{ReadCloser: r.Body, ctx: r.Context(), pool: pool}
-	b.moved.L = &b.mu
-	r = r.WithContext(context.WithValue(r.Context(), bodyKey{}, b))
-	r.Body = b
-	return r
-}
-
-type body struct {
-	io.ReadCloser
-	ctx  context.Context // of the connection
-	pool *access.Pool
-
-	mu     sync.Mutex
-	moved  sync.Cond
-	ahead  int // messages that were not received
-	closed bool
-	arrival
-}
-
-// Read implements io.Reader.
-func (b *body) Read(p []byte) (int, error) {
-	b.mu.Lock()
-	for b.ahead >= maxAhead && !b.closed {
-		b.moved.Wait()
-	}
-	b.mu.Unlock()
-	n, err := b.ReadCloser.Read(p)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	bad := b.follow(p[:n], func(bytes int) (func(), error) {
-		return b.pool.TakeBytes(b.ctx, "budget.Body", bytes, 0)
-	}, func() { access.Cut(b.ctx) }, func() { b.ahead++ })
-	if bad != nil {
-		return 0, bad
-	}
-	return n, err
-}
-
-// received says that a method received a message.
-func (b *body) received() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.ahead--; b.ahead == 0 && b.left == 0 {
-		b.end()
-	}
-	b.moved.Signal()
-}
-
-// Close implements io.Closer.
-func (b *body) Close() error {
-	b.mu.Lock()
-	b.closed = true
-	b.end()
-	b.mu.Unlock()
-	b.moved.Signal()
-	return b.ReadCloser.Close()
 }

@@ -1,7 +1,6 @@
 package etcdapi
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,28 +26,18 @@ import (
 // maxBody bounds a request over JSON, in which bytes are in base64.
 const maxBody = 2 * maxRequest
 
-// handler serves gRPC and JSON on one connection, as etcd does.
+// handler serves JSON.
 func (s *Server) handler() http.Handler {
 	web := s.web()
 	origin := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer access.Serving(r.Context())()
-		bear(r.Header)
-		if r.ProtoMajor == 2 { // one connection has many calls
-			ctx, body := s.begun.Begin(r.Context()), r.Body
-			context.AfterFunc(ctx, func() { _ = body.Close() })
-			r = r.WithContext(ctx)
-		}
-		if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
-			s.grpc.ServeHTTP(w, budget.Body(r, s.arriving))
-			return
-		}
 		// Pages of browsers have no business here, and no client of etcd sends an Origin.
 		if err := origin.Check(r); err != nil || r.Header.Get("Origin") != "" {
 			http.Error(w, "etcdserver: requests of web pages are refused", http.StatusForbidden)
 			return
 		}
-		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 needs none
+		_ = http.NewResponseController(w).EnableFullDuplex()
 		text := &text{ReadCloser: http.MaxBytesReader(w, r.Body, maxBody), room: func() (func(), error) { return s.Requests.TakeBytes(r.Context(), "etcdapi", maxBody, 0) }}
 		defer text.end()
 		r.Body = text
@@ -84,12 +73,18 @@ func (t *text) end() {
 }
 
 // bear puts the token of a client of etcd where ours has it: etcd's have no scheme.
-func bear(h http.Header) {
-	token := h.Get("Authorization")
-	token = cmp.Or(token, h.Get(rpctypes.TokenFieldNameGRPC))
-	if token != "" && !strings.Contains(token, " ") {
-		h.Set("Authorization", "Bearer "+token)
+func bear(ctx context.Context) context.Context {
+	md, _ := metadata.FromIncomingContext(ctx)
+	for _, name := range []string{"authorization", rpctypes.TokenFieldNameGRPC} {
+		if values := md.Get(name); len(values) > 0 {
+			if !strings.Contains(values[0], " ") {
+				md.Set("authorization", "Bearer "+values[0])
+				return metadata.NewIncomingContext(ctx, md)
+			}
+			return ctx
+		}
 	}
+	return ctx
 }
 
 // web serves JSON. Its calls run in this process, within the interceptors of those over gRPC.
@@ -158,15 +153,15 @@ func malformed(err error) error {
 
 // arrived returns the context of a call over JSON, with what gRPC would know of its caller.
 func arrived(r *http.Request) context.Context {
-	caller := &peer.Peer{}
+	caller := &peer.Peer{Addr: access.Remote(r.Context())}
 	if r.TLS != nil {
 		caller.AuthInfo = credentials.TLSInfo{State: *r.TLS}
 	}
 	md := metadata.MD{}
-	if token := r.Header.Get("Authorization"); token != "" {
-		md.Set("authorization", token)
+	for _, name := range []string{"authorization", rpctypes.TokenFieldNameGRPC} {
+		md.Set(name, r.Header.Values(name)...)
 	}
-	return metadata.NewIncomingContext(peer.NewContext(r.Context(), caller), md)
+	return bear(metadata.NewIncomingContext(peer.NewContext(r.Context(), caller), md))
 }
 
 // httpCode is the table from codes of gRPC to those of HTTP, as of etcd's gateway.

@@ -8,20 +8,22 @@ package etcdapi
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/internal/platform/access"
@@ -41,13 +43,16 @@ const Version = "3.7.3"
 const (
 	maxRequest   = 5 << 20   // a transaction of 4 MiB with its frame; larger ones get an error of etcd
 	maxAnswer    = 64 << 20  // keys and values of one range
-	maxBegun     = 1024      // calls whose request has not arrived: each has a buffer of 16 KiB
-	maxStreams   = 256       // calls at once on a connection; clients wait with more
-	window       = 256 << 10 // bytes of a connection that nobody reads
+	maxBegun     = 1024      // calls without a place of AtOnce, most because their request has not arrived
+	maxStreams   = 1024      // calls at once on a connection; clients wait with more
+	buffer       = 8 << 10   // of a connection, for reading and for writing
+	window       = 256 << 10 // bytes of a stream that its method did not ask for yet
 	maxWatches   = 1024      // open at a time
 	maxOnStream  = 256       // watches of one stream
 	readHeader   = 10 * time.Second
-	pingQuiet    = time.Minute // silence before a ping; a dead connection is closed
+	handshake    = 5 * time.Second
+	pingAtLeast  = 5 * time.Second // clients that ping more often are disconnected
+	pingQuiet    = time.Minute     // silence before a ping; a dead connection is closed
 	idle         = 5 * time.Minute
 	stopGraceful = 3 * time.Second
 )
@@ -69,6 +74,9 @@ type Config struct {
 	// Unary and Stream wrap each call over gRPC and JSON, with the first outermost.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []grpc.StreamServerInterceptor
+	// Name returns the context of a call with the name of its caller, whom nobody has admitted yet, for its share of the calls that begin. Nil:
+	// the shares are of addresses.
+	Name func(context.Context) context.Context
 	// Refused hears of each place of a pool that a caller did not get, and must not block. Nil ignores them.
 	Refused func(access.Refusal)
 	// Answers bounds the bytes of answers that clients have not taken yet. Nil: they have no bound.
@@ -93,9 +101,6 @@ type Server struct {
 	grpc    *grpc.Server
 	http    *http.Server
 	watches *access.Pool
-	begun   budget.Begun
-	// arriving is of messages that methods have not received.
-	arriving *access.Pool
 
 	closing context.Context // done when Close begins; ends watches
 	close   context.CancelFunc
@@ -109,9 +114,18 @@ func New(c Config) (*Server, error) {
 		}
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	s := &Server{Config: c, keys: keyspace(c.Prefix), begun: budget.Begun{Most: maxBegun}, watches: access.NewPool("watches", maxWatches, c.Refused), arriving: c.Requests.Twin("arriving_bytes")}
+	s := &Server{Config: c, keys: keyspace(c.Prefix), watches: access.NewPool("watches", maxWatches, c.Refused)}
 	s.closing, s.close = context.WithCancel(context.Background())
+	begun := budget.NewBegun("etcdapi", maxBegun, c.Name, c.Refused)
 	s.grpc = grpc.NewServer(
+		grpc.Creds(budget.Arriving(newShaken(), c.Requests.Twin("arriving_bytes"))),
+		grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) {
+			ctx, err := begun.Begin(bear(ctx))
+			return ctx, toStatus(err)
+		}),
+		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer), grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(4*window), grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(handshake),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingQuiet}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingAtLeast, PermitWithoutStream: true}),
 		grpc.ForceServerCodecV2(budget.Codec()), grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(maxAnswer+maxRequest), grpc.UnaryInterceptor(s.intercept), grpc.StreamInterceptor(s.interceptStream),
 	)
 	for _, d := range services() {
@@ -119,10 +133,8 @@ func New(c Config) (*Server, error) {
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(true)
-	protocols.SetUnencryptedHTTP2(true)
 	s.http = &http.Server{
-		Handler: s.handler(), ConnContext: withAddr, Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: window, MaxReceiveBufferPerStream: window, SendPingTimeout: pingQuiet},
+		Handler: s.handler(), ConnContext: access.ConnContext, Protocols: protocols,
 		ReadHeaderTimeout: readHeader, IdleTimeout: idle, ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
 	}
 	return s, nil
@@ -131,8 +143,13 @@ func New(c Config) (*Server, error) {
 // Serve answers on l until Close and takes ownership of l. Members and clients learn url as the address of this front.
 func (s *Server) Serve(l net.Listener, url string) error {
 	s.url = url
-	err := s.http.Serve(l)
-	if errors.Is(err, http.ErrServerClosed) {
+	all := newSplit(l)
+	var group errgroup.Group
+	group.Go(all.serve)
+	group.Go(func() error { return s.http.Serve(&all.web) })
+	group.Go(func() error { return s.grpc.Serve(&all.rpc) })
+	err := group.Wait()
+	if s.closing.Err() != nil {
 		return nil
 	}
 	return fault.As("etcdapi.Serve", fault.Internal, err)
@@ -143,10 +160,15 @@ func (s *Server) Close() {
 	s.close()
 	ctx, cancel := context.WithTimeout(context.Background(), stopGraceful)
 	defer cancel()
-	if s.http.Shutdown(ctx) != nil {
-		s.http.Close()
-	}
-	s.grpc.Stop()
+	defer context.AfterFunc(ctx, s.grpc.Stop)()
+	var both sync.WaitGroup
+	both.Go(s.grpc.GracefulStop)
+	both.Go(func() {
+		if s.http.Shutdown(ctx) != nil {
+			s.http.Close()
+		}
+	})
+	both.Wait()
 }
 
 // services are those that the server has.
@@ -177,28 +199,10 @@ func (s *Server) budget() budget.Budget {
 	return budget.Budget{Answers: s.Answers, Requests: s.Requests, AtOnce: s.AtOnce, Op: "etcdapi", Changes: func(method string) bool { return Need(method) > access.RoleReadOnly }}
 }
 
-type addrKey struct{}
-
-// withAddr keeps the other end of a connection as its listener gave it: gRPC behind net/http knows only its text.
-func withAddr(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(access.ConnContext(ctx, c), addrKey{}, c.RemoteAddr())
-}
-
-// from returns the context of a call with the address of its caller.
-func from(ctx context.Context) context.Context {
-	addr, _ := ctx.Value(addrKey{}).(net.Addr)
-	p, ok := peer.FromContext(ctx)
-	if !ok || addr == nil {
-		return ctx
-	}
-	return peer.NewContext(ctx, &peer.Peer{Addr: addr, LocalAddr: p.LocalAddr, AuthInfo: p.AuthInfo})
-}
-
 // unary turns errors into those of etcd, and a panic into an error.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (resp any, err error) {
 	defer s.recovered(info.FullMethod, &err)
-	budget.Arrived(ctx)
-	ctx = from(ctx)
+	defer access.Serving(ctx)()
 	if err := access.OnlyProbes(ctx); err != nil {
 		return nil, toStatus(err)
 	}
@@ -208,22 +212,12 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 
 func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, call grpc.StreamHandler) (err error) {
 	defer s.recovered(info.FullMethod, &err)
-	budget.Arrived(ss.Context())
-	ctx := from(ss.Context())
-	if err := access.OnlyProbes(ctx); err != nil {
+	defer access.Serving(ss.Context())()
+	if err := access.OnlyProbes(ss.Context()); err != nil {
 		return toStatus(err)
 	}
-	return toStatus(call(srv, stream{ss, ctx}))
+	return toStatus(call(srv, ss))
 }
-
-// stream is a stream with another context.
-type stream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-// Context implements grpc.ServerStream.
-func (s stream) Context() context.Context { return s.ctx }
 
 func (s *Server) recovered(method string, err *error) {
 	if p := recover(); p != nil {

@@ -3,10 +3,13 @@ package etcdapi_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"strings"
 	"sync/atomic"
@@ -20,6 +23,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -76,7 +80,7 @@ func startWith(t *testing.T, l net.Listener, target string, bounds etcdapi.Confi
 	require.NoError(t, err)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l, "http://"+l.Addr().String()) }()
-	conn, err := grpc.NewClient(target, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	conn, err := grpc.NewClient(target, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, options...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		conn.Close()
@@ -756,4 +760,30 @@ func TestEtcdctl(t *testing.T) {
 	require.Contains(t, run("", "compaction", "3"), "compacted revision 3")
 	require.Contains(t, run("", "defrag"), "Finished defragmenting")
 	require.Equal(t, "", run("", "alarm", "list"))
+}
+
+// TestTLS: behind TLS a client that speaks HTTP/2 alone, as those of gRPC do, gets gRPC, and one that speaks both gets JSON. A connection that says
+// nothing keeps nobody from closing.
+func TestTLS(t *testing.T) {
+	certified := httptest.NewTLSServer(http.NotFoundHandler())
+	defer certified.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	silent, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer silent.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(certified.Certificate())
+	secure := tls.NewListener(l, &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"http/1.1", "h2"}})
+	f := startOn(t, secure, l.Addr().String(), nil, nil, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots, ServerName: "example.com"})))
+	f.put(t, "a", "1")
+
+	web := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "example.com"}}}
+	defer web.CloseIdleConnections()
+	resp, err := web.Post("https://"+f.addr+"/v3/kv/range", "application/json", strings.NewReader(`{"key":"YQ=="}`))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"value":"MQ=="`)
 }

@@ -48,8 +48,9 @@ import (
 const (
 	maxRequest   = 32 << 20  // a batch of discovery.MaxBatch records of 3 KiB
 	maxAnswer    = 64 << 20  // a list of the same number
-	maxBegun     = 4096      // calls whose request has not arrived
+	maxBegun     = 4096      // calls without a place of AtOnce, most because their request has not arrived
 	maxStreams   = 8192      // concurrent calls per connection, including watches and waits for locks
+	buffer       = 8 << 10   // of a connection, for reading and for writing
 	window       = 256 << 10 // bytes of a stream that its method did not ask for yet
 	handshake    = 5 * time.Second
 	pingAtLeast  = 10 * time.Second // clients that ping more often are disconnected
@@ -89,6 +90,9 @@ type Config struct {
 	// pass through the table of errors.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []grpc.StreamServerInterceptor
+	// Name returns the context of a call with the name of its caller, whom nobody has admitted yet, for its share of the calls that begin. Nil:
+	// the shares are of addresses.
+	Name func(context.Context) context.Context
 
 	// Limit runs before a registration of an instance, never before a heartbeat, a read or a watch.
 	// Nil means no limit.
@@ -126,7 +130,6 @@ type Server struct {
 	grpc    *grpc.Server
 	health  *health.Server
 	watches *access.Pool
-	begun   budget.Begun
 	calls   *coordination // nil without the coordination plane
 
 	closing context.Context // done when Close begins; ends watches
@@ -140,11 +143,15 @@ func New(c Config) *Server {
 	if c.AtOnce == nil {
 		c.AtOnce = access.NewPool("calls", maxAtOnce, c.Places.Refused).Keep(c.Places.Known)
 	}
-	s := &Server{Config: c, begun: budget.Begun{Most: maxBegun}, health: health.NewServer(), watches: access.NewPool("watches", c.Places.MaxWatches, c.Places.Refused)}
+	s := &Server{Config: c, health: health.NewServer(), watches: access.NewPool("watches", c.Places.MaxWatches, c.Places.Refused)}
 	s.closing, s.close = context.WithCancel(context.Background())
+	begun := budget.NewBegun("grpcapi", maxBegun, c.Name, c.Places.Refused)
 	s.grpc = grpc.NewServer(
-		grpc.Creds(budget.Arriving(cmp.Or(c.Credentials, insecure.NewCredentials()), c.Requests.Twin("arriving_bytes"))), grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) { return s.begun.Begin(ctx), nil }),
-		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(4*window),
+		grpc.Creds(budget.Arriving(cmp.Or(c.Credentials, insecure.NewCredentials()), c.Requests.Twin("arriving_bytes"))), grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) {
+			ctx, err := begun.Begin(ctx)
+			return ctx, toStatus(err)
+		}),
+		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer), grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(4*window),
 		grpc.MaxRecvMsgSize(c.maxRequest()), grpc.MaxSendMsgSize(maxAnswer),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(handshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingQuiet}),
@@ -269,7 +276,6 @@ func (s *Server) budget() budget.Budget {
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (resp any, err error) {
 	defer s.recovered(info.FullMethod, &err)
 	defer access.Serving(ctx)()
-	budget.Arrived(ctx)
 	if refused := access.OnlyProbes(ctx); refused != nil && info.FullMethod != healthpb.Health_Check_FullMethodName {
 		return nil, toStatus(refused)
 	}
@@ -283,7 +289,6 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, call grpc.StreamHandler) (err error) {
 	defer s.recovered(info.FullMethod, &err)
 	defer access.Serving(ss.Context())()
-	budget.Arrived(ss.Context())
 	if refused := access.OnlyProbes(ss.Context()); refused != nil {
 		return toStatus(refused)
 	}

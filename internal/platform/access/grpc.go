@@ -37,7 +37,25 @@ func (g *Guard) Stream(need func(fullMethod string) Need) grpc.StreamServerInter
 	}
 }
 
+// Name returns the context of a call that is not admitted yet with the name that its credentials prove, for its shares; see Client. It
+// gives no rights.
+func (g *Guard) Name(ctx context.Context) context.Context {
+	c, err := g.identify(credentialsOf(ctx))
+	if err != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, callerKey{}, caller{client: c.client})
+}
+
 func (g *Guard) call(ctx context.Context, n Need) (caller, error) {
+	c, err := g.identify(credentialsOf(ctx))
+	if err == nil {
+		err = c.check(n)
+	}
+	return c, err
+}
+
+func credentialsOf(ctx context.Context) callCredentials {
 	e := callCredentials{authorization: metadata.ValueFromIncomingContext(ctx, "authorization")}
 	if p, ok := peer.FromContext(ctx); ok {
 		e.remote = p.Addr
@@ -45,11 +63,7 @@ func (g *Guard) call(ctx context.Context, n Need) (caller, error) {
 			e.chains = info.State.VerifiedChains
 		}
 	}
-	c, err := g.identify(e)
-	if err == nil {
-		err = c.check(n)
-	}
-	return c, err
+	return e
 }
 
 func (g *Guard) now() time.Time {

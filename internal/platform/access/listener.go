@@ -100,6 +100,9 @@ func (c *Connections) idle(client string) *boundedConn {
 	now, victim := time.Now(), -1
 	for _, may := range []func(*boundedConn) bool{
 		func(one *boundedConn) bool { return !one.served.Load() && one.quiet(now) },
+		func(one *boundedConn) bool {
+			return !one.served.Load() && one.serving.Load() == 0 && !waiting(one.Conn)
+		},
 		func(one *boundedConn) bool { return one.quiet(now) },
 		func(one *boundedConn) bool { return one.serving.Load() == 0 && !waiting(one.Conn) },
 	} {
@@ -244,6 +247,12 @@ func Serving(ctx context.Context) (done func()) {
 	}
 	c.serving.Add(1)
 	return func() { c.served.Store(true); c.serving.Add(-1) }
+}
+
+// Served reports whether a request was answered on the connection of ctx.
+func Served(ctx context.Context) bool {
+	c := connOf(ctx)
+	return c != nil && c.served.Load()
 }
 
 // OnlyProbes returns why the connection of ctx got no place, if it was let in for a probe of health alone.
