@@ -3,7 +3,6 @@ package discovery
 import (
 	"cmp"
 	"context"
-	"hash/fnv"
 	"net/netip"
 	"slices"
 	"time"
@@ -177,11 +176,13 @@ func (x *endpoints) wanted(e *endpoint, now time.Time) bool {
 // drawn returns the witnesses of an offer in the order of the slot of a time, without one. The order is theirs by a hash with the
 // offer's name, and begins with another one in each slot, also among idle slots.
 func drawn(e *endpoint, now time.Time, without peer.ID) []peer.ID {
-	place := func(id peer.ID) uint64 {
-		h := fnv.New64a()
-		_, _ = h.Write([]byte(e.name.String()))
-		_, _ = h.Write([]byte(id))
-		return h.Sum64()
+	place := func(id peer.ID) uint64 { // FNV-1a of the name and the id
+		const prime = 1099511628211
+		h := e.hash
+		for i := range len(id) {
+			h = (h ^ uint64(id[i])) * prime
+		}
+		return h
 	}
 	ids := slices.Clone(e.witnesses)
 	slices.SortFunc(ids, func(a, b peer.ID) int { return cmp.Compare(place(a), place(b)) })
