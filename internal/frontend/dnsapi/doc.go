@@ -27,11 +27,11 @@
 //
 // # Own wire format
 //
-// This package packs and parses messages itself, because the general library (miekg/dns, used for
-// constants and fixed records) costs too much: it takes about 7 µs and 64 allocations to unpack a
-// question and pack an SRV answer with 10 records and 10 additional ones, against 0.45 µs and none
-// here. A question takes 6 µs in all, so the library would halve the throughput, below the target
-// of 80,000 questions per second.
+// This package packs and parses messages itself. The general library (miekg/dns, used for constants and
+// fixed records) takes 3.8 µs and 8 allocations to unpack a question and pack an answer with 10 addresses,
+// and 10 µs with 10 SRV records, against 0.2 µs and none here. dnsmessage of golang.org/x/net takes 1.9 µs
+// for addresses, refuses labels with a dot, which ids of instances may have, and compresses no name against
+// the target of an SRV record, so fewer additional records have room.
 //
 // The records of a result are packed once and kept with its View. An answer is a copy of them behind
 // the client's own question, in a new order and with a new TTL.
