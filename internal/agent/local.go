@@ -66,7 +66,7 @@ type local struct {
 
 func (l *local) open() (err error) {
 	c := &l.config
-	c.Checks.Report, c.Checks.Now = l.checked, c.Now
+	c.Checks.Report, c.Checks.Now = func(r health.Report) { l.registry.Report(r.Key, r.Passing, r.Status, r.At) }, c.Now
 	l.checker = health.New(c.Checks)
 	if c.Announcer != nil {
 		l.offers = newOffers(c.Announcer, l.checker.Measured, c.Metrics.Failed)
@@ -153,11 +153,6 @@ func (l *local) target(k instance.Key, i instance.Spec) health.Target {
 		Key: k, Host: i.Host, Port: i.Port, Check: *i.Check, Local: l.config.Loopback && onThisHost(i.Host),
 		Unmeasured: l.offers == nil || len(i.Offer) == 0, // only offers use measurements
 	}
-}
-
-// checked reports the result of a check to the registry.
-func (l *local) checked(r health.Report) {
-	l.registry.Report(r.Key, r.Passing, r.Status, r.At)
 }
 
 // expire searches for silent instances until close.

@@ -122,7 +122,8 @@ func (a App) root() *cobra.Command {
 	}{
 		{"This peer:", []*cobra.Command{
 			initCommand(con, a.Identity), runCommand(con, a.Run, a.Join), peer.Invite(con, a.NetworkKeys, a.Identity), idCommand(con, a.Identity),
-			peer.Status(con), peer.Top(con), peer.Events(con), peer.UI(con), doctor.Command(con), doctor.Debug(con, versionText(a.Version, a.Build)), peer.LogLevel(con), remote.ContextCommand(con), configCommand(con), reclaimCommand(con, a.Reclaim),
+			peer.Status(con), peer.Top(con), peer.Events(con), peer.UI(con), doctor.Command(con), doctor.Debug(con, versionText(a.Version, a.Build)), peer.LogLevel(con), remote.ContextCommand(con),
+			command.Parent(&cobra.Command{Use: "config", Short: "Inspect settings"}, configShowCommand(con)), reclaimCommand(con, a.Reclaim),
 		}},
 		{"Network:", []*cobra.Command{peer.Show(con), sell.Command(con), offer.Command(con), peer.Command(con)}},
 		{"Applications:", []*cobra.Command{service.Command(con), service.InstanceCommand(con), dnsCommand(con)}},

@@ -145,10 +145,6 @@ func reclaimCommand(con *term.Console, reclaim func(dataDir string) (int, error)
 	return cmd
 }
 
-func configCommand(con *term.Console) *cobra.Command {
-	return command.Parent(&cobra.Command{Use: "config", Short: "Inspect settings"}, configShowCommand(con))
-}
-
 // settingView is the JSON form of a setting with its source.
 type settingView struct {
 	Key    string `json:"key"`

@@ -149,13 +149,10 @@ func (e *authSetup) http(c *httpapi.Config) {
 	c.May = e.may
 	c.Limit, c.ConnContext = e.limit, access.ConnContext
 	if e.guard != nil {
-		c.Guard = e.guarded
+		c.Guard = func(role access.Role, next http.Handler) http.Handler {
+			return e.guard.HTTP(access.Need{Role: role}, next, httpapi.WriteError)
+		}
 	}
-}
-
-// guarded admits only callers with the role of a route.
-func (e *authSetup) guarded(role access.Role, next http.Handler) http.Handler {
-	return e.guard.HTTP(access.Need{Role: role}, next, httpapi.WriteError)
 }
 
 // need returns the role that a method of gRPC needs.

@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -166,11 +167,7 @@ func (r *renewer[M]) close(cause error) bool {
 func (r *renewer[M]) all() []M {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	list := make([]M, 0, len(r.members))
-	for m := range r.members {
-		list = append(list, m)
-	}
-	return list
+	return slices.Collect(maps.Keys(r.members))
 }
 
 func (r *renewer[M]) notify() {

@@ -60,7 +60,7 @@ func validateWhere(list []Clause) error {
 	}
 	size := 0
 	for i := range list {
-		if err := list[i].validate(); err != nil {
+		if err := list[i].Check(); err != nil {
 			return fault.In(indexed("where", i), err)
 		}
 		size += len(list[i].Field)
@@ -75,10 +75,7 @@ func validateWhere(list []Clause) error {
 }
 
 // Check validates a clause as Compile does. Errors are fault.Invalid and name its parts.
-func (c Clause) Check() error { return c.validate() }
-
-// validate checks a clause. Errors name its parts.
-func (c *Clause) validate() error {
+func (c *Clause) Check() error {
 	f, key, ok := fieldNamed(c.Field)
 	switch {
 	case c.Field == "":
@@ -88,7 +85,7 @@ func (c *Clause) validate() error {
 			return fault.Invalidf("field", clip(c.Field), "%s is not a field of records: did you mean %s?", clip(c.Field), near)
 		}
 		return fault.Invalidf("field", clip(c.Field), "%s is not a field of records", clip(c.Field))
-	case !f.allows(c.Op):
+	case !slices.Contains(f.Ops(), c.Op):
 		return fault.Invalidf("op", clip(string(c.Op)), "must be one of %s for %s", oneOf(f.Ops()), c.Field)
 	}
 	if err := records.CheckText("field", key, maxClauseField); err != nil {

@@ -169,9 +169,6 @@ func (f *Field) numeric(op Op) bool {
 	return f.Kind == KindNumber || f.Kind == KindLabel && op == OpRange
 }
 
-// allows reports whether a clause on the field may have an operation.
-func (f *Field) allows(op Op) bool { return slices.Contains(f.Ops(), op) }
-
 // Ops returns the operations of clauses on the field.
 func (f *Field) Ops() []Op {
 	switch {

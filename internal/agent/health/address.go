@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"strconv"
 
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -36,9 +35,4 @@ func failed(op string, err error) error {
 		return fault.As(op, fault.Timeout, err)
 	}
 	return fault.As(op, fault.Unavailable, err)
-}
-
-// hostPort formats a host and a port for a URL.
-func hostPort(host string, port uint16) string {
-	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }

@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"net"
 	"net/http"
+	"strconv"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -56,7 +58,7 @@ func requestOf(p *plan) []byte {
 	b = append(b, "GET "...)
 	b = append(b, p.resource...)
 	b = append(b, " HTTP/1.1\r\nHost: "...)
-	b = append(b, hostPort(p.host, p.port)...)
+	b = append(b, net.JoinHostPort(p.host, strconv.Itoa(int(p.port)))...)
 	return append(b, "\r\nUser-Agent: "+userAgent+"\r\nAccept: */*\r\nConnection: close\r\n\r\n"...)
 }
 

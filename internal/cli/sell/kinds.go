@@ -3,6 +3,7 @@ package sell
 import (
 	"context"
 	"math"
+	"runtime"
 	"slices"
 	"strconv"
 
@@ -74,7 +75,7 @@ func kinds() []kind {
 func (s *seller) measure(ctx context.Context, a *asker) (*records.Capabilities, error) {
 	path, _ := s.Env("PATH")
 	m := machine{path: path, root: "/"}
-	found := map[string]string{"cpu-cores": m.cores(), "memory-mb": m.memoryMB()}
+	found := map[string]string{"cpu-cores": strconv.Itoa(runtime.NumCPU()), "memory-mb": m.memoryMB()}
 	if free, err := doctor.DiskFree("."); err == nil && free >= 1e9 {
 		found["space-gb"] = strconv.FormatUint(free/1e9, 10)
 	}

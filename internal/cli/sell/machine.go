@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -62,9 +61,6 @@ func modelOf(name string) string {
 	}
 	return name
 }
-
-// cores is the number of processors.
-func (machine) cores() string { return strconv.Itoa(runtime.NumCPU()) }
 
 // memoryMB is the memory in MB, or "" on systems that do not tell it in a file.
 func (m machine) memoryMB() string {

@@ -116,6 +116,3 @@ func (a *Asker) fallBehind(x *answer, name records.Name, trace *queryTrace) {
 		a.authority.FallBehind()
 	}
 }
-
-// behind returns the number of answers whose keepers are behind.
-func (g *group) behind() int { return count(g.answers, func(a *answer) bool { return a.behind }) }

@@ -17,7 +17,7 @@ import (
 func (y *Syncer) ServeSync(ctx context.Context, from peer.ID, req *pb.SyncRequest) (*pb.SyncResponse, error) {
 	table := y.Table()
 	if !table.Serving {
-		return nil, errNoKeeper()
+		return nil, fault.New("", fault.Forbidden, "this peer is no keeper: it is behind NAT or a leaf")
 	}
 	v := y.viewOf(table)
 	if ctx.Err() != nil {
@@ -29,11 +29,6 @@ func (y *Syncer) ServeSync(ctx context.Context, from peer.ID, req *pb.SyncReques
 		return resp, listEntries(v, whole, req, resp)
 	}
 	return resp, listDiffering(v.sharedWith(from, whole), req, resp)
-}
-
-// errNoKeeper refuses a comparison: this peer is no server of the DHT, so it keeps no cell.
-func errNoKeeper() error {
-	return fault.New("", fault.Forbidden, "this peer is no keeper: it is behind NAT or a leaf")
 }
 
 // listDiffering compares the cells that both peers keep, and lists the different ones.

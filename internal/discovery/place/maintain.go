@@ -2,6 +2,7 @@ package place
 
 import (
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -99,13 +100,9 @@ func (s *Splits) suspectSplit(c records.CellKey) {
 // answer costs a split until the keepers of the children report how few records they hold.
 func (m *Maintainer) confirmSuspected(ctx context.Context) {
 	m.mu.Lock()
-	cells := make([]records.CellKey, 0, len(m.suspected))
-	for c := range m.suspected {
-		cells = append(cells, c)
-	}
+	cells := slices.SortedFunc(maps.Keys(m.suspected), wire.CompareCells)
 	clear(m.suspected)
 	m.mu.Unlock()
-	slices.SortFunc(cells, wire.CompareCells)
 	for _, c := range cells {
 		if m.Phase(c) != cell.Whole || m.Router.Size() < route.AcceptWithin {
 			continue
