@@ -27,11 +27,12 @@
 //
 // # Own wire format
 //
-// This package packs and parses messages itself. The general library (miekg/dns, used for constants and
-// fixed records) takes 3.8 µs and 8 allocations to unpack a question and pack an answer with 10 addresses,
-// and 10 µs with 10 SRV records, against 0.2 µs and none here. dnsmessage of golang.org/x/net takes 1.9 µs
-// for addresses, refuses labels with a dot, which ids of instances may have, and compresses no name against
-// the target of an SRV record, so fewer additional records have room.
+// This package packs and parses messages itself. A whole answer with 10 addresses takes 0.5 µs here, with
+// 10 SRV records and their addresses 0.75 µs, and no allocation. In the same run the general library
+// (miekg/dns, used for constants and fixed records) took 6 and 18 µs, with 8 and 11 allocations, to unpack
+// the question and to pack such an answer. dnsmessage of golang.org/x/net took 2 µs and 3 allocations for the
+// addresses. It also refuses labels with a dot, which ids of instances may have, and compresses no name
+// against the target of an SRV record, so fewer additional records have room.
 //
 // The records of a result are packed once and kept with its View. An answer is a copy of them behind
 // the client's own question, in a new order and with a new TTL.
