@@ -17,7 +17,7 @@ import (
 const (
 	fewestCallers = 64        // connections of callers on a system with few descriptors
 	mostCallers   = 1 << 14   // and on one with many
-	callerShare   = 256 << 10 // bytes of the memory limit for each: one of gRPC has buffers of 64 KiB, and tables
+	callerShare   = 256 << 10 // bytes of the memory limit for each: one of gRPC has buffers of 16 KiB, tables, and calls that begin
 
 	refusalLines = time.Minute // between the lines of the log on one pool
 	// exhausted is how long the condition of a full pool outlasts its last refusal.

@@ -78,7 +78,7 @@ type Stage struct {
 	Queries  int
 	Complete int
 	Exact    int
-	Recall   float64 // of the records that should have been found; 1 when none should
+	Recall   float64 // share of the matching records that was found; 1 if no record matches
 	Took     Spread
 	// Reasons of the incomplete answers, without cells and numbers, and how often.
 	Reasons map[string]int

@@ -119,7 +119,7 @@ const (
 const (
 	Unmeasured    Reachability = "unmeasured"     // nobody could measure it, or not yet
 	Answers       Reachability = "answers"        // completed a handshake
-	Refuses       Reachability = "refuses"        // nothing listens, or it says that it does not serve
+	Refuses       Reachability = "refuses"        // refuses connections, or says that it is out of service
 	WrongProtocol Reachability = "wrong protocol" // something else answers
 	NoSuchName    Reachability = "no such name"   // its name has no address
 	Certificate   Reachability = "certificate"    // its certificate is not valid for its name and time

@@ -11,14 +11,14 @@ import (
 // few calls of a connection cost nothing: the connection that they take costs more.
 const few = 4
 
-// Begun bounds the calls that have no place of a Budget yet, most of them because their request has not arrived, with a share for each caller, and a few for each connection beside them, so that nobody is
-// shut out by others of his address. It is for grpc.InTapHandle: the transport asks before it starts a goroutine for the call, so that a refused
-// one costs nothing. Safe for concurrent use.
+// Begun bounds the calls that have no place of a Budget yet, most of them because their request has not arrived. Each caller has a share, and
+// each connection a few beside it, so that others of its address do not shut it out. It is for grpc.InTapHandle: the transport asks before it
+// starts a goroutine for the call, so that a refused one costs little. Safe for concurrent use.
 type Begun struct {
-	op   string
-	most int
-	pool *access.Pool
-	name func(context.Context) context.Context
+	op      string
+	crowded int // places in use from which on callers are told apart by name
+	pool    *access.Pool
+	name    func(context.Context) context.Context
 
 	mu sync.Mutex
 	by map[net.Addr]int // up to few of each connection
@@ -28,13 +28,13 @@ type Begun struct {
 // its caller, whom nobody has admitted yet; it may take its time, and is asked while a quarter of the places is in use. Nil: the shares are of
 // addresses. refused hears of each refusal and must not block; nil ignores them.
 func NewBegun(op string, most int, name func(context.Context) context.Context, refused func(access.Refusal)) *Begun {
-	return &Begun{op: op, most: most, pool: access.NewPool("begun_calls", most, refused), name: name, by: map[net.Addr]int{}}
+	return &Begun{op: op, crowded: most/4 + 1, pool: access.NewPool("begun_calls", most, refused), name: name, by: map[net.Addr]int{}}
 }
 
 type begunKey struct{}
 
-// Begin takes the place of a call and returns its context. It is free when the call has a place of a Budget, or has ended.
-// Errors: PoolExhausted. It then closes a connection on which no call was answered yet: thousands more may follow the refused one.
+// Begin takes a place for a call and returns its context. The place is free when the call has a place of a Budget, or has ended.
+// Errors: PoolExhausted. Begin then closes the connection if no call was answered on it yet: thousands more may follow the refused one.
 func (b *Begun) Begin(ctx context.Context) (context.Context, error) {
 	release, err := b.take(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func (b *Begun) take(ctx context.Context) (release func(), err error) {
 	if from := access.Remote(ctx); b.add(from, 1) {
 		return func() { b.add(from, -1) }, nil
 	}
-	if b.name != nil && b.pool.Used() > b.most/4 {
+	if b.name != nil && b.pool.Used() >= b.crowded {
 		ctx = b.name(ctx)
 	}
 	return b.pool.Take(ctx, b.op)

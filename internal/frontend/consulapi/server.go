@@ -8,7 +8,7 @@
 //	K\0meta    flags, lock index and the session that was told to hold the key; absent when all are empty
 //	K\0slow    under a lease that outlives the session's by its lock delay: while it exists, nobody acquires a key without holder
 //
-// Every change is one transaction that depends on all of them. A session is a lease, see sessionID.
+// A change of one key is one transaction, which fails if one of these four has changed since it was read. A session is a lease, see sessionID.
 package consulapi
 
 import (

@@ -47,8 +47,9 @@ func (s *split) serve() error {
 
 // pass gives a connection to its part when it has said what it speaks, or closes it.
 func (s *split) pass(c net.Conn) {
-	defer context.AfterFunc(s.rpc.closed, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
 	_ = c.SetDeadline(time.Now().Add(readHeader))
+	raw := c // c may change
+	defer context.AfterFunc(s.rpc.closed, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })()
 	to := &s.web
 	if secure, ok := c.(*tls.Conn); ok {
 		if secure.Handshake() != nil {

@@ -16,7 +16,7 @@ const (
 	peerIs    = "peer=" // and the id of one peer
 )
 
-// Domain is the target of a probe whether a domain names a peer. It answers if the domain does so, and refuses if it does not. It reports
+// Domain returns the target of a probe that asks whether a domain names a peer: Answers means yes, Refuses means no. It reports
 // false for a domain that belongs to nobody: a public suffix, or a name for documentation.
 func Domain(name, peer string) (Target, bool) {
 	_, err := publicsuffix.EffectiveTLDPlusOne(name)
