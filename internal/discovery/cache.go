@@ -21,8 +21,8 @@ const staleFor = time.Hour
 // it meanwhile, but gossip may lose one, such as a withdrawal. So no answer is wrong for longer.
 const heardFor = 15 * time.Second
 
-// cached is one answer with the state of its inputs. It is immutable except for epoch and renewed, guarded by the
-// cache's mutex.
+// cached is one answer with the state of its inputs. It is immutable except for epoch, renewed and outdated, guarded by
+// the cache's mutex.
 type cached struct {
 	plan     *query.Plan
 	answer   *query.Answer
@@ -30,6 +30,7 @@ type cached struct {
 	fresh    time.Duration
 	heard    bool      // the answer is from other keepers; else it serves only while this peer keeps the cells
 	renewed  bool      // its early renewal has begun
+	outdated bool      // it serves no more, and follows its topics until the next answer does
 	excluded []peer.ID // unreachable providers with matches, left out
 	seq      uint64    // of the index, at or before the search
 	epoch    uint64    // of the prober, at the last successful agrees
@@ -37,8 +38,9 @@ type cached struct {
 	release  func()    // unfollows the answer's topics
 }
 
-// cache holds a bounded number of answers by their canonical question. A change that would alter an answer
-// drops it.
+// cache holds a bounded number of answers by their canonical question. An answer that a change would alter serves no
+// more, but its topics stay followed: a peer that leaves a topic for the moment of the next question misses the updates of
+// that moment, and its neighbours refuse it a place in their mesh for a while.
 type cache struct {
 	ttl      time.Duration // of an answer with results
 	searches *searches     // that fill it
@@ -82,12 +84,12 @@ func (c *cache) get(key []byte, now time.Time, p Prober) (e *cached, renew bool)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.entries.Get(string(key))
-	if !ok || now.Sub(e.at) >= e.fresh || e.custody != custody {
+	if !ok || e.outdated || now.Sub(e.at) >= e.fresh || e.custody != custody {
 		return nil, false
 	}
 	if e.epoch != epoch {
 		if !e.agrees(p) {
-			c.entries.Remove(string(key))
+			e.outdated = true
 			return nil, false
 		}
 		e.epoch = epoch
@@ -101,7 +103,7 @@ func (c *cache) get(key []byte, now time.Time, p Prober) (e *cached, renew bool)
 func (c *cache) stale(key string, now time.Time) *cached {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e, ok := c.entries.Peek(key); ok && now.Sub(e.at) < e.fresh+staleFor {
+	if e, ok := c.entries.Peek(key); ok && !e.outdated && now.Sub(e.at) < e.fresh+staleFor {
 		return e
 	}
 	return nil
@@ -115,34 +117,49 @@ func (c *cache) put(e *cached) {
 	c.entries.Add(e.plan.Key(), e)
 }
 
-// invalidate drops the answers that a change alters.
+// invalidate ends the use of the answers that a change alters.
 func (c *cache) invalidate(ch index.Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, key := range c.entries.Keys() {
-		e, _ := c.entries.Peek(key)
-		if ch.Seq > e.seq && ch.Concerns(e.plan) {
-			c.entries.Remove(key)
-		}
+	for _, e := range c.entries.Values() {
+		e.outdated = e.outdated || ch.Seq > e.seq && ch.Concerns(e.plan)
 	}
 }
 
-// forget drops the answers that a record concerns: what peers know of it has changed.
+// forget ends the use of the answers that a record concerns: what peers know of it has changed.
 func (c *cache) forget(r *records.Record) {
 	c.invalidate(index.Change{Seq: math.MaxUint64, Old: r, New: r})
 }
 
-// remove drops one answer, unless a newer one replaced it.
-func (c *cache) remove(e *cached) {
+// drop ends the use of one answer.
+func (c *cache) drop(e *cached) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now, ok := c.entries.Peek(e.plan.Key()); ok && now == e {
-		c.entries.Remove(e.plan.Key())
+	e.outdated = true
+}
+
+// dropAll ends the use of all answers.
+func (c *cache) dropAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.entries.Values() {
+		e.outdated = true
 	}
 }
 
-// clear drops all answers.
-func (c *cache) clear() {
+// unfollow gives back the topics of answers that serve no more. Their next questions follow them again.
+func (c *cache) unfollow(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.entries.Values() {
+		if e.outdated || now.Sub(e.at) >= e.fresh {
+			e.release()
+		}
+	}
+}
+
+// close gives back all topics.
+func (c *cache) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.entries.Purge()

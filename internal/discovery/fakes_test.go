@@ -172,13 +172,19 @@ func (n *fakeKeepers) stored(id string) (versions []*records.Record) {
 	return versions
 }
 
-// fakeUpdates counts the followed topics.
-type fakeUpdates struct{ followed atomic.Int64 }
+// fakeUpdates counts the followed topics, and how often one was left.
+type fakeUpdates struct{ followed, left, most atomic.Int64 }
 
 func (l *fakeUpdates) Publish(context.Context, *records.Record) error { return nil }
 func (l *fakeUpdates) Follow(*query.Plan) (func(), error) {
+	if most := l.most.Load(); most > 0 && l.followed.Load() >= most {
+		return nil, fault.New("gossip.Follow", fault.LimitReached, "%d topics are followed", most)
+	}
 	l.followed.Add(1)
-	return sync.OnceFunc(func() { l.followed.Add(-1) }), nil
+	return sync.OnceFunc(func() {
+		l.followed.Add(-1)
+		l.left.Add(1)
+	}), nil
 }
 
 // fakeProber has preset measurements.

@@ -40,7 +40,7 @@ func (f *feed) run(ctx context.Context) {
 		switch {
 		case lost:
 			seq = f.index.Seq()
-			f.cache.clear()
+			f.cache.dropAll()
 			f.exits.learn(f.index)
 		case len(changes) == 0:
 			select {

@@ -111,6 +111,10 @@ func (s *Service) local(plan *query.Plan, excluded []peer.ID) *query.Answer {
 // ask answers a plan from the network.
 func (s *Service) ask(ctx context.Context, plan *query.Plan, excluded []peer.ID) (*query.Answer, error) {
 	release, err := s.Updates.Follow(plan)
+	if fault.KindOf(err) == fault.LimitReached {
+		s.cache.unfollow(s.Now())
+		release, err = s.Updates.Follow(plan)
+	}
 	if err != nil { // too many topics: the answer lives for heardFor without live updates
 		s.Metrics.Failed("gossip.Follow", err)
 		release = func() {}
@@ -164,7 +168,7 @@ func (s *Service) finish(e *cached, found query.Found) *query.Answer {
 	// A change after the search is either in the index, where altered finds it, or comes after put and drops the answer. So check
 	// after put.
 	if s.feed.altered(e.plan, e.seq) {
-		s.cache.remove(e)
+		s.cache.drop(e)
 	}
 	return a
 }

@@ -398,6 +398,45 @@ func TestLocal(t *testing.T) {
 	})
 }
 
+// TestTopicsStayFollowed: a change ends the use of an answer, and the next answer takes its topics over. A peer that left
+// them between the two would miss the changes that come right after the first, and keep a wrong answer.
+func TestTopicsStayFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		first := f.foreign("a", 1, 1, 24*time.Hour)
+		f.keep(first)
+		require.Len(t, f.ask(storage()).Results, 1)
+		end := f.tombstone(first)
+		f.keep(end)
+		f.arrive(end)
+		synctest.Wait()
+		require.EqualValues(t, 1, f.live.followed.Load(), "after the change")
+		require.Empty(t, f.ask(storage()).Results)
+		require.EqualValues(t, 1, f.live.followed.Load(), "the next answer alone")
+		require.EqualValues(t, 1, f.live.left.Load())
+	})
+}
+
+// TestTopicsOfFormerAnswers: answers that serve no more make way for a new question.
+func TestTopicsOfFormerAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		f.live.most.Store(1)
+		f.keep(f.foreign("a", 1, 1, 24*time.Hour))
+		require.Len(t, f.ask(storage()).Results, 1)
+		other := storage()
+		other.Limit = 1
+		f.ask(other)
+		require.Zero(t, f.live.left.Load(), "a fresh answer keeps its topics")
+		time.Sleep(time.Hour)
+		f.ask(other)
+		require.EqualValues(t, 1, f.live.left.Load())
+		require.EqualValues(t, 1, f.live.followed.Load())
+	})
+}
+
 // TestTotalAtLeast: an answer marks a total that is a lower bound. A query can request the exact total; the
 // cache distinguishes both.
 func TestTotalAtLeast(t *testing.T) {

@@ -211,7 +211,7 @@ func (s *Service) Close() error {
 	s.cancel()
 	s.wg.Wait()
 	s.cache.searches.close()
-	s.cache.clear()
+	s.cache.close()
 	return nil
 }
 

@@ -29,7 +29,7 @@ func (w *cluster) trade(t *testing.T) {
 }
 
 // TestExit has peers of a network stop in order. Their offers leave answers within a second, with the reason, and return with
-// their next start. A peer that the live update missed hears of it by the next exchanges of gossip.
+// their next start.
 func TestExit(t *testing.T) {
 	peers, leavers := 40, 8
 	if testing.Short() {
@@ -65,8 +65,7 @@ func TestExit(t *testing.T) {
 	})
 	s := spreadOf(gone)
 	t.Logf("%d peers, %d stop: out of another peer's answers after p50 %v ms, p95 %v ms, p99 %v ms, at most %v ms", peers, leavers, s.P50, s.P95, s.P99, s.Max)
-	require.LessOrEqual(t, s.P95, 1000.0)
-	require.LessOrEqual(t, s.Max, 5000.0)
+	require.LessOrEqual(t, s.P99, 1000.0)
 }
 
 // watchEnd ends a peer. It returns how long its offers stayed in the answers of each other peer.
