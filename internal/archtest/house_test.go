@@ -251,6 +251,12 @@ func fences() []fence {
 			reason:  "only the schema of etcd has options of the gateway; all JSON is of our own",
 		},
 		{
+			library: "github.com/hashicorp",
+			open:    []string{"github.com/hashicorp/golang-lru/v2"},
+			rooms:   []string{"internal/frontend/consulapi"},
+			reason:  "the API of Consul is one front end, over the contracts of the planes",
+		},
+		{
 			library: "github.com/go-json-experiment/json",
 			rooms:   []string{"internal/platform/strictjson"},
 			reason:  "all JSON is read by one set of rules",

@@ -65,12 +65,12 @@ func (a *agentAPI) routes() []httpapi.Route {
 	read, write := access.RoleReadOnly, access.RoleService
 	return []httpapi.Route{
 		a.route("GET /v1/agent/self", read, a.self),
-		a.route("GET /v1/agent/services", read, a.services),
+		a.route("GET /v1/agent/services", read, a.services, "filter"),
 		a.route("GET /v1/agent/service/{id...}", read, a.service),
 		a.route("PUT /v1/agent/service/register", write, a.register, "replace-existing-checks"),
 		a.route("PUT /v1/agent/service/deregister/{id...}", write, a.deregister),
 		a.route("PUT /v1/agent/service/maintenance/{id...}", write, a.maintain, "enable", "reason"),
-		a.route("GET /v1/agent/checks", read, a.checks),
+		a.route("GET /v1/agent/checks", read, a.checks, "filter"),
 		a.route("PUT /v1/agent/check/register", write, a.registerCheck),
 		a.route("PUT /v1/agent/check/deregister/{id...}", write, a.deregisterCheck),
 		a.route("PUT /v1/agent/check/{status}/{id...}", write, a.report, "note"),
@@ -158,7 +158,11 @@ func (a *agentAPI) services(r *request) error {
 		s := agentServiceOf(i)
 		out[s.ID] = s
 	}
-	return a.answer(r, 1, out)
+	kept, err := filtered(r, out)
+	if err != nil {
+		return err
+	}
+	return a.answer(r, 1, kept)
 }
 
 func (a *agentAPI) service(r *request) error {
@@ -384,7 +388,11 @@ func (a *agentAPI) checks(r *request) error {
 		}
 	}
 	a.mu.Unlock()
-	return a.answer(r, 1, out)
+	kept, err := filtered(r, out)
+	if err != nil {
+		return err
+	}
+	return a.answer(r, 1, kept)
 }
 
 // registerCheck adds a check to a service, or replaces the one with its id.

@@ -202,7 +202,45 @@ func TestRefusedServices(t *testing.T) {
 		}
 		require.Equal(t, http.StatusForbidden, f.put("agent/service/register", `{"Name":"secret","Port":1}`).code)
 		require.Equal(t, http.StatusBadRequest, f.get("health/service/web?near=other").code)
-		require.Equal(t, http.StatusBadRequest, f.get("health/service/web?filter=x").code)
+		for _, filter := range []string{
+			"x", "Typo == 1", "Service.Port == many", "Service.Port matches `x`", "Node.Node ==", "Service.ID matches `(`", strings.Repeat("(", 100) + "Service.Port == 1",
+			"Service.ID == " + strings.Repeat("x", 5000), strings.Repeat("Service.Port == 1 or ", 32) + "Service.Port == 1",
+		} {
+			a := f.get("health/service/none?index=1&filter=" + url.QueryEscape(filter))
+			require.Equal(t, http.StatusBadRequest, a.code, filter)
+			require.Contains(t, a.body, "filter ")
+		}
+	})
+}
+
+// TestFilter: each list takes the expressions of Consul, with the names of its own fields.
+func TestFilter(t *testing.T) {
+	playAgent(t, func(t *testing.T, f *peerOf) {
+		f.done("agent/service/register", `{"Name":"web","ID":"w1","Port":1,"Tags":["blue"],"Meta":{"version":"1"},"Check":{"TTL":"1h","Status":"passing"}}`)
+		f.done("agent/service/register", `{"Name":"web","ID":"w2","Port":2,"Tags":["green"],"Check":{"TTL":"1h"}}`)
+		f.done("agent/service/register", `{"Name":"db","Port":3}`)
+		for _, c := range []struct{ path, filter, in, out string }{
+			{"health/service/web", "Service.Meta.version == 1", "w1", "w2"},
+			{"health/service/web", "Service.Tags contains `green` and not Node.Node == other", "w2", "w1"},
+			{"health/service/web", "Checks.Status == critical", "w2", "w1"},
+			{"health/service/web", "Service.Meta is not empty or Service.Port != 2", "w1", "w2"},
+			{"health/checks/web", "ServiceTags contains blue", "w1", "w2"},
+			{"health/state/any", "ServiceName == web and Status == passing", "w1", "w2"},
+			{"health/node/solo", "ServiceID == w2", "w2", "w1"},
+			{"catalog/service/web", "ServicePort == 2 and NodeMeta is empty and Node == solo", "w2", "w1"},
+			{"catalog/services", "ServiceTags is empty", "db", "web"},
+			{"catalog/node/solo", "Service matches `^w` and Port == 1", "w1", "w2"},
+			{"catalog/nodes", "Address == `127.0.0.1`", "solo", "none"},
+			{"catalog/nodes", "Meta.role == db", "[]", "solo"},
+			{"agent/services", "Tags contains green", "w2", "w1"},
+			{"agent/checks", "Status == critical", "w2", "w1"},
+		} {
+			a := f.get(c.path + "?filter=" + url.QueryEscape(c.filter))
+			require.Equal(t, http.StatusOK, a.code, "%s %s %s", c.path, c.filter, a.body)
+			require.Contains(t, a.body, c.in, "%s %s", c.path, c.filter)
+			require.NotContains(t, a.body, c.out, "%s %s", c.path, c.filter)
+		}
+		require.Equal(t, `{"db":[],"web":["blue","green"]}`, f.get("catalog/services?filter="+url.QueryEscape("ServicePort != 9")).body)
 	})
 }
 

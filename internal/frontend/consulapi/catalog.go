@@ -17,10 +17,10 @@ import (
 
 func (a *agentAPI) catalogRoutes() []httpapi.Route {
 	of := func(path string, serve func(*request) error, more ...string) httpapi.Route {
-		return a.route("GET /v1/"+path, access.RoleReadOnly, serve, append(more, "index", "wait", "near")...)
+		return a.route("GET /v1/"+path, access.RoleReadOnly, serve, append(more, "index", "wait", "near", "filter")...)
 	}
 	return []httpapi.Route{
-		of("catalog/datacenters", func(r *request) error { return a.answer(r, 1, []string{Datacenter}) }),
+		a.route("GET /v1/catalog/datacenters", access.RoleReadOnly, func(r *request) error { return a.answer(r, 1, []string{Datacenter}) }),
 		of("catalog/nodes", func(r *request) error { return a.find(r, a.nodes) }),
 		of("catalog/services", a.names),
 		of("catalog/service/{service}", func(r *request) error { return a.find(r, each(catalogServiceOf)) }, "tag"),
@@ -87,7 +87,8 @@ func agentServiceOf(i *instance.Instance) agentService {
 
 // catalogService is an instance in the catalog.
 type catalogService struct {
-	node
+	ID, Node, Address, Datacenter          string
+	TaggedAddresses, NodeMeta              map[string]string
 	ServiceID, ServiceName, ServiceAddress string
 	ServiceTags                            []string
 	ServiceMeta                            map[string]string
@@ -95,12 +96,15 @@ type catalogService struct {
 	ServiceTaggedAddresses                 map[string]address
 	ServiceWeights                         weights
 	ServiceEnableTagOverride               bool
+	CreateIndex, ModifyIndex               uint64
 }
 
 func catalogServiceOf(i *instance.Instance) catalogService {
 	s, n := agentServiceOf(i), nodeOf(i)
-	n.CreateIndex, n.ModifyIndex = s.CreateIndex, s.ModifyIndex
-	return catalogService{n, s.ID, s.Service, s.Address, s.Tags, s.Meta, s.Port, s.TaggedAddresses, s.Weights, s.EnableTagOverride}
+	return catalogService{
+		n.ID, n.Node, n.Address, n.Datacenter, n.TaggedAddresses, n.Meta, s.ID, s.Service, s.Address, s.Tags, s.Meta, s.Port, s.TaggedAddresses, s.Weights,
+		s.EnableTagOverride, s.CreateIndex, s.ModifyIndex,
+	}
 }
 
 // healthCheck is a check in the JSON of Consul.
@@ -169,21 +173,21 @@ func serviceEntryOf(i *instance.Instance) serviceEntry {
 	return serviceEntry{nodeOf(i), s, append([]healthCheck{nodeCheckOf(i)}, checksOf(i)...)}
 }
 
-// render makes the answer of selected instances.
-type render func(r *request, list []*instance.Instance) any
+// render makes the answer of selected instances. It applies the filter.
+type render func(r *request, list []*instance.Instance) (any, error)
 
 func each[T any](of func(*instance.Instance) T) render {
-	return func(_ *request, list []*instance.Instance) any {
+	return func(r *request, list []*instance.Instance) (any, error) {
 		out := make([]T, len(list))
 		for n, i := range list {
 			out[n] = of(i)
 		}
-		return out
+		return filtered(r, out)
 	}
 }
 
 // checksOfAll answers the checks of instances: of a node with its own one, and in a state.
-func checksOfAll(r *request, list []*instance.Instance) any {
+func checksOfAll(r *request, list []*instance.Instance) (any, error) {
 	out := []healthCheck{}
 	seen := map[string]bool{}
 	for _, i := range list {
@@ -194,24 +198,24 @@ func checksOfAll(r *request, list []*instance.Instance) any {
 		out = append(out, checksOf(i)...)
 	}
 	state, at := r.PathValue("state"), r.PathValue("node")
-	return slices.DeleteFunc(out, func(c healthCheck) bool {
+	return filtered(r, slices.DeleteFunc(out, func(c healthCheck) bool {
 		return state != "" && state != "any" && c.Status != state || at != "" && c.Node != at
-	})
+	}))
 }
 
 // nodes answers the peers that have instances.
-func (a *agentAPI) nodes(_ *request, list []*instance.Instance) any {
+func (a *agentAPI) nodes(r *request, list []*instance.Instance) (any, error) {
 	out := []node{nodeOf(&instance.Instance{Peer: a.Peer, Spec: instance.Spec{Host: a.Address}})}
 	for _, i := range list {
 		if !slices.ContainsFunc(out, func(n node) bool { return n.Node == i.Peer }) {
 			out = append(out, nodeOf(i))
 		}
 	}
-	return out
+	return filtered(r, out)
 }
 
 // node answers a peer with its instances; null for one without.
-func (a *agentAPI) node(r *request, list []*instance.Instance) any {
+func (a *agentAPI) node(r *request, list []*instance.Instance) (any, error) {
 	services := map[string]agentService{}
 	var of *instance.Instance
 	for _, i := range list {
@@ -220,10 +224,11 @@ func (a *agentAPI) node(r *request, list []*instance.Instance) any {
 			services[s.ID], of = s, i
 		}
 	}
+	kept, err := filtered(r, services)
 	if of == nil {
-		return nil
+		return nil, err
 	}
-	return map[string]any{"Node": nodeOf(of), "Services": services}
+	return map[string]any{"Node": nodeOf(of), "Services": kept}, err
 }
 
 // selects reports whether the parameters of a request select an instance.
@@ -241,6 +246,9 @@ func (r *request) selects(i *instance.Instance) bool {
 
 // find answers instances of the service in the path, or without one of all services.
 func (a *agentAPI) find(r *request, as render) error {
+	if _, err := as(r, nil); err != nil { // before the client waits
+		return err
+	}
 	service, every, how := r.PathValue("service"), instance.Selector{AnyStatus: true}, instance.Local
 	if r.has("consistent") {
 		how = instance.Linearizable
@@ -259,8 +267,26 @@ func (a *agentAPI) find(r *request, as render) error {
 	})
 }
 
+// namesOf answers the names of the services that have instances for the filter, with their tags.
+func namesOf(r *request, list []*instance.Instance) (any, error) {
+	kept, err := each(catalogServiceOf)(r, list)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]string{}
+	for _, s := range kept.([]catalogService) {
+		tags := append(append([]string{}, out[s.ServiceName]...), s.ServiceTags...)
+		slices.Sort(tags)
+		out[s.ServiceName] = slices.Compact(tags)
+	}
+	return out, nil
+}
+
 // names answers the names of services with their tags.
 func (a *agentAPI) names(r *request) error {
+	if r.values.Get("filter") != "" {
+		return a.find(r, namesOf)
+	}
 	return a.follow(r, "", func(ctx context.Context) (state, error) {
 		found, err := a.Catalog.Services(ctx, instance.DefaultNamespace)
 		return state{found.Index, found.Revision, func() (any, error) {
@@ -291,7 +317,7 @@ func (a *agentAPI) shown(r *request, list []*instance.Instance, as render) (any,
 	default:
 		return nil, fault.Invalidf("near", r.values.Get("near"), "must be _agent: a peer does not know the distances of others")
 	}
-	return as(r, list), nil
+	return as(r, list)
 }
 
 // state is what the catalog has for a query.

@@ -316,6 +316,13 @@ func services(t *testing.T, c *api.Client) {
 	require.Equal(t, map[string]string{"team": "a"}, list[0].Service.Meta)
 	require.Equal(t, api.HealthPassing, list[0].Checks.AggregatedStatus())
 	require.Len(t, list[0].Checks, 3)
+	for filter, count := range map[string]int{`"v2" in Service.Tags and Service.Meta.team == a`: 1, `Service.Meta.team != a`: 0} {
+		some, _, err := c.Health().Service("web", "", true, &api.QueryOptions{Filter: filter})
+		require.NoError(t, err)
+		require.Len(t, some, count)
+	}
+	_, err = c.Agent().ServicesWithFilter("Typo == 1")
+	require.ErrorContains(t, err, "400")
 
 	names, _, err := c.Catalog().Services(nil)
 	require.NoError(t, err)
