@@ -22,11 +22,14 @@ func (f *fixture) market(rng *rand.Rand, n int) (all []*records.Record) {
 		if kind := rng.IntN(3); kind > 0 {
 			o.Metadata.Type, o.Capabilities = fmt.Sprint("kind-", kind), nil
 		}
-		switch rng.IntN(6) {
+		switch rng.IntN(7) {
 		case 0:
 			o.Pricing = nil
 		case 1:
 			o.Pricing.BasePrice, o.Pricing.TierPricing = nil, map[string]float64{"10+": 2}
+		case 2: // no price, or none for the volume
+			o.Pricing.BasePrice, o.Pricing.TierPricing = nil, []map[string]float64{nil, {"30+": 2}}[rng.IntN(2)]
+			o.Pricing.MinimumCommitment = ptr(1e308)
 		default:
 			o.Pricing.Currency = []string{"USDC", "usdc", "EUR"}[rng.IntN(3)]
 			o.Pricing.PriceUnit = []string{"per-gb-month", "per-hour", "Per-Hour"}[rng.IntN(3)]
@@ -107,7 +110,7 @@ func TestTypesAndGroupsAgainstBruteForce(t *testing.T) {
 				}
 				var priced []*records.Record
 				for _, r := range all {
-					if got, ok := query.TermsOf(r); ok && got == terms && (volume != nil || r.Facts().Has(records.KnownPrice)) {
+					if got, ok := query.TermsOf(r); ok && got == terms && (r.Facts().Has(records.KnownPrice) || volume != nil && r.Service().Pricing.TierPricing["10+"] != 0) {
 						priced = append(priced, r)
 					}
 				}

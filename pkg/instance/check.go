@@ -47,7 +47,7 @@ func (c *Check) Normalize() error {
 		return err
 	}
 	c.Type = t
-	if err := validateText("endpoint", c.Endpoint, maxEndpoint); err != nil {
+	if err := fault.Text("endpoint", c.Endpoint, maxEndpoint); err != nil {
 		return err
 	}
 	if !c.endpointFits() {

@@ -132,13 +132,13 @@ func FromProto(p *agentv1.Instance) (*Instance, error) {
 	if err := validateID(i.ID); err != nil {
 		return nil, err
 	}
-	if err := validateText("lease_id", i.Lease, maxName); err != nil {
+	if err := fault.Text("lease_id", i.Lease, maxName); err != nil {
 		return nil, err
 	}
-	if err := validateText("principal", i.Principal, maxOwner); err != nil {
+	if err := fault.Text("principal", i.Principal, maxOwner); err != nil {
 		return nil, err
 	}
-	return i, validateText("peer", i.Peer, maxName)
+	return i, fault.Text("peer", i.Peer, maxName)
 }
 
 // laterFields returns what only a later version knows of an instance, as fields of its message: unknown fields, and its

@@ -93,7 +93,7 @@ func (s Selector) validateTexts() error {
 		{"id", s.ID}, {"zone", s.Zone}, {"environment", s.Environment}, {"dependency", s.Dependency}, {"prefer_zone", s.PreferZone},
 	}
 	for _, t := range texts {
-		if err := validateText(t.field, t.text, maxName); err != nil {
+		if err := fault.Text(t.field, t.text, maxName); err != nil {
 			return err
 		}
 	}
@@ -104,7 +104,7 @@ func (s Selector) validateTexts() error {
 		if tag == "" {
 			return fault.Invalidf("tags"+index(i), nil, "is empty")
 		}
-		if err := validateText("tags"+index(i), tag, maxName+1+maxValue); err != nil {
+		if err := fault.Text("tags"+index(i), tag, maxName+1+maxValue); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/Masterminds/semver/v3"
@@ -62,7 +61,7 @@ func (r *Registration) Normalize() error {
 	if n.Status != StatusUnknown && n.Status != StatusStarting {
 		return fault.Invalidf("status", n.Status.String(), "must be STARTING or empty in a registration")
 	}
-	if err := validateText("principal", n.Principal, maxOwner); err != nil {
+	if err := fault.Text("principal", n.Principal, maxOwner); err != nil {
 		return err
 	}
 	if err := n.Spec.normalize(); err != nil {
@@ -259,7 +258,7 @@ func (s *Spec) normalizeInterfaces() error {
 		if address == "" {
 			return fault.Invalidf("interfaces."+name, nil, "has no address")
 		}
-		if err := validateText("interfaces."+name, address, maxAddress); err != nil {
+		if err := fault.Text("interfaces."+name, address, maxAddress); err != nil {
 			return err
 		}
 	}
@@ -275,7 +274,7 @@ func (s *Spec) normalizeMetadata() error {
 		if key == "" {
 			return fault.Invalidf("metadata", key, "has an empty key")
 		}
-		if err := validateText("metadata", key, maxName); err != nil {
+		if err := fault.Text("metadata", key, maxName); err != nil {
 			return err
 		}
 		switch value := s.Metadata[key]; {
@@ -316,7 +315,7 @@ func validateTag(tag string) error {
 	case strings.TrimSpace(tag) != tag || tag == "" || strings.Contains(tag, ","):
 		return fault.Invalidf("", shorten(tag), "contains a comma, or a space at an end: remove it")
 	default:
-		return validateText("", tag, maxName)
+		return fault.Text("", tag, maxName)
 	}
 }
 
@@ -326,10 +325,10 @@ func (s *Spec) validateTexts() error {
 	default:
 		return fault.Invalidf("environment", shorten(s.Environment), "must be development, staging or production")
 	}
-	if err := validateText("region", s.Region, maxShort); err != nil {
+	if err := fault.Text("region", s.Region, maxShort); err != nil {
 		return err
 	}
-	if err := validateText("owner", s.Owner, maxShort); err != nil {
+	if err := fault.Text("owner", s.Owner, maxShort); err != nil {
 		return err
 	}
 	if err := validateZone("zone", s.Zone); err != nil {
@@ -420,21 +419,6 @@ func between(field string, d, low, high time.Duration) error {
 
 func tooMany(field string, n, most int) error {
 	return fault.Invalidf(field, n, "has %d entries, limit %d", n, most)
-}
-
-// validateText accepts up to most bytes of UTF-8 on one line.
-func validateText(field, text string, most int) error {
-	switch {
-	case len(text) > most:
-		return fault.Invalidf(field, shorten(text), "has %d bytes, limit %d", len(text), most)
-	case !utf8.ValidString(text):
-		return fault.Invalidf(field, nil, "is not UTF-8")
-	case strings.ContainsFunc(text, unicode.IsControl):
-		return fault.Invalidf(field, text, "has a control character")
-	case strings.ContainsFunc(text, func(r rune) bool { return unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) }):
-		return fault.Invalidf(field, nil, "has an invisible character, such as a direction mark or a zero-width space")
-	}
-	return nil
 }
 
 // shorten bounds a rejected text in an error and replaces invalid UTF-8.

@@ -88,7 +88,7 @@ func (c *Clause) Check() error {
 	case !slices.Contains(f.Ops(), c.Op):
 		return fault.Invalidf("op", clip(string(c.Op)), "must be one of %s for %s", oneOf(f.Ops()), c.Field)
 	}
-	if err := records.CheckText("field", key, maxClauseField); err != nil {
+	if err := fault.Text("field", key, maxClauseField); err != nil {
 		return err
 	}
 	if err := c.validateParts(); err != nil {
@@ -158,7 +158,7 @@ func (f *Field) validateValue(v string, op Op) error {
 	case v == "" && op == OpPrefix:
 		return fault.Invalidf("", nil, "must not be empty")
 	}
-	return records.CheckText("", v, maxValue)
+	return fault.Text("", v, maxValue)
 }
 
 // flagOf returns the canonical spelling of a truth value, or "".

@@ -31,7 +31,7 @@ const (
 // The range of Near.RadiusKM.
 const (
 	MinRadiusKM = geo.MinRadius / 1000.0
-	MaxRadiusKM = 20015
+	MaxRadiusKM = geo.MaxRadius / 1000.0
 )
 
 // Defaults complete a query. The zero value means DefaultLimit, MaxLimit and no radius.
@@ -160,7 +160,7 @@ func (q *Query) validatePlaces() error {
 			if s == "" {
 				return fault.Invalidf("", nil, "must not be empty")
 			}
-			return records.CheckText("", s, maxPlaceName)
+			return fault.Text("", s, maxPlaceName)
 		}),
 	)
 }
@@ -214,10 +214,10 @@ func (q *Query) validateAttributes() error {
 		if key == "" {
 			return fault.Invalidf("attributes", nil, "contains an empty key")
 		}
-		if err := records.CheckText("attributes", key, maxKey); err != nil {
+		if err := fault.Text("attributes", key, maxKey); err != nil {
 			return err
 		}
-		if err := records.CheckText("attributes."+key, q.Attributes[key], maxValue); err != nil {
+		if err := fault.Text("attributes."+key, q.Attributes[key], maxValue); err != nil {
 			return err
 		}
 	}

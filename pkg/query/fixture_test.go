@@ -158,7 +158,7 @@ func queryGen(tb require.TestingT) *rapid.Generator[Query] {
 		if q.Sort == SortDistance || rapid.Bool().Draw(t, "placed") {
 			q.Near = &Near{
 				Latitude: latGen().Draw(t, "latitude"), Longitude: lonGen().Draw(t, "longitude"),
-				RadiusKM: maybe(rapid.SampledFrom([]float64{0.001, 20, 6000, 20015})).Draw(t, "radius_km"),
+				RadiusKM: maybe(rapid.SampledFrom([]float64{0.001, 20, 6000, 20015.115})).Draw(t, "radius_km"),
 			}
 		}
 		if n := seldom(rapid.ByteRange(0, 3)).Draw(t, "provider"); n > 0 {

@@ -56,7 +56,7 @@ const AnyDomain = "*"
 type Near struct {
 	Latitude  float64  `json:"latitude"`            // degrees, -90 to 90
 	Longitude float64  `json:"longitude"`           // degrees, -180 to 180
-	RadiusKM  *float64 `json:"radius_km,omitempty"` // great-circle kilometres, 0.001 to 20015; nil means no limit
+	RadiusKM  *float64 `json:"radius_km,omitempty"` // great-circle kilometres, 0.001 to 20015.115; nil means no limit
 }
 
 // Capacity sets lower bounds on capabilities.

@@ -160,15 +160,18 @@ func checkCells(q *Query) error {
 
 // In returns the query for the group of some terms: the cheapest matches with these terms.
 func (q Query) In(t Terms) Query {
-	q.Where = priced(&q)
-	q.Where = append(q.Where, Clause{Field: termsName, Op: OpAny, Values: []string{t.value()}})
-	q.Sort, q.Currency, q.PriceUnit, q.GroupPrices = SortPrice, t.Currency, t.PriceUnit, false
+	q.Where = append(slices.Clone(q.Where), Clause{Field: termsName, Op: OpAny, Values: []string{t.value()}})
+	limit := math.MaxFloat64 // only a record with a price meets a limit of it
+	q.Sort, q.Currency, q.PriceUnit, q.MaxPrice, q.GroupPrices = SortPrice, t.Currency, t.PriceUnit, &limit, false
 	return q
 }
 
 // OtherThan returns a query for one match of a group with other terms than the given ones.
 func (q Query) OtherThan(known []Terms) Query {
-	q.Where = priced(&q)
+	q.Where = slices.Clone(q.Where)
+	if q.Volume == nil { // with a volume, tiers count too
+		q.Where = append(q.Where, Clause{Field: "pricing.base_price", Op: OpStated})
+	}
 	other := Clause{Field: termsName, Op: OpStated}
 	if len(known) > 0 {
 		other = Clause{Field: termsName, Op: OpAny, Not: true}
@@ -180,14 +183,4 @@ func (q Query) OtherThan(known []Terms) Query {
 	q.Volume, q.GroupPrices, q.Sort, q.Limit, q.ExactTotal = nil, false, SortUptime, 1, false
 	q.Claims = ClaimsTrust // any match will do, without a window
 	return q
-}
-
-// priced returns the clauses of a query and one that a match states a price. With a volume, tiers
-// count too, and the order by price puts matches without a price last.
-func priced(q *Query) []Clause {
-	list := slices.Clone(q.Where)
-	if q.Volume == nil {
-		list = append(list, Clause{Field: "pricing.base_price", Op: OpStated})
-	}
-	return list
 }

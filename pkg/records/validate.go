@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"math"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -133,9 +131,9 @@ func validateMetadata(m *pb.ServiceMetadata) error {
 	return cmp.Or(
 		CheckType("type", m.Type),
 		optional(m.Subtype, func() error { return CheckType("subtype", m.Subtype) }),
-		CheckText("name", m.Name, maxName),
-		CheckText("description", m.Description, maxDescription),
-		CheckText("version", m.Version, maxVersion),
+		fault.Text("name", m.Name, maxName),
+		fault.Text("description", m.Description, maxDescription),
+		fault.Text("version", m.Version, maxVersion),
 		list("endpoints", m.Endpoints, maxEndpoints, maxEndpoint),
 		list("protocols", m.Protocols, maxWords, maxWord),
 		validateAttributes(m.Attributes),
@@ -172,7 +170,7 @@ func validateAttributes(attributes map[string]string) error {
 		if err := token("attributes", key, maxID, idChars+"/"); err != nil {
 			return err
 		}
-		if err := CheckText(key, attributes[key], maxAttribute); err != nil {
+		if err := fault.Text(key, attributes[key], maxAttribute); err != nil {
 			return fault.In("attributes", err)
 		}
 	}
@@ -219,7 +217,7 @@ func validateCompute(c *pb.ComputeCapabilities) error {
 		return fault.Invalidf("gpus", n, "must be at most %d", maxGPUs)
 	}
 	for i, gpu := range c.GetGpus() {
-		if err := CheckText("model", gpu.GetModel(), maxWord); err != nil {
+		if err := fault.Text("model", gpu.GetModel(), maxWord); err != nil {
 			return fault.In("gpus", fault.In(index(i), err))
 		}
 	}
@@ -266,9 +264,9 @@ func validateLocation(l *pb.GeoLocation) error {
 	}
 	return cmp.Or(
 		optional(l.Country, func() error { return country("country", l.Country) }),
-		CheckText("region", l.Region, maxPlaceName),
-		CheckText("city", l.City, maxPlaceName),
-		CheckText("isp", l.Isp, maxPlaceName),
+		fault.Text("region", l.Region, maxPlaceName),
+		fault.Text("city", l.City, maxPlaceName),
+		fault.Text("isp", l.Isp, maxPlaceName),
 	)
 }
 
@@ -350,33 +348,12 @@ func describe(chars string) string {
 	return "letters, digits and '" + punctuation + "'"
 }
 
-// CheckText requires at most limit bytes of UTF-8 without control characters and invisible
-// characters. A direction mark (U+202E) or a zero-width space (U+200B) makes one name look like
-// another. The error is Invalid and names the field.
-func CheckText(field, s string, limit int) error {
-	switch {
-	case len(s) > limit:
-		return fault.Invalidf(field, nil, "must be at most %d bytes, not %d", limit, len(s))
-	case !utf8.ValidString(s):
-		return fault.Invalidf(field, nil, "must be valid UTF-8")
-	case strings.ContainsFunc(s, unicode.IsControl):
-		return fault.Invalidf(field, nil, "must not have control characters")
-	case strings.ContainsFunc(s, invisible):
-		return fault.Invalidf(field, nil, "must not have invisible characters, such as direction marks and zero-width spaces")
-	}
-	return nil
-}
-
-// invisible reports whether a character is invisible: a format character or a separator of lines
-// or paragraphs (Unicode categories Cf, Zl, Zp).
-func invisible(r rune) bool { return unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) }
-
 // word checks a non-empty text.
 func word(field, s string, limit int) error {
 	if s == "" {
 		return fault.Invalidf(field, nil, "must not be empty")
 	}
-	return CheckText(field, s, limit)
+	return fault.Text(field, s, limit)
 }
 
 // list limits the number and length of words.

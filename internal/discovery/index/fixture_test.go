@@ -229,7 +229,7 @@ func question(s source) query.Query {
 		lat, lon := spot(s)
 		q.Near = &query.Near{Latitude: lat, Longitude: lon}
 		if s(3) > 0 {
-			q.Near.RadiusKM = ptr(pick(s, 0.001, 1, 50, 100, 300, 1000, 5000, 10_007, 15_000, 20_015))
+			q.Near.RadiusKM = ptr(pick(s, 0.001, 1, 50, 100, 300, 1000, 5000, 10_007, 15_000, query.MaxRadiusKM))
 		}
 		if s(2) == 0 {
 			q.Sort = query.SortDistance

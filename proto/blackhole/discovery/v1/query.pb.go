@@ -665,7 +665,7 @@ type Near struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Latitude  float64                `protobuf:"fixed64,1,opt,name=latitude,proto3" json:"latitude,omitempty"`
 	Longitude float64                `protobuf:"fixed64,2,opt,name=longitude,proto3" json:"longitude,omitempty"`
-	// Great-circle radius, 0.001 to 20015; absent means no limit, nearest first.
+	// Great-circle radius, 0.001 to 20015.115; absent means no limit, nearest first.
 	RadiusKm      *float64 `protobuf:"fixed64,3,opt,name=radius_km,json=radiusKm,proto3,oneof" json:"radius_km,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1,0 +1,30 @@
+package fault
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Text requires at most limit bytes of UTF-8 without control characters and invisible
+// characters. A direction mark (U+202E) or a zero-width space (U+200B) makes one name look like
+// another. The error is Invalid and names the field.
+func Text(field, s string, limit int) error {
+	switch {
+	case len(s) > limit:
+		return Invalidf(field, nil, "must be at most %d bytes, not %d", limit, len(s))
+	case !utf8.ValidString(s):
+		return Invalidf(field, nil, "must be valid UTF-8")
+	case strings.ContainsFunc(s, unicode.IsControl):
+		return Invalidf(field, nil, "must not have control characters")
+	case strings.ContainsFunc(s, invisible):
+		return Invalidf(field, nil, "must not have invisible characters, such as direction marks and zero-width spaces")
+	}
+	return nil
+}
+
+// invisible reports whether a character shows nothing: one of format, a separator of lines or paragraphs (Unicode categories
+// Cf, Zl, Zp), one that fonts leave out (fillers of Hangul), or the empty Braille pattern. Selectors of variants stay: emoji need them.
+func invisible(r rune) bool {
+	return unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point) || r == '\u2800'
+}
