@@ -105,6 +105,36 @@ func (p *parts) startAgent(context.Context) (err error) {
 	return countInstances(p.gatherer, p.agent.Stats, p.agent.Pending)
 }
 
+// consulChecks runs the checks of services of Consul's clients. Each is a target of its own, so that a service may have several.
+type consulChecks struct {
+	*health.Checker
+	loopback bool
+}
+
+func (p *parts) startConsulChecks() consulChecks {
+	c := p.config.Agent
+	checks := consulChecks{health.New(health.Config{
+		Report:  func(r health.Report) { p.fronts.consul.Checked(r.Key.ID, r.Status) },
+		Targets: c.Limits.Instances, Workers: c.Checks.Workers, Random: rand.Uint64, Logger: p.log.With("part", "consul"),
+	}), c.Checks.AllowLoopback != "false"}
+	p.onClose(func() error { checks.Close(); return nil })
+	return checks
+}
+
+func (c consulChecks) target(id string, of instance.Spec, local bool) health.Target {
+	return health.Target{Key: instance.Key{ID: id}, Host: of.Host, Port: of.Port, Check: *of.Check, Local: c.loopback && local, Unmeasured: true}
+}
+
+func (c consulChecks) Validate(id string, of instance.Spec, local bool) error {
+	return c.Checker.Validate(c.target(id, of, local))
+}
+
+func (c consulChecks) Set(id string, of instance.Spec, local bool) error {
+	return c.Checker.Set(c.target(id, of, local))
+}
+
+func (c consulChecks) Remove(id string) { c.Checker.Remove(instance.Key{ID: id}) }
+
 // refusedByGroup raises the condition of refused instances for a reason, and clears it for nil.
 func (p *parts) refusedByGroup(reason error) {
 	if reason == nil {

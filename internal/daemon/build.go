@@ -312,7 +312,9 @@ func (p *parts) startConsul(web *httpapi.Config) (err error) {
 		Logger: p.log.With("part", "consul"), Refused: web.Refused, Answers: web.Answers, Bodies: web.Bodies,
 	}
 	if p.agent != nil {
-		consul.Agent = &consulapi.Agent{Registrar: p.agent, Catalog: p.agent, Limit: p.fronts.auth.limit, May: p.fronts.auth.may, Address: outward(p.node.Addrs())}
+		consul.Agent = &consulapi.Agent{
+			Registrar: p.agent, Catalog: p.agent, Limit: p.fronts.auth.limit, May: p.fronts.auth.may, Address: outward(p.node.Addrs()), Checks: p.startConsulChecks(),
+		}
 	}
 	if p.fronts.consul, err = consulapi.New(consul); err == nil {
 		web.Others = p.fronts.consul.Routes()

@@ -3,6 +3,7 @@ package consulapi
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"hash/fnv"
 	"maps"
 	"net"
@@ -29,9 +30,19 @@ type Agent struct {
 	May func(ctx context.Context, service string) error
 	// Address is that of a service without one, and of the node.
 	Address string
+	// Checks runs the checks by HTTP, TCP and gRPC.
+	Checks Checker
 }
 
-// agentAPI serves the services of this peer. It keeps checks with a TTL: their clocks are here, their statuses in the records of instances.
+// Checker runs checks of services by their ids, which are unique, and tells their results to Server.Checked. The check is that of the Spec. It leads
+// to loopback only for a service of this host.
+type Checker interface {
+	Validate(id string, of instance.Spec, local bool) error
+	Set(id string, of instance.Spec, local bool) error
+	Remove(id string)
+}
+
+// agentAPI serves the services of this peer. The clocks of their checks are here, the statuses in the records of instances.
 type agentAPI struct {
 	Agent
 	*Server
@@ -50,12 +61,13 @@ func newAgent(s *Server) *agentAPI {
 	return a
 }
 
-// clock is that of a check with a TTL, by the id of the check. Each stands in a record of an instance of this peer.
+// clock is that of a check, by its id. Each stands in a record of an instance of this peer.
 type clock struct {
 	of      instance.Key
-	ttl     time.Duration
+	ttl     time.Duration // 0: this peer runs the check
 	remove  time.Duration // 0: never
 	status  string
+	found   string    // by a check that this peer runs; "": nothing yet
 	output  string    // the last one
 	expires time.Time // when it becomes critical
 	since   time.Time // of a critical check
@@ -188,7 +200,7 @@ func (r *request) local() bool {
 	return isLocal(host)
 }
 
-// register registers a service. Checks with a TTL are critical from the start.
+// register registers a service. Its checks are critical from the start, unless the client says otherwise.
 func (a *agentAPI) register(r *request) error {
 	if err := a.Limit(r.Context()); err != nil {
 		return err
@@ -225,10 +237,11 @@ func (a *agentAPI) enter(ctx context.Context, r *request, d *serviceDefinition) 
 	if err := a.allowed(r, reg.Service); err != nil {
 		return err
 	}
-	for _, c := range rec.Checks {
-		if err := a.free(c.ID, reg.Key); err != nil {
-			return err
-		}
+	if err := a.fits(&reg, rec); err != nil {
+		return err
+	}
+	if isLocal(reg.Spec.Host) {
+		rec.Peer = a.Peer
 	}
 	for _, i := range before { // an id has one service at a peer
 		if i == same {
@@ -248,20 +261,39 @@ func (a *agentAPI) enter(ctx context.Context, r *request, d *serviceDefinition) 
 	return a.store(ctx, reg, rec, same)
 }
 
-// free refuses the id of a check of another service.
-func (a *agentAPI) free(id string, k instance.Key) error {
-	if of, ok := a.clockOf(id); ok && of != k {
-		return fault.Invalidf("CheckID", id, "is that of a check of the service %s: ids of checks are unique at a peer", of.ID)
+// fits refuses a check with an id of another service, and one that this peer cannot run.
+func (a *agentAPI) fits(reg *instance.Registration, rec *record) error {
+	for _, c := range rec.Checks {
+		if other, ok := a.clockOf(c.ID); ok && other.of != reg.Key {
+			return fault.Invalidf("CheckID", c.ID, "is that of a check of the service %s: ids of checks are unique at a peer", other.of.ID)
+		}
+		if c.Run != nil {
+			if err := a.Checks.Validate(c.ID, c.in(reg.Spec), isLocal(reg.Spec.Host)); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+// in returns the service with this check.
+func (c *check) in(of instance.Spec) instance.Spec {
+	of.Check = c.Run
+	return of
 }
 
 func (a *agentAPI) allowed(r *request, service string) error {
 	return a.May(r.Context(), instance.DefaultNamespace+"/"+service)
 }
 
-// store registers an instance with its record, and what its checks force upon it.
+// store registers an instance with its record, and what its checks force upon it. Silence never ends it: this front sends the heartbeats.
 func (a *agentAPI) store(ctx context.Context, reg instance.Registration, rec *record, before *instance.Instance) error {
+	text, err := json.Marshal(rec)
+	if err != nil {
+		return err
+	}
+	reg.Spec.Metadata[recordKey] = string(text)
+	reg.Spec.RemoveAfter, reg.Spec.UnhealthyAfter, reg.Spec.Lasting = instance.Never, instance.MaxTTL, false
 	got, err := a.Registrar.Register(ctx, reg)
 	if err != nil {
 		return err
@@ -271,20 +303,18 @@ func (a *agentAPI) store(ctx context.Context, reg instance.Registration, rec *re
 			return err
 		}
 	}
-	a.track(got.Key, rec)
+	a.track(got.Key, got.Spec, rec)
 	return nil
 }
 
-// track keeps the clocks of an instance's checks.
-func (a *agentAPI) track(k instance.Key, rec *record) {
+// track keeps the clocks of an instance's checks, and runs those without a TTL. A loopback address leads this peer to another host than the
+// service's if that was registered at another peer, so such a check fails.
+func (a *agentAPI) track(k instance.Key, spec instance.Spec, rec *record) {
+	a.forget(func(id string, c *clock) bool { return c.of == k && rec.check(id) == nil })
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	maps.DeleteFunc(a.clocks, func(id string, c *clock) bool { return c.of == k && (rec.check(id) == nil || rec.check(id).TTL == 0) })
 	now := time.Now()
 	for _, c := range rec.Checks {
-		if c.TTL == 0 {
-			continue
-		}
 		t := a.clocks[c.ID]
 		if t == nil {
 			t = &clock{output: c.Output}
@@ -294,20 +324,58 @@ func (a *agentAPI) track(k instance.Key, rec *record) {
 			t.since, t.expires = now, now.Add(c.TTL)
 		}
 		t.of, t.ttl, t.remove, t.status = k, c.TTL, c.Remove, c.Status
+		switch {
+		case c.Run == nil:
+			a.Checks.Remove(c.ID)
+			t.found = ""
+		case isLocal(spec.Host) && rec.Peer != a.Peer:
+			t.found = critical
+		default:
+			if err := a.Checks.Set(c.ID, c.in(spec), isLocal(spec.Host)); err != nil {
+				a.Logger.Warn("a check of a service does not run; its status stays", "instance", k.String(), "check", c.ID, "error", err)
+			}
+		}
 	}
 }
 
-func (a *agentAPI) clockOf(id string) (of instance.Key, ok bool) {
+// forget ends checks.
+func (a *agentAPI) forget(which func(id string, c *clock) bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.clocks, func(id string, c *clock) bool {
+		ends := which(id, c)
+		if ends {
+			a.Checks.Remove(id)
+		}
+		return ends
+	})
+}
+
+// Checked hears the status of a check that this peer runs, and does not block. Run tells it to others.
+func (s *Server) Checked(id string, status instance.Status) {
+	if s.agent == nil || status == instance.StatusUnknown {
+		return
+	}
+	s.agent.mu.Lock()
+	defer s.agent.mu.Unlock()
+	if c := s.agent.clocks[id]; c != nil && c.ttl == 0 {
+		if c.found = critical; status == instance.StatusUp {
+			c.found = passing
+		}
+	}
+}
+
+func (a *agentAPI) clockOf(id string) (clock, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if c := a.clocks[id]; c != nil {
-		return c.of, true
+		return *c, true
 	}
-	return of, false
+	return clock{}, false
 }
 
 // update changes the record of an instance of this peer. It stays the instance of who registered it.
-func (a *agentAPI) update(ctx context.Context, id string, local bool, change func(*instance.Spec, *record) error) error {
+func (a *agentAPI) update(ctx context.Context, id string, local bool, change func(*record) error) error {
 	return a.alone(ctx, id, func(ctx context.Context) error {
 		i, err := a.one(ctx, id)
 		if err != nil {
@@ -319,8 +387,8 @@ func (a *agentAPI) update(ctx context.Context, id string, local bool, change fun
 		}
 		reg := instance.Registration{Key: i.Key, Spec: i.Spec, Local: local || isLocal(i.Spec.Host)}
 		reg.Spec.Metadata = maps.Clone(i.Spec.Metadata)
-		if err = change(&reg.Spec, rec); err == nil {
-			err = finish(&reg.Spec, rec)
+		if err = change(rec); err == nil {
+			err = a.fits(&reg, rec)
 		}
 		if err != nil {
 			return err
@@ -340,7 +408,7 @@ func (a *agentAPI) deregister(r *request) error {
 		if _, err := a.Registrar.Deregister(ctx, i.Key); err != nil && fault.KindOf(err) != fault.NotFound {
 			return err
 		}
-		a.track(i.Key, &record{})
+		a.track(i.Key, i.Spec, &record{})
 		return nil
 	}))
 }
@@ -355,7 +423,7 @@ func (a *agentAPI) maintain(r *request) error {
 	if err != nil {
 		return err
 	}
-	return a.done(r, a.update(r.Context(), i.ID, r.local(), func(_ *instance.Spec, rec *record) error {
+	return a.done(r, a.update(r.Context(), i.ID, r.local(), func(rec *record) error {
 		rec.Maintenance = nil
 		if enable == "true" {
 			reason := cut(cmp.Or(r.values.Get("reason"), "Maintenance mode is enabled for this service, but no reason was provided. This is a default message."))
@@ -368,7 +436,7 @@ func (a *agentAPI) maintain(r *request) error {
 // cut bounds a text of a client, which stands in the record.
 func cut(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxOutput)], "") }
 
-// checks answers the checks of this peer's services, with the last output of those with a TTL.
+// checks answers the checks of this peer's services, with their last output.
 func (a *agentAPI) checks(r *request) error {
 	list, err := a.own(r.Context(), "")
 	if err != nil {
@@ -411,24 +479,19 @@ func (a *agentAPI) registerCheck(r *request) error {
 	if err != nil {
 		return err
 	}
-	c, active, err := d.check(d.Name, i.Service)
-	if err == nil {
-		err = a.free(c.ID, i.Key)
-	}
+	c, err := d.check(d.Name, i.Service)
 	if err != nil {
 		return err
 	}
-	return a.done(r, a.update(r.Context(), i.ID, r.local(), func(spec *instance.Spec, rec *record) error {
-		rec.drop(spec, c.ID)
-		return add(spec, rec, c, active)
+	return a.done(r, a.update(r.Context(), i.ID, r.local(), func(rec *record) error {
+		rec.drop(c.ID)
+		rec.Checks = append(rec.Checks, c)
+		return nil
 	}))
 }
 
 // drop takes a check away.
-func (r *record) drop(spec *instance.Spec, id string) {
-	if c := r.check(id); c != nil && c.TTL == 0 {
-		spec.Check = nil
-	}
+func (r *record) drop(id string) {
 	r.Checks = slices.DeleteFunc(r.Checks, func(c *check) bool { return c.ID == id })
 }
 
@@ -452,8 +515,8 @@ func (a *agentAPI) deregisterCheck(r *request) error {
 	if err != nil {
 		return err
 	}
-	return a.done(r, a.update(r.Context(), i.ID, r.local(), func(spec *instance.Spec, rec *record) error {
-		rec.drop(spec, id)
+	return a.done(r, a.update(r.Context(), i.ID, r.local(), func(rec *record) error {
+		rec.drop(id)
 		return nil
 	}))
 }
@@ -472,24 +535,24 @@ func (a *agentAPI) report(r *request) error {
 	if status != passing && status != warning && status != critical {
 		return fault.Invalidf("Status", status, "must be passing, warning or critical")
 	}
-	k, ok := a.clockOf(id)
+	c, ok := a.clockOf(id)
 	if !ok {
 		i, err := a.holder(r, id)
 		if err != nil {
 			return err
 		}
-		if recordOf(i).check(id).TTL == 0 {
-			return fault.New("", fault.Invalid, "CheckID %q does not have associated TTL", id)
-		}
-		k = i.Key
+		c = clock{of: i.Key, ttl: recordOf(i).check(id).TTL}
 	}
-	if err := a.allowed(r, k.Service); err != nil {
+	if c.ttl == 0 {
+		return fault.New("", fault.Invalid, "CheckID %q does not have associated TTL", id)
+	}
+	if err := a.allowed(r, c.of.Service); err != nil {
 		return err
 	}
-	return a.done(r, a.tell(r.Context(), id, k, status, cut(output), r.local()))
+	return a.done(r, a.tell(r.Context(), id, c.of, status, cut(output), r.local()))
 }
 
-// tell gives a check with a TTL a status.
+// tell gives a check a status.
 func (a *agentAPI) tell(ctx context.Context, id string, k instance.Key, status, output string, local bool) error {
 	a.mu.Lock()
 	c, news := a.clocks[id], true
@@ -502,9 +565,9 @@ func (a *agentAPI) tell(ctx context.Context, id string, k instance.Key, status, 
 	if !news {
 		return nil
 	}
-	return a.update(ctx, k.ID, local, func(_ *instance.Spec, rec *record) error {
+	return a.update(ctx, k.ID, local, func(rec *record) error {
 		one := rec.check(id)
-		if one == nil || one.TTL == 0 {
+		if one == nil {
 			return fault.New("", fault.NotFound, "Unknown check ID %q", id)
 		}
 		one.Status, one.Output = status, output
@@ -512,32 +575,34 @@ func (a *agentAPI) tell(ctx context.Context, id string, k instance.Key, status, 
 	})
 }
 
-// expire makes checks critical whose clock ran out, and ends instances that were critical for too long.
+// expire makes checks critical whose clock ran out, tells what others found, and ends instances that were critical for too long.
 func (a *agentAPI) expire(ctx context.Context) {
 	type due struct {
-		id     string
-		of     instance.Key
-		remove bool
+		id             string
+		of             instance.Key
+		status, output string // "": the instance ends
 	}
 	var all []due
 	a.mu.Lock()
 	now := time.Now()
 	for id, c := range a.clocks {
 		switch {
-		case c.status != critical && !now.Before(c.expires):
-			all = append(all, due{id, c.of, false})
+		case c.found != "" && c.found != c.status:
+			all = append(all, due{id, c.of, c.found, map[string]string{critical: "the check of the peer fails"}[c.found]})
+		case c.ttl > 0 && c.status != critical && !now.Before(c.expires):
+			all = append(all, due{id, c.of, critical, "TTL expired"})
 		case c.status == critical && c.remove > 0 && !now.Before(c.since.Add(c.remove)):
-			all = append(all, due{id, c.of, true})
+			all = append(all, due{id: id, of: c.of})
 		}
 	}
 	a.mu.Unlock()
 	for _, d := range all {
 		var err error
-		if d.remove {
+		if d.status == "" {
 			_, err = a.Registrar.Deregister(ctx, d.of)
 			a.Logger.Info("a service was critical for too long and was removed", "instance", d.of.String(), "check", d.id)
 		} else {
-			err = a.tell(ctx, d.id, d.of, critical, "TTL expired", false)
+			err = a.tell(ctx, d.id, d.of, d.status, d.output, false)
 		}
 		if err != nil && ctx.Err() == nil {
 			a.Logger.Debug("a check could not be changed", "check", d.id, "error", err)
@@ -545,8 +610,7 @@ func (a *agentAPI) expire(ctx context.Context) {
 	}
 }
 
-// attend sends the heartbeats of services without a check that the agent plane runs. It finds the checks of an earlier run of this peer, and forgets
-// those whose service has ended.
+// attend sends the heartbeats of services. It finds the checks of an earlier run of this peer, and forgets those whose service has ended.
 func (a *agentAPI) attend(ctx context.Context) error {
 	list, err := a.own(ctx, "")
 	if err != nil {
@@ -560,18 +624,14 @@ func (a *agentAPI) attend(ctx context.Context) error {
 			continue
 		}
 		for _, c := range rec.Checks {
-			known[c.ID] = c.TTL > 0
+			known[c.ID] = true
 			if _, ok := a.clockOf(c.ID); !ok {
-				a.track(i.Key, rec)
+				a.track(i.Key, i.Spec, rec)
 			}
 		}
-		if i.Spec.Check == nil {
-			refs = append(refs, instance.Ref{Key: i.Key})
-		}
+		refs = append(refs, instance.Ref{Key: i.Key})
 	}
-	a.mu.Lock()
-	maps.DeleteFunc(a.clocks, func(id string, _ *clock) bool { return !known[id] })
-	a.mu.Unlock()
+	a.forget(func(id string, _ *clock) bool { return !known[id] })
 	for part := range slices.Chunk(refs, instance.MaxBeats) {
 		if _, err := a.Registrar.Heartbeat(ctx, part); err != nil {
 			return err

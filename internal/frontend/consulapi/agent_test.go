@@ -29,38 +29,71 @@ import (
 // peerOf is a front with the agent plane of one peer.
 type peerOf struct {
 	*front
-	agent *agent.Service
-	disk  vfs.FS
-	down  atomic.Bool // checked addresses refuse connections
+	agent   *agent.Service
+	checker *health.Checker
+	told    atomic.Pointer[consulapi.Server] // of the results of checks
+	disk    vfs.FS
+	down    atomic.Bool // checked addresses refuse connections
 }
 
 func playAgent(t *testing.T, test func(t *testing.T, f *peerOf)) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &peerOf{disk: vfs.NewMem()}
 		f.start(t)
-		defer func() { require.NoError(t, f.agent.Close()) }()
+		defer func() { f.close(t) }()
 		test(t, f)
 	})
 }
 
+func (f *peerOf) close(t *testing.T) {
+	f.checker.Close()
+	require.NoError(t, f.agent.Close())
+}
+
+// checks are those of the daemon.
+type checks struct{ *health.Checker }
+
+func targetOf(id string, of instance.Spec, local bool) health.Target {
+	return health.Target{Key: instance.Key{ID: id}, Host: of.Host, Port: of.Port, Check: *of.Check, Local: local}
+}
+
+func (c checks) Validate(id string, of instance.Spec, local bool) error {
+	return c.Checker.Validate(targetOf(id, of, local))
+}
+
+func (c checks) Set(id string, of instance.Spec, local bool) error {
+	return c.Checker.Set(targetOf(id, of, local))
+}
+
+func (c checks) Remove(id string) { c.Checker.Remove(instance.Key{ID: id}) }
+
 func (f *peerOf) start(t *testing.T) {
 	var err error
-	f.agent, err = agent.New(agent.Config{
-		Registry: registry.Config{Dir: "instances", FS: f.disk, Self: coordtest.Peer}, Loopback: true, Now: time.Now,
-		Checks: health.Config{Random: func() uint64 { return 0 }, Dial: func(context.Context, string, string) (net.Conn, error) {
-			if f.down.Load() {
+	f.checker = health.New(health.Config{
+		Report: func(r health.Report) {
+			if s := f.told.Load(); s != nil {
+				s.Checked(r.Key.ID, r.Status)
+			}
+		},
+		Random: func() uint64 { return 0 },
+		Dial: func(_ context.Context, _, address string) (net.Conn, error) {
+			if f.down.Load() || address == "127.0.0.1:9" {
 				return nil, errors.New("refused")
 			}
 			here, there := net.Pipe()
 			there.Close()
 			return here, nil
-		}},
+		},
+	})
+	f.agent, err = agent.New(agent.Config{
+		Registry: registry.Config{Dir: "instances", FS: f.disk, Self: coordtest.Peer}, Loopback: true, Now: time.Now,
+		Checks: health.Config{Random: func() uint64 { return 0 }},
 		Caller: func(ctx context.Context) string { return access.From(ctx).Name },
 	})
 	require.NoError(t, err)
 	f.front = startWith(t, nil, func(c *consulapi.Config) {
 		c.Agent = &consulapi.Agent{
-			Registrar: f.agent, Catalog: f.agent, Address: "127.0.0.1",
+			Registrar: f.agent, Catalog: f.agent, Address: "127.0.0.1", Checks: checks{f.checker},
 			Limit: func(context.Context) error { return nil },
 			May: func(_ context.Context, service string) error {
 				if service == "default/secret" {
@@ -70,6 +103,7 @@ func (f *peerOf) start(t *testing.T) {
 			},
 		}
 	})
+	f.told.Store(f.server)
 }
 
 // entry is a service with its checks as clients read it.
@@ -179,13 +213,13 @@ func TestRefusedServices(t *testing.T) {
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"TTL":"1s","Status":"good"}}`, "Checks[0].Status must be"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"TCP":"1"}}`, "Interval is missing"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"HTTP":"http://127.0.0.1:1/","Method":"POST","Interval":"1s"}}`, "Method must be GET"},
-			{"agent/service/register", `{"Name":"a","Port":1,"Checks":[{"TCP":"1","Interval":"1s"},{"TCP":"2","Interval":"1s"}]}`, "Checks[1].Check is the second check"},
+			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"TCP":"192.0.2.1:1","Interval":"1s"}}`, "not the instance's own"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Checks":[{"CheckID":"x","TTL":"1s"},{"CheckID":"x","TTL":"1s"}]}`, "Checks[1].CheckID occurs twice"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"CheckID":"ttl","TTL":"1s"}}`, "that of a check of the service web"},
 			{"agent/service/register?ns=x", `{"Name":"a","Port":1}`, "ns must be default"},
 			{"agent/check/register", `{"Name":"a","TTL":"1s"}`, "ServiceID is missing"},
 			{"agent/check/register", `{"ServiceID":"web","TTL":"1s"}`, "Missing check name"},
-			{"agent/check/register", `{"ServiceID":"web","Name":"second","HTTP":"http://127.0.0.1:1/","Interval":"1s"}`, "second check"},
+			{"agent/check/register", `{"ServiceID":"web","Name":"second","HTTP":"http://192.0.2.1:1/","Interval":"1s"}`, "not the instance's own"},
 			{"agent/check/register", `{"ServiceID":"n","Name":"x","TTL":"1s"}`, "not registered by the API of Consul"},
 			{"agent/check/pass/tcp", "", "does not have associated TTL"},
 			{"agent/check/update/ttl", `{"Status":"good"}`, "Status must be"},
@@ -303,7 +337,7 @@ func TestTTLAfterRestart(t *testing.T) {
 		f.done("agent/service/register", `{"Name":"free","Port":1}`)
 		f.done("agent/check/pass/service:web", "")
 		f.stop()
-		require.NoError(t, f.agent.Close())
+		f.close(t)
 		f.start(t)
 		require.Equal(t, "service:web=passing 1", f.statuses("web"))
 		require.Equal(t, " 1", f.statuses("free"))
@@ -329,27 +363,57 @@ func TestDeregisterCritical(t *testing.T) {
 	})
 }
 
-// TestActiveCheck: the agent plane runs a check, beside those with a TTL.
-func TestActiveCheck(t *testing.T) {
+// TestActiveChecks: the peer runs several checks of a service, beside those with a TTL, and all must pass.
+func TestActiveChecks(t *testing.T) {
 	playAgent(t, func(t *testing.T, f *peerOf) {
-		f.done("agent/service/register", `{"Name":"web","Port":1,"Checks":[{"CheckID":"tcp","TCP":"127.0.0.1:1","Interval":"10s"},{"CheckID":"ttl","TTL":"24h"}]}`)
-		require.Equal(t, "tcp=critical ttl=critical 0", f.statuses("web"))
+		f.done("agent/service/register", `{"Name":"web","Port":1,"Checks":[{"CheckID":"tcp","TCP":"127.0.0.1:1","Interval":"10s"},
+			{"CheckID":"admin","TCP":"127.0.0.1:2","Interval":"10s","Status":"passing","DeregisterCriticalServiceAfter":"30h"},{"CheckID":"ttl","TTL":"24h"}]}`)
+		require.Equal(t, "tcp=critical admin=passing ttl=critical 0", f.statuses("web"))
 		f.done("agent/check/pass/ttl", "")
-		time.Sleep(11 * time.Second)
-		require.Equal(t, "tcp=passing ttl=passing 1", f.statuses("web"))
+		time.Sleep(12 * time.Second)
+		require.Equal(t, "tcp=passing admin=passing ttl=passing 1", f.statuses("web"))
+		f.done("agent/check/register", `{"ServiceID":"web","Name":"dead","TCP":"127.0.0.1:9","Interval":"10s"}`)
+		time.Sleep(12 * time.Second)
+		require.Equal(t, "tcp=passing admin=passing ttl=passing dead=critical 0", f.statuses("web"), "one fails, and each shows its own result")
+		f.done("agent/check/register", `{"ServiceID":"web","Name":"dead","TTL":"24h","Status":"passing"}`)
+		time.Sleep(12 * time.Second)
+		require.Equal(t, "tcp=passing admin=passing ttl=passing dead=passing 1", f.statuses("web"), "it has become one with a TTL")
+		f.done("agent/check/deregister/dead", "")
+
 		f.down.Store(true)
-		time.Sleep(21 * time.Second)
-		require.Equal(t, "tcp=critical ttl=passing 0", f.statuses("web"))
+		time.Sleep(22 * time.Second)
+		require.Equal(t, "tcp=critical admin=critical ttl=passing 0", f.statuses("web"))
+		require.Contains(t, f.get("health/checks/web").body, "the check of the peer fails")
+		f.stop()
+		f.close(t)
+		f.start(t)
 		time.Sleep(24 * time.Hour)
-		require.Contains(t, f.statuses("web"), "tcp=critical", "it stays registered")
+		require.Contains(t, f.statuses("web"), "tcp=critical admin=critical", "it stays registered")
 		f.down.Store(false)
 		f.done("agent/check/pass/ttl", "")
-		time.Sleep(11 * time.Second)
-		require.Equal(t, "tcp=passing ttl=passing 1", f.statuses("web"))
+		time.Sleep(12 * time.Second)
+		require.Equal(t, "tcp=passing admin=passing ttl=passing 1", f.statuses("web"), "the checks go on after a restart")
 		f.done("agent/check/deregister/tcp", "")
+		f.done("agent/check/deregister/admin", "")
 		f.down.Store(true)
 		time.Sleep(time.Hour)
 		require.Equal(t, "ttl=passing 1", f.statuses("web"))
+		f.done("agent/check/register", `{"ServiceID":"web","Name":"last","TCP":"127.0.0.1:1","Interval":"10s","DeregisterCriticalServiceAfter":"1m"}`)
+		time.Sleep(80 * time.Second)
+		require.Equal(t, "{}", f.get("catalog/services").body)
+	})
+}
+
+// TestCheckOfAnotherHost: the checks of a service that another peer registered with a loopback address do not reach this host.
+func TestCheckOfAnotherHost(t *testing.T) {
+	playAgent(t, func(t *testing.T, f *peerOf) {
+		_, err := f.agent.Register(t.Context(), instance.Registration{Key: instance.Key{Service: "web", ID: "w"}, Local: true, Spec: instance.Spec{
+			Host: "127.0.0.1", Port: 1, UnhealthyAfter: instance.MaxTTL, RemoveAfter: instance.Never,
+			Metadata: map[string]string{"consul": `{"Checks":[{"ID":"tcp","Type":"tcp","Status":"passing","Run":{"Type":"TCP","Interval":10000000000}}],"Peer":"other"}`},
+		}})
+		require.NoError(t, err)
+		time.Sleep(30 * time.Second)
+		require.Equal(t, "tcp=critical 0", f.statuses("web"))
 	})
 }
 

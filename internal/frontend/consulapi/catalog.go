@@ -115,7 +115,7 @@ type healthCheck struct {
 	CreateIndex, ModifyIndex                                                 uint64
 }
 
-// checksOf returns the checks of an instance. While one with a TTL or maintenance forces a status upon it, the result of its other check is hidden.
+// checksOf returns the checks of an instance; of one that another front end registered, with the status of the instance.
 func checksOf(i *instance.Instance) []healthCheck {
 	rec := recordOf(i)
 	if rec == nil {
@@ -136,11 +136,9 @@ func checksOf(i *instance.Instance) []healthCheck {
 	}
 	for _, c := range rec.Checks {
 		status, output := c.Status, c.Output
-		if c.TTL == 0 {
-			if status = critical; i.Status == instance.StatusUp {
-				status = passing
-			} else if output = "the instance is " + i.Status.String(); i.Override != instance.StatusUnknown {
-				output = "unknown while the instance is " + i.Status.String()
+		if status == "" {
+			if status = passing; i.Status != instance.StatusUp {
+				status, output = critical, "the instance is "+i.Status.String()
 			}
 		}
 		show(c.ID, c.Name, c.Type, status, c.Notes, output)

@@ -25,6 +25,7 @@ type record struct {
 	Maintenance *string            `json:",omitempty"` // its reason; nil: none
 	Warning     int                `json:",omitempty"` // weight while a check warns
 	Override    bool               `json:",omitempty"` // EnableTagOverride
+	Peer        string             `json:",omitempty"` // on whose host a loopback address of the service is
 	Addresses   map[string]address `json:",omitempty"` // TaggedAddresses
 }
 
@@ -33,16 +34,17 @@ type address struct {
 	Port    int
 }
 
-// check is a check of a service. The front itself keeps those with a TTL; the agent plane runs the other one.
+// check is a check of a service: with a TTL, or one that its peer runs.
 type check struct {
 	ID     string
-	Name   string        `json:",omitempty"`
-	Notes  string        `json:",omitempty"`
-	Type   string        // ttl, http, tcp or grpc
-	TTL    time.Duration `json:",omitempty"` // 0: the agent plane runs it
-	Remove time.Duration `json:",omitempty"` // DeregisterCriticalServiceAfter
-	Status string        `json:",omitempty"` // with a TTL
-	Output string        `json:",omitempty"` // at the last change of the status
+	Name   string          `json:",omitempty"`
+	Notes  string          `json:",omitempty"`
+	Type   string          // ttl, http, tcp or grpc
+	TTL    time.Duration   `json:",omitempty"`
+	Run    *instance.Check `json:",omitempty"` // nil: with a TTL
+	Remove time.Duration   `json:",omitempty"` // DeregisterCriticalServiceAfter
+	Status string          `json:",omitempty"`
+	Output string          `json:",omitempty"` // at the last change of the status
 }
 
 // Statuses of checks.
@@ -83,12 +85,12 @@ func instanceID(id string) string {
 	return fmt.Sprintf("%s:%016x", kept[:min(len(kept), 100)], h.Sum64())
 }
 
-// override is the status that the checks with a TTL and maintenance force upon an instance; StatusUp: none.
+// override is the status that checks and maintenance force upon an instance; StatusUp: none.
 func (r *record) override() instance.Status {
 	if r.Maintenance != nil {
 		return instance.StatusOutOfService
 	}
-	if slices.ContainsFunc(r.Checks, func(c *check) bool { return c.TTL > 0 && c.Status == critical }) {
+	if slices.ContainsFunc(r.Checks, func(c *check) bool { return c.Status == critical }) {
 		return instance.StatusDown
 	}
 	return instance.StatusUp
@@ -137,11 +139,11 @@ func (d *checkDefinition) UnmarshalJSON(text []byte) error {
 	return decode(text, &d.checkFields)
 }
 
-// check returns the check with a default id, and for one that the agent plane runs its definition there.
-func (d *checkDefinition) check(id, service string) (c *check, active *instance.Check, err error) {
-	c = &check{
+// check returns the check with a default id.
+func (d *checkDefinition) check(id, service string) (*check, error) {
+	c := &check{
 		ID: cmp.Or(d.CheckID, d.ID, id), Name: cmp.Or(d.Name, fmt.Sprintf("Service '%s' check", service)), Notes: d.Notes, TTL: time.Duration(d.TTL),
-		Remove: time.Duration(d.DeregisterCriticalServiceAfter),
+		Remove: time.Duration(d.DeregisterCriticalServiceAfter), Status: cmp.Or(d.Status, critical),
 	}
 	kinds := 0
 	for kind, given := range map[string]bool{"ttl": d.TTL > 0, "http": d.HTTP != "", "tcp": d.TCP != "", "grpc": d.GRPC != ""} {
@@ -151,25 +153,24 @@ func (d *checkDefinition) check(id, service string) (c *check, active *instance.
 	}
 	switch {
 	case kinds != 1:
-		return nil, nil, fault.Invalidf("Check", nil, "needs one of TTL, HTTP, TCP and GRPC; the other kinds of Consul are not supported here")
+		return nil, fault.Invalidf("Check", nil, "needs one of TTL, HTTP, TCP and GRPC; the other kinds of Consul are not supported here")
+	case c.Status != passing && c.Status != warning && c.Status != critical:
+		return nil, fault.Invalidf("Status", d.Status, "must be passing, warning or critical")
 	case c.TTL > 0:
-		if c.Status = cmp.Or(d.Status, critical); c.Status != passing && c.Status != warning && c.Status != critical {
-			return nil, nil, fault.Invalidf("Status", d.Status, "must be passing, warning or critical")
-		}
-		return c, nil, nil
+		return c, nil
 	case d.Method != "" && d.Method != "GET":
-		return nil, nil, fault.Invalidf("Method", d.Method, "must be GET")
+		return nil, fault.Invalidf("Method", d.Method, "must be GET")
 	case d.Interval == 0:
-		return nil, nil, fault.Invalidf("Interval", nil, "is missing")
+		return nil, fault.Invalidf("Interval", nil, "is missing")
 	}
-	active = &instance.Check{
+	c.Run = &instance.Check{
 		Type: instance.HTTP, Endpoint: d.HTTP + d.TCP + d.GRPC, Interval: time.Duration(d.Interval), Timeout: time.Duration(d.Timeout),
 		HealthyThreshold: max(d.SuccessBeforePassing, 1), UnhealthyThreshold: max(d.FailuresBeforeCritical, 1),
 	}
 	if kind, err := instance.ParseCheckType(c.Type); err == nil {
-		active.Type = kind
+		c.Run.Type = kind
 	}
-	return c, active, nil
+	return c, nil
 }
 
 // serviceDefinition is a service as clients register it.
@@ -222,60 +223,22 @@ func (d *serviceDefinition) registration(before *instance.Instance, replace bool
 		if len(all) > 1 {
 			name += fmt.Sprint(":", n+1)
 		}
-		c, active, err := one.check(name, d.Name)
-		if err == nil {
-			err = add(&reg.Spec, rec, c, active)
+		c, err := one.check(name, d.Name)
+		if err == nil && rec.check(c.ID) != nil {
+			err = fault.Invalidf("CheckID", c.ID, "occurs twice")
 		}
 		if err != nil {
 			return reg, nil, fault.In(fmt.Sprintf("Checks[%d]", n), err)
 		}
-		if was := old.check(c.ID); was != nil && was.TTL > 0 && c.TTL > 0 {
+		if was := old.check(c.ID); was != nil && was.Type == c.Type {
 			c.Status, c.Output = was.Status, was.Output
 		}
+		rec.Checks = append(rec.Checks, c)
 	}
 	for _, c := range old.Checks {
-		if replace || rec.check(c.ID) != nil || c.TTL == 0 && reg.Spec.Check != nil {
-			continue
-		}
-		if rec.Checks = append(rec.Checks, c); c.TTL == 0 {
-			reg.Spec.Check = before.Spec.Check
+		if !replace && rec.check(c.ID) == nil {
+			rec.Checks = append(rec.Checks, c)
 		}
 	}
-	return reg, rec, finish(&reg.Spec, rec)
-}
-
-// add gives an instance one more check.
-func add(spec *instance.Spec, rec *record, c *check, active *instance.Check) error {
-	if rec.check(c.ID) != nil {
-		return fault.Invalidf("CheckID", c.ID, "occurs twice")
-	}
-	if active != nil {
-		if spec.Check != nil {
-			return fault.Invalidf("Check", c.ID, "is the second check by HTTP, TCP or GRPC of the service, and an agent here runs one: make it a check with a TTL")
-		}
-		spec.Check = active
-	}
-	rec.Checks = append(rec.Checks, c)
-	return nil
-}
-
-// finish writes the record into the instance, and sets when silence ends it. Without a check that the agent plane runs, silence never does:
-// the front sends the heartbeats.
-func finish(spec *instance.Spec, rec *record) error {
-	text, err := json.Marshal(rec)
-	if err != nil {
-		return err
-	}
-	spec.Metadata[recordKey] = string(text)
-	spec.RemoveAfter, spec.UnhealthyAfter, spec.Lasting = instance.Never, 0, false
-	if spec.Check == nil {
-		spec.UnhealthyAfter = instance.MaxTTL
-		return nil
-	}
-	for _, c := range rec.Checks {
-		if c.TTL == 0 && c.Remove > 0 {
-			spec.RemoveAfter = min(c.Remove, instance.MaxTTL)
-		}
-	}
-	return nil
+	return reg, rec, nil
 }

@@ -27,12 +27,13 @@ import (
 
 // front is a server over a group in this process, in the time of a bubble.
 type front struct {
-	t    *testing.T
-	solo *coordtest.Solo
-	mux  *http.ServeMux
-	as   access.Principal // of the requests
-	from string           // where they come from; "": this host
-	stop func()           // ends its periodic work
+	t      *testing.T
+	solo   *coordtest.Solo
+	mux    *http.ServeMux
+	server *consulapi.Server
+	as     access.Principal // of the requests
+	from   string           // where they come from; "": this host
+	stop   func()           // ends its periodic work
 }
 
 // play runs a test in a bubble.
@@ -59,7 +60,7 @@ func startWith(t *testing.T, solo *coordtest.Solo, change func(*consulapi.Config
 	run.Go(func() { s.Run(ctx) })
 	stop := func() { cancel(); run.Wait() }
 	t.Cleanup(stop)
-	f := &front{t: t, solo: solo, mux: http.NewServeMux(), stop: stop}
+	f := &front{t: t, solo: solo, mux: http.NewServeMux(), server: s, stop: stop}
 	for _, r := range s.Routes() {
 		f.mux.Handle(r.Pattern, r.Handler)
 	}

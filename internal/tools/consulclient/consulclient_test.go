@@ -362,13 +362,15 @@ func services(t *testing.T, c *api.Client) {
 	require.Empty(t, found)
 }
 
-// activeCheck: the peer checks a service by HTTP.
+// activeCheck: the peer checks a service by HTTP and by TCP.
 func activeCheck(t *testing.T, c *api.Client) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer server.Close()
 	at := server.Listener.Addr().(*net.TCPAddr)
 	require.NoError(t, c.Agent().ServiceRegister(&api.AgentServiceRegistration{
-		Name: "checked", Address: at.IP.String(), Port: at.Port, Check: &api.AgentServiceCheck{HTTP: server.URL, Interval: "1s", Timeout: "1s"},
+		Name: "checked", Address: at.IP.String(), Port: at.Port, Checks: api.AgentServiceChecks{
+			{CheckID: "page", HTTP: server.URL, Interval: "1s", Timeout: "1s"}, {CheckID: "port", TCP: at.String(), Interval: "1s"},
+		},
 	}))
 	for index := uint64(1); ; {
 		found, meta, err := c.Health().Service("checked", "", true, &api.QueryOptions{WaitIndex: index, WaitTime: time.Minute})
