@@ -125,6 +125,9 @@ func (m *member) hides() (n int) {
 // Of many offers 60 % refuse, fall silent or answer wrongly within a minute. A minute later nearly all that consumers are shown serve. The
 // network checks each offer once a minute meanwhile, however many consumers show it, and tells nobody of the checks while nobody asks.
 func TestWhatIsShownServes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays at size what shorter tests play")
+	}
 	offers := *market
 	peers, consumers, minute, run := min(40, offers/10), offers/10, time.Minute, synctest.Test
 	if *realEndpoints {

@@ -198,6 +198,9 @@ func TestSearchEqualsScan(t *testing.T) {
 // TestSearchEqualsScanAtSize searches an index of several blocks during and after filling,
 // partly with merges running.
 func TestSearchEqualsScanAtSize(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays at size what shorter tests play")
+	}
 	s, key := seeded(1), keyOf(t, 1)
 	versions := make([]*records.Record, 4000)
 	for i := range versions {

@@ -19,6 +19,7 @@ import (
 // A peer that takes over a cell after the departure of a keeper has no authority for it before a
 // comparison with the remaining keepers.
 func TestNewKeeperHasNoAuthority(t *testing.T) {
+	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 30)
 		r := keepertest.NewProvider(t).Sign(t, keepertest.Offer("one", keepertest.Nowhere), 1, time.Now())
@@ -55,6 +56,7 @@ func TestNewKeeperHasNoAuthority(t *testing.T) {
 
 // A peer stops to hold a cell alone with the first change of its routing table. Its epoch may stay: no member returned.
 func TestFormerKeeperHoldsNothing(t *testing.T) {
+	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 24)
 		w.dht.split(slices.Clone(w.dht.peers[:5]))

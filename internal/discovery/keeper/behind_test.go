@@ -104,6 +104,7 @@ func (m *missing) some() *lightNode { return m.nodes[1+m.random.IntN(len(m.nodes
 // One keeper gets no message of the publisher. As soon as the announcement ends, complete answers lack nothing: at that
 // keeper, at another one, and at a peer that is none.
 func TestKeeperThatMissesAChange(t *testing.T) {
+	atSize(t)
 	seeds := 15
 	if os.Getenv("BLACKHOLE_LONG") != "" {
 		seeds = 1000
@@ -244,6 +245,7 @@ func TestKeeperWithAFullIndex(t *testing.T) {
 // A keeper dies without a word. Answers of the others stay right, also about changes that come later, or say why they
 // may not be.
 func TestSilentLoss(t *testing.T) {
+	atSize(t)
 	asked, complete := 0, 0
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {

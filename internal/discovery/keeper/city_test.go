@@ -148,6 +148,7 @@ func requireClauses(t *testing.T, w *lightCluster, recs []*records.Record) {
 // query finds exactly the best records, reports them as complete, and asks no unnecessary cell.
 // After the expiry of most records the cells are whole again.
 func TestHotCity(t *testing.T) {
+	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newLightCluster(t, 40)
 		defer w.close()

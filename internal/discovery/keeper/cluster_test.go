@@ -184,6 +184,14 @@ type cluster struct {
 	nodes []*node
 }
 
+// atSize skips a test with -short. It plays at the size of a network what shorter tests play.
+func atSize(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("plays at size what shorter tests play")
+	}
+}
+
 // newCluster returns n peers. The cluster ends with the test.
 func newCluster(t testing.TB, n int, configure ...func(i int, c *wire.Config)) *cluster {
 	t.Helper()

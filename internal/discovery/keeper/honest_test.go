@@ -72,6 +72,7 @@ func (m *traveller) sign(t testing.TB) (versions []*records.Record) {
 // records move from cell to cell: no keeper takes another for a liar, and every keeper ends with all
 // records of its cells.
 func TestHonestKeepersTrustEachOther(t *testing.T) {
+	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(8, 8))
 		w := newLimitedCluster(t, 25, wire.Limits{})

@@ -53,6 +53,7 @@ func all(nodes []*node, is func(*node) bool) bool {
 // keepers of cells. Every peer finds records spread over Europe, in every disc, after a quarter of
 // the peers vanished.
 func TestOnKademlia(t *testing.T) {
+	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		const peers, gone = 23, 5
 		w := newCluster(t, peers, func(_ int, c *wire.Config) {

@@ -122,6 +122,9 @@ func TestClientWithoutKeepers(t *testing.T) {
 func TestNoCompleteAnswerBeforeTheComparison(t *testing.T) {
 	for _, sizes := range [][2]int{{3, 3}, {5, 2}, {1, 6}, {14, 12}} {
 		t.Run(fmt.Sprint(sizes), func(t *testing.T) {
+			if sizes[0] > 10 {
+				atSize(t)
+			}
 			synctest.Test(t, func(t *testing.T) {
 				w := newCluster(t, sizes[0]+sizes[1])
 				everybody := w.dht.peers

@@ -77,6 +77,9 @@ func TestUnknownFieldsPass(t *testing.T) {
 func TestCriticalFeatures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, size := range []int{4, 30} {
+			if size > 4 && testing.Short() {
+				continue
+			}
 			w := newCluster(t, size)
 			p := keepertest.NewProvider(t)
 			plain := p.Sign(t, keepertest.Offer("plain"), 1, time.Now())

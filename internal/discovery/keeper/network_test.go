@@ -86,6 +86,7 @@ func TestJoinedPeerAsksOthers(t *testing.T) {
 // In a large network a record is on the ten peers closest to each of its cells and on no other
 // peer.
 func TestLargeNetwork(t *testing.T) {
+	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 30)
 		r := keepertest.NewProvider(t).Sign(t, keepertest.Offer("one", keepertest.Nowhere), 1, time.Now())

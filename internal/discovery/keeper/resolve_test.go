@@ -105,6 +105,7 @@ func TestResolveOwnRecord(t *testing.T) {
 // In a large network the cell of a provider has all its records: they resolve by their keys, and a
 // query for the provider asks the keepers of that cell only, even if all other cells are split.
 func TestProviderCell(t *testing.T) {
+	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newLightCluster(t, 30)
 		defer w.close()
@@ -144,6 +145,7 @@ func (w *lightCluster) asks() int {
 // One stranger stores thousands of records: each keeper of the provider's cell takes its quota, and a
 // peer far from all the cells takes none.
 func TestFloodOfOneProvider(t *testing.T) {
+	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newLightCluster(t, 60)
 		defer w.close()
@@ -219,6 +221,7 @@ func recordsOfListings(all []listing) []*records.Record {
 // tombstones. Half of the providers leave right after their withdrawal, so nobody repeats it. Five
 // seconds later no peer resolves a withdrawn record, and every live record resolves.
 func TestWithdrawnAtEveryResolver(t *testing.T) {
+	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		const peers, waves, each = 40, 10, 20
 		random := rand.New(rand.NewPCG(1, 21))

@@ -33,6 +33,7 @@ func scaled(t *testing.T, usual int) int {
 // Very many records in one city, with most queries about the same few places: every answer is
 // exact and complete, the load of keepers is balanced, and the records of one keeper are bounded.
 func TestLoadOfHotCity(t *testing.T) {
+	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		const peers = 100
 		questions := min(1000, scaled(t, 3000)/15)
@@ -99,6 +100,7 @@ func (w *lightCluster) load() (hottest, median, held int) {
 // Very many valid records of as many providers as necessary, from three /24 networks, against all
 // keepers of one city's cells: honest records from other networks are still found.
 func TestFloodOfThreePrefixes(t *testing.T) {
+	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		k, counts := accepting(t)
 		c := keepertest.CellOfBerlin(4)

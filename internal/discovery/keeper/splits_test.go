@@ -87,6 +87,7 @@ func from(prefix string) wire.Source {
 // A flood from one address prefix, of any number of providers, neither splits a cell nor displaces
 // other records, and the cell stays bounded.
 func TestFloodOfOnePrefix(t *testing.T) {
+	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		k, counts := accepting(t)
 		c := keepertest.CellOfBerlin(4)
@@ -147,6 +148,7 @@ func TestSummaryFollowsTheIndex(t *testing.T) {
 // Hundreds of thousands of records from three prefixes fill a leaf, which cannot split, and honest
 // records stay.
 func TestFloodOfALeaf(t *testing.T) {
+	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		k, _ := accepting(t)
 		c := keepertest.CellOfBerlin(geo.DeepLen)
@@ -173,6 +175,7 @@ func TestFloodOfALeaf(t *testing.T) {
 // A large cell splits: its keeper drops unnecessary records, sends hints to publishers, and trusts
 // no summary above its own records.
 func TestKeeperSplitsCell(t *testing.T) {
+	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		k, _ := accepting(t, 5)
 		c := keepertest.CellOfBerlin(4)
@@ -234,6 +237,7 @@ func (n *lightNode) lie(change func(*pb.Response)) {
 // Bounds that are too good cost requests, and bounds that are too bad are outvoted: the result is
 // correct in both cases.
 func TestFalseBounds(t *testing.T) {
+	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newLightCluster(t, 24)
 		defer w.close()
@@ -361,6 +365,7 @@ func TestOneLiarAmongKeepers(t *testing.T) {
 
 // A new keeper of a split cell does not take the sample for all records.
 func TestNewKeeperOfSplitCell(t *testing.T) {
+	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newLightCluster(t, 24)
 		defer w.close()

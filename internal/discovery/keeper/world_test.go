@@ -87,6 +87,7 @@ func world(t testing.TB, n int, places spread) []*records.Record {
 
 // Worldwide queries over more records than one cell holds: every answer has exactly the best records, and says so.
 func TestWorldwideQueries(t *testing.T) {
+	atSize(t)
 	for name, places := range map[string]spread{"uniform": uniform, "cities": atCities()} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { testWorld(t, world(t, scaled(t, 2200), places)) })
