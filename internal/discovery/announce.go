@@ -145,10 +145,14 @@ func (s *Service) OwnAll() []*records.Record { return s.Registry.List() }
 func (s *Service) announce(ctx context.Context, recs []*records.Record) []discovery.Receipt {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	for _, r := range recs {
+	live := make([]error, len(recs))
+	for i, r := range recs {
 		s.remember(r)
-		if err := s.Updates.Publish(ctx, r); err != nil {
-			s.Metrics.Failed("gossip.Publish", err)
+		if live[i] = s.Updates.Publish(ctx, r); live[i] != nil {
+			s.Metrics.Failed("gossip.Publish", live[i])
+		}
+		if fault.KindOf(live[i]) == fault.LimitReached && s.hasty.again(s.Now(), time.Minute) {
+			s.Logger.Warn("this peer changes its offers faster than others follow", "offer", r.Name().ID, "error", live[i])
 		}
 	}
 	s.feed.waitFor(ctx, s.Index.Seq()) // the caller's next query must not get an older answer from the cache
@@ -163,7 +167,7 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []discov
 		}
 		s.Registry.Announced(r.Name(), r.Sequence(), s.settled(r, o), s.Now())
 		receipts[i] = discovery.Receipt{
-			ID: r.Name().ID, Key: r.Key().String(), Sequence: r.Sequence(), ExpiresAt: r.Expires(), Stored: o.Stored, Warnings: s.warnings(r, o.Stored),
+			ID: r.Name().ID, Key: r.Key().String(), Sequence: r.Sequence(), ExpiresAt: r.Expires(), Stored: o.Stored, Warnings: s.warnings(r, o.Stored, live[i]),
 		}
 	}
 	s.reportUnstored(failure)

@@ -227,3 +227,19 @@ func TestNewServiceRefusesMissingParts(t *testing.T) {
 	_, err := engine.NewService(engine.Parts{}, engine.Settings{})
 	require.True(t, errors.Is(err, fault.Invalid))
 }
+
+// A provider hears which of its changes followers may ignore.
+func TestReceiptNamesIgnoredUpdates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		receipt, err := f.Register(t.Context(), offer("a", 1))
+		require.NoError(t, err)
+		require.Empty(t, receipt.Warnings)
+		f.live.hasty.Store(true)
+		receipt, err = f.Update(t.Context(), offer("a", 2))
+		require.NoError(t, err)
+		require.Equal(t, 3, receipt.Stored.On)
+		require.Equal(t, []string{"other peers may ignore it"}, receipt.Warnings)
+	})
+}

@@ -172,10 +172,19 @@ func (n *fakeKeepers) stored(id string) (versions []*records.Record) {
 	return versions
 }
 
-// fakeUpdates counts the followed topics, and how often one was left.
-type fakeUpdates struct{ followed, left, most atomic.Int64 }
+// fakeUpdates counts the followed topics, and how often one was left. With hasty set followers ignore what is published.
+type fakeUpdates struct {
+	followed, left, most atomic.Int64
+	hasty                atomic.Bool
+}
 
-func (l *fakeUpdates) Publish(context.Context, *records.Record) error { return nil }
+func (l *fakeUpdates) Publish(context.Context, *records.Record) error {
+	if l.hasty.Load() {
+		return fault.New("gossip.Publish", fault.LimitReached, "other peers may ignore it")
+	}
+	return nil
+}
+
 func (l *fakeUpdates) Follow(*query.Plan) (func(), error) {
 	if most := l.most.Load(); most > 0 && l.followed.Load() >= most {
 		return nil, fault.New("gossip.Follow", fault.LimitReached, "%d topics are followed", most)

@@ -123,7 +123,7 @@ func (p *Plane) gossip() gossip.Config {
 		Network:  p.config.Network,
 		Verifier: p.verifier, Now: p.config.Now, Known: p.index.Latest, Sink: p.receive,
 		Logger: p.config.Logger.With("part", "gossip"), Received: p.config.Metrics.Received,
-		Others: p.config.OtherTopics, Loopback: p.config.Loopback,
+		Lost: p.watches.lost, Others: p.config.OtherTopics, Loopback: p.config.Loopback,
 	}
 }
 

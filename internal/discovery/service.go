@@ -15,7 +15,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -128,10 +127,11 @@ type Service struct {
 	defaults query.Defaults
 	cache    *cache
 	feed     *feed
-	exchange *exchange                 // of measurements; nil: this peer measures alone
-	deaths   *deaths                   // nil: this peer measures alone
-	wake     chan struct{}             // capacity 1: wakes the refresh loop
-	warned   atomic.Pointer[time.Time] // last warning about answers without records of later versions; nil: none
+	exchange *exchange     // of measurements; nil: this peer measures alone
+	deaths   *deaths       // nil: this peer measures alone
+	wake     chan struct{} // capacity 1: wakes the refresh loop
+	outdated seldom        // warning about answers without records of later versions
+	hasty    seldom        // warning about changes that followers ignore
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc

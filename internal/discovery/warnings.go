@@ -2,11 +2,13 @@ package discovery
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/discovery/clock"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -46,21 +48,26 @@ func (p *Plane) ClockOffset() *float64 {
 // reportOutdated counts an answer that leaves out records of later versions, if it does. It warns once an hour: any stranger can
 // publish such records, so they are no condition of this peer.
 func (s *Service) reportOutdated(b *query.LeftOut) {
-	const every = time.Hour
 	if b == nil {
 		return
 	}
 	s.Metrics.Outdated()
-	now := s.Now()
-	if last := s.warned.Load(); last == nil || now.Sub(*last) >= every {
-		if s.warned.CompareAndSwap(last, &now) {
-			s.Logger.Warn("answers of this peer leave out offers of a newer version: upgrade blackholed", "records", b.Records, "features", b.Features)
-		}
+	if s.outdated.again(s.Now(), time.Hour) {
+		s.Logger.Warn("answers of this peer leave out offers of a newer version: upgrade blackholed", "records", b.Records, "features", b.Features)
 	}
 }
 
-// warnings returns the warnings for a new version of an own record.
-func (p *Parts) warnings(r *records.Record, stored records.Stored) []string {
+// seldom is the time of the last warning about something.
+type seldom struct{ last atomic.Pointer[time.Time] }
+
+// again reports whether the last warning is so long ago, and notes a new one.
+func (s *seldom) again(now time.Time, every time.Duration) bool {
+	last := s.last.Load()
+	return (last == nil || now.Sub(*last) >= every) && s.last.CompareAndSwap(last, &now)
+}
+
+// warnings returns the warnings for a new version of an own record. live is the error of its live update, or nil.
+func (p *Parts) warnings(r *records.Record, stored records.Stored, live error) []string {
 	var all []string
 	if w := clockWarning(p.Keepers.Clock(), r, p.Now()); w != "" {
 		all = append(all, w)
@@ -70,6 +77,9 @@ func (p *Parts) warnings(r *records.Record, stored records.Stored) []string {
 	}
 	if stored.ThisPeerOnly && !r.Withdrawn() && len(all) == 0 { // else the causes are said
 		all = append(all, "nobody else finds this offer: no other peer of the network holds it; see blackholed doctor")
+	}
+	if fault.KindOf(live) == fault.LimitReached {
+		all = append(all, fault.Message(live))
 	}
 	return all
 }

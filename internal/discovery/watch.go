@@ -17,6 +17,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -29,6 +30,7 @@ const (
 	countedBeyond     = 64                     // records of a plan that a watch counts as left out
 	coverCells        = 16                     // of the disc of a plan, to count them
 	maxPages          = 100                    // of one search, of query.MaxLimit matches each
+	lossRest          = 30 * time.Second       // between searches after lost live updates
 	slowBehind        = 1024                   // changes behind which a viewer gets those of one record as one
 )
 
@@ -47,10 +49,15 @@ type watcher struct {
 	cancel     context.CancelFunc
 	done       sync.WaitGroup
 
-	ended  chan struct{} // has an element after a search that ended otherwise than the one before
-	mu     sync.Mutex    // guards misses
-	misses []string      // of each plan: why the last search may miss matches; "" for a complete one
+	topics [][]gossip.Topic // of each plan
+	again  chan struct{}    // has an element after the loss of a live update
+	ended  chan struct{}    // has an element after a search that ended otherwise than the one before
+	mu     sync.Mutex       // guards the fields below
+	misses []string         // of each plan: why the last search may miss matches; "" for a complete one
+	losses []int            // of each plan: lost live updates
 }
+
+const lostUpdates = "this peer is too slow for all live updates: it asks the keepers for those that it lost"
 
 // hidden is what a watch leaves out although it matches. It is immutable.
 type hidden struct {
@@ -93,7 +100,7 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (disco
 		return nil, fault.Wrap(op, err)
 	}
 	q.Exclude, q.Limit, q.Sort = nil, query.MaxLimit, query.SortStable // request all, in pages
-	w := &watcher{service: s, ended: make(chan struct{}, 1)}
+	w := &watcher{service: s, ended: make(chan struct{}, 1), again: make(chan struct{}, 1)}
 	resume, err := w.parse(after)
 	if err == nil {
 		err = w.compile(q)
@@ -133,6 +140,7 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (disco
 		}
 		w.requery(loopCtx)
 	})
+	w.done.Go(func() { w.relook(loopCtx) })
 	return w, nil
 }
 
@@ -150,9 +158,9 @@ func (w *watcher) compile(q query.Query) error {
 		if err != nil {
 			return err
 		}
-		w.plans = append(w.plans, p)
+		w.plans, w.topics = append(w.plans, p), append(w.topics, gossip.TopicsFor(p))
 	}
-	w.misses = make([]string, len(w.plans))
+	w.misses, w.losses = make([]string, len(w.plans)), make([]int, len(w.plans))
 	return nil
 }
 
@@ -487,7 +495,7 @@ func (w *watcher) askAgain(ctx context.Context) {
 
 // askFor puts the keepers' matches of a plan into the index, page by page, and notes what the search may miss.
 func (w *watcher) askFor(ctx context.Context, i, pages int) {
-	q, more, missed := w.plans[i].Query(), true, ""
+	q, more, missed, lost := w.plans[i].Query(), true, "", w.lostOf(i)
 	for ; more && pages > 0 && ctx.Err() == nil; pages-- {
 		var why string
 		more, why = w.askPage(ctx, &q)
@@ -498,11 +506,49 @@ func (w *watcher) askFor(ctx context.Context, i, pages int) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.misses[i] == missed {
-		return
+	if w.losses[i] != lost { // since the search began
+		missed = cmp.Or(missed, lostUpdates)
 	}
-	w.misses[i] = missed
-	pause.Wake(w.ended) // the next Progress tells both
+	w.setMissed(i, missed)
+}
+
+// setMissed has the next Progress tell why a plan may miss matches. The caller holds w.mu.
+func (w *watcher) setMissed(i int, why string) {
+	if w.misses[i] != why {
+		w.misses[i] = why
+		pause.Wake(w.ended)
+	}
+}
+
+func (w *watcher) lostOf(i int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.losses[i]
+}
+
+// lose notes that a live update on a topic did not arrive.
+func (w *watcher) lose(t gossip.Topic) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.plans {
+		if slices.Contains(w.topics[i], t) {
+			w.losses[i]++
+			w.setMissed(i, cmp.Or(w.misses[i], lostUpdates))
+			pause.Wake(w.again)
+		}
+	}
+}
+
+// relook queries the keepers after lost live updates.
+func (w *watcher) relook(ctx context.Context) {
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-w.again:
+			w.askAgain(ctx)
+			pause.For(ctx, lossRest)
+		}
+	}
 }
 
 // askPage asks for one page, and makes q the question for the next one, if there are more. missed says why the page may lack matches.
@@ -585,6 +631,15 @@ func (s *watchSet) set(w *watcher, on bool) {
 		s.all[w] = true
 	} else {
 		delete(s.all, w)
+	}
+}
+
+// lost tells the watches that a live update did not arrive.
+func (s *watchSet) lost(t gossip.Topic) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.all {
+		w.lose(t)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	"github.com/blackhole/blackhole/pkg/records/recordstest"
@@ -498,5 +499,49 @@ func TestWatchLeavesDeadEndpointsOut(t *testing.T) {
 		require.Equal(t, []string{"added a/3"}, seen)
 		require.Len(t, f.ask(storage()).Results, 1)
 		watch.Close()
+	})
+}
+
+// A watch that lost live updates says so at once, asks the keepers, and says when it has all again. Losses in a row cost one search each
+// half minute. Losses on topics of other watches cost nothing.
+func TestWatchTellsLostUpdates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		watch, _ := f.follow(storage(), "")
+		defer watch.Close()
+		synctest.Wait()
+		asked := f.net.queries.Load()
+		lost := gossip.TopicsFor(plan(t, storage()))[0]
+		f.Lose(gossip.Topic{Type: "cdn", Cell: lost.Cell})
+		f.Lose(gossip.Topic{Type: lost.Type, Cell: "u3"}) // the watch follows another one
+		synctest.Wait()
+		require.Equal(t, asked, f.net.queries.Load())
+
+		f.net.slow.Store(int64(time.Second))
+		f.keep(f.foreign("a", 1, 1, 24*time.Hour)) // its live update did not arrive
+		began := time.Now()
+		f.Lose(lost)
+		ev := f.next(watch)
+		require.Equal(t, discovery.Progress, ev.Kind)
+		require.False(t, ev.Complete)
+		require.Contains(t, ev.Reason, "too slow for all live updates")
+		require.Equal(t, "added a/1", describe(f.next(watch)))
+		ev = f.next(watch)
+		require.True(t, ev.Complete, ev.Reason)
+		require.Equal(t, time.Second, time.Since(began))
+
+		f.Lose(lost)
+		require.False(t, f.next(watch).Complete)
+		time.Sleep(28 * time.Second) // a search begins half a minute after the end of the last one
+		synctest.Wait()
+		require.Equal(t, asked+1, f.net.queries.Load())
+		time.Sleep(2*time.Second + time.Second/2)
+		synctest.Wait()
+		require.Equal(t, asked+2, f.net.queries.Load())
+		f.Lose(lost) // this search may have missed it
+		for ev = f.next(watch); !ev.Complete; ev = f.next(watch) {
+		}
+		require.Equal(t, asked+3, f.net.queries.Load())
 	})
 }

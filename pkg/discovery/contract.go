@@ -167,8 +167,8 @@ type Receipt struct {
 	Sequence  uint64         `json:"sequence"`
 	ExpiresAt time.Time      `json:"expires_at"`
 	Stored    records.Stored `json:"stored"`
-	// Warnings say who will not see the record as it is, and why: this peer's clock is wrong, or another machine
-	// uses its identity.
+	// Warnings say who will not see the record as it is, or not at once, and why: this peer's clock is wrong, another
+	// machine uses its identity, or it changes its services too often.
 	Warnings []string `json:"warnings,omitempty"`
 }
 

@@ -37,10 +37,13 @@ type Config struct {
 	//   - invalid: signed against the rules of this version;
 	//   - wrong_topic: a record on a topic of other records;
 	//   - oversize: above records.MaxSize;
-	//   - throttled: above the rate of its provider, from a peer with too many rejected
-	//     messages, or with a full validation queue;
+	//   - throttled: above the rate of its provider, or from a peer with too many rejected
+	//     messages;
+	//   - queue_full: not validated, because this peer was too slow;
 	//   - dropped: accepted and forwarded, but the Sink was too slow.
 	Received func(outcome string)
+	// Lost is told the topic of each message with the outcome queue_full or dropped. It must not block. Nil tells nobody.
+	Lost func(Topic)
 	// Others reports whether a topic belongs to another user of the PubSub, with a validator of
 	// its own. Nil means no such topics.
 	Others func(topic string) bool
@@ -62,5 +65,8 @@ func (c *Config) setDefaults() {
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Received == nil {
 		c.Received = func(string) {}
+	}
+	if c.Lost == nil {
+		c.Lost = func(Topic) {}
 	}
 }

@@ -101,7 +101,7 @@ func (f *filter) forget(id peer.ID) {
 // tracer receives events of pubsub that its other interfaces do not report: a disconnected peer,
 // and messages lost before or after the validator. Pubsub waits for its methods.
 type tracer struct {
-	received      func(outcome string)
+	Config
 	subscriptions *filter
 }
 
@@ -111,17 +111,24 @@ var _ pubsub.RawTracer = (*tracer)(nil)
 func (t *tracer) OnClosedOutboundStream(id peer.ID) { t.subscriptions.forget(id) }
 
 // RejectMessage counts messages rejected before the validator.
-func (t *tracer) RejectMessage(_ *pubsub.Message, reason string) {
+func (t *tracer) RejectMessage(m *pubsub.Message, reason string) {
 	switch reason {
 	case pubsub.RejectValidationQueueFull:
-		t.received(string(throttled))
+		t.lose(m, queueFull)
 	case pubsub.RejectUnexpectedSignature, pubsub.RejectUnexpectedAuthInfo:
-		t.received(string(altered))
+		t.Received(string(altered))
 	}
 }
 
 // UndeliverableMessage counts messages lost by a slow Sink.
-func (t *tracer) UndeliverableMessage(*pubsub.Message) { t.received(string(dropped)) }
+func (t *tracer) UndeliverableMessage(m *pubsub.Message) { t.lose(m, dropped) }
+
+func (t *tracer) lose(m *pubsub.Message, o outcome) {
+	t.Received(string(o))
+	if topic, err := ParseTopic(t.Network, m.GetTopic()); err == nil {
+		t.Lost(topic)
+	}
+}
 
 // The remaining methods have no effect.
 

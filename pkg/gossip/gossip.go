@@ -26,8 +26,10 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	pubsub "github.com/libp2p/go-libp2p-pubsub"
+	"golang.org/x/time/rate"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
@@ -50,6 +52,8 @@ type Gossip struct {
 	net    network.Name
 	sink   func(*records.Record)
 	logger *slog.Logger
+	now    func() time.Time
+	rate   *rate.Limiter // of this peer's changes at every follower
 
 	mu       sync.Mutex // guards the fields below; held during calls to pubsub's loop, never during Sink
 	closed   bool
@@ -88,14 +92,16 @@ func New(c Config, ps *pubsub.PubSub) (*Gossip, error) {
 	}
 	c.setDefaults()
 	return &Gossip{
-		ps: ps, net: c.Network, sink: c.Sink, logger: c.Logger,
+		ps: ps, net: c.Network, sink: c.Sink, logger: c.Logger, now: c.Now,
+		rate:   rate.NewLimiter(providerRate, providerBurst),
 		topics: make(map[Topic]*handle), idle: list.New(),
 	}, nil
 }
 
 // Publish sends a record to the known followers of its topics. Without followers it succeeds. The
 // Sink of this peer does not receive its own records. Errors: Unavailable after Close or after the
-// end of the PubSub, Timeout and Canceled by ctx.
+// end of the PubSub, Timeout and Canceled by ctx, LimitReached for a record that was sent, but so
+// soon after others that followers may ignore it.
 func (g *Gossip) Publish(ctx context.Context, r *records.Record) error {
 	const op = "gossip.Publish"
 	if r == nil {
@@ -106,6 +112,9 @@ func (g *Gossip) Publish(ctx context.Context, r *records.Record) error {
 		if err := g.publish(ctx, t, r); err != nil {
 			errs = append(errs, err)
 		}
+	}
+	if !g.rate.AllowN(g.now(), 1) && len(errs) == 0 {
+		return fault.New(op, fault.LimitReached, "other peers may ignore the live update of this change: of one provider they take %d changes at once, and then %d a second; they find it with their next query", providerBurst, providerRate)
 	}
 	if len(errs) == 0 {
 		return nil

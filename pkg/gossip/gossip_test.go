@@ -164,6 +164,63 @@ func TestForgerWithoutScore(t *testing.T) {
 	require.Empty(t, victim.got)
 }
 
+// A publisher hears which of its changes followers may ignore; none of the others is ignored, not even at a follower of both topics.
+func TestPublisherHearsOfTheRate(t *testing.T) {
+	w := newCluster(t)
+	a, b := w.node(t), w.node(t)
+	w.star(t, a, b)
+	b.follow(t, local(), global())
+	a.await(t, happening{"subscribe", b.ID(), local().In("test")}, happening{"subscribe", b.ID(), global().In("test")})
+	for i := range providerBurst {
+		a.announce(t, sign(t, 1, service(fmt.Sprint(i), berlin()), 0))
+		for range copies {
+			require.Equal(t, string(accepted), receive(t, b.outcomes))
+		}
+	}
+	err := a.g.Publish(t.Context(), sign(t, 1, service("next", berlin()), 0))
+	require.ErrorIs(t, err, fault.LimitReached)
+	require.Equal(t, string(throttled), receive(t, b.outcomes))
+}
+
+// A peer that is too slow for the messages of a topic says which one it is.
+func TestLossIsTold(t *testing.T) {
+	w := newCluster(t)
+	victim := w.node(t)
+	victim.got = make(chan *records.Record) // blocks the Sink
+	victim.follow(t, local())
+	s := w.intrude(t, victim, true)
+	counts := make(map[string]int)
+	for i := range readBuffer + 2 { // one is in the Sink
+		s.publish(t, cellTopic, sign(t, byte(i/providerBurst), service(fmt.Sprint(i), berlin()), 0).Envelope())
+		for counts[string(accepted)] <= i {
+			counts[receive(t, victim.outcomes)]++
+		}
+	}
+	require.Equal(t, local(), receive(t, victim.lost))
+	closed := make(chan struct{})
+	go func() { victim.g.Close(); close(closed) }()
+	for {
+		select {
+		case <-victim.got:
+		case <-closed:
+			return
+		}
+	}
+}
+
+// A message that no validator had time for is lost, and a forged one is not.
+func TestFullQueueIsALoss(t *testing.T) {
+	var outcomes tally
+	var lost []Topic
+	c := Config{Network: "test", Received: outcomes.Received, Lost: func(t Topic) { lost = append(lost, t) }}
+	tr := &tracer{Config: c}
+	tr.RejectMessage(message(cellTopic, nil), pubsub.RejectValidationQueueFull)
+	tr.RejectMessage(message("weather", nil), pubsub.RejectValidationQueueFull)
+	tr.RejectMessage(message(cellTopic, nil), pubsub.RejectUnexpectedSignature)
+	require.Equal(t, tally{string(queueFull), string(queueFull), string(altered)}, outcomes)
+	require.Equal(t, []Topic{local()}, lost)
+}
+
 // A message with an author, even an honest one, is refused before its verification.
 func TestAuthoredMessagesAreRefused(t *testing.T) {
 	w := newCluster(t)
@@ -295,7 +352,7 @@ func TestPublishedTopicsAreBounded(t *testing.T) {
 	n := newCluster(t).node(t)
 	defer n.follow(t, local())()
 	for round := range 2 {
-		for i := range 2 * maxIdle {
+		for i := range maxIdle + maxIdle/2 {
 			o := service("a", nil)
 			o.Metadata.Type = fmt.Sprintf("t%d", i)
 			n.announce(t, sign(t, 1, o, time.Duration(round)*time.Second))

@@ -111,6 +111,7 @@ type node struct {
 	g        *Gossip
 	got      chan *records.Record
 	outcomes chan string
+	lost     chan Topic
 	events   chan happening
 
 	mu    sync.Mutex // guards known
@@ -159,7 +160,7 @@ func (w cluster) node(t *testing.T, more ...pubsub.Option) *node {
 	n := &node{
 		Host: w.host(t), known: make(map[records.Name]*records.Record),
 		// Larger than the number of events in any test: pubsub must not wait for the test.
-		got: make(chan *records.Record, 1<<12), outcomes: make(chan string, 1<<12), events: make(chan happening, 1<<14),
+		got: make(chan *records.Record, 1<<12), outcomes: make(chan string, 1<<12), lost: make(chan Topic, 1<<12), events: make(chan happening, 1<<14),
 	}
 	verifier, err := records.NewVerifier("test", 1024)
 	require.NoError(t, err)
@@ -167,6 +168,7 @@ func (w cluster) node(t *testing.T, more ...pubsub.Option) *node {
 		Network:  "test",
 		Verifier: verifier, Known: n.latest, Now: t0, Received: n.Received, Loopback: true,
 		Sink: func(r *records.Record) { n.got <- r },
+		Lost: func(t Topic) { n.lost <- t },
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	n.ps, err = pubsub.NewGossipSub(ctx, n.Host, append(append(Options(c), pubsub.WithRawTracer(n)), more...)...)

@@ -61,7 +61,7 @@ func Options(c Config) []pubsub.Option {
 
 		pubsub.WithPeerScore(scoreParams(c.Loopback), scoreThresholds()),
 		pubsub.WithSubscriptionFilter(subscriptions),
-		pubsub.WithRawTracer(&tracer{received: c.Received, subscriptions: subscriptions}),
+		pubsub.WithRawTracer(&tracer{Config: c, subscriptions: subscriptions}),
 		pubsub.WithDefaultValidator(newValidator(c).validate, pubsub.WithValidatorInline(true)),
 	}
 }

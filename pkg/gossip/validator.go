@@ -28,6 +28,7 @@ const (
 	invalid    outcome = "invalid"
 	altered    outcome = "altered"
 	throttled  outcome = "throttled"
+	queueFull  outcome = "queue_full"
 	dropped    outcome = "dropped"
 )
 
@@ -48,8 +49,9 @@ func (o outcome) validation() pubsub.ValidationResult {
 }
 
 const (
-	providerRate  = 20  // updates per second of one provider, all its services together
+	providerRate  = 20  // changes per second of one provider, all its services together
 	providerBurst = 200 // a provider may announce many services at once
+	copies        = 2   // messages of one change, at a follower of both topics
 
 	// Without a stream to a peer pubsub keeps no score of it and cannot refuse it. The
 	// validator accepts this many rejected messages, and then one in ten seconds.
@@ -79,7 +81,7 @@ type validator struct {
 func newValidator(c Config) *validator {
 	return &validator{
 		Config:    c,
-		providers: newRateLimiters(providerRate, providerBurst),
+		providers: newRateLimiters(copies*providerRate, copies*providerBurst),
 		senders:   newRateLimiters(faultRate, faultBurst),
 	}
 }

@@ -157,13 +157,13 @@ func TestProviderRate(t *testing.T) {
 	for range providerBurst {
 		require.Equal(t, string(stale), j.hear(t, message(cellTopic, sign(t, 1, service("x", berlin()), 0).Envelope())))
 	}
-	for i := range providerBurst {
+	for i := range copies * providerBurst {
 		require.Equal(t, string(accepted), j.hear(t, message(cellTopic, sign(t, 1, service(fmt.Sprint(i), berlin()), 0).Envelope())))
 	}
 	next := message(cellTopic, sign(t, 1, service("next", berlin()), 0).Envelope())
 	require.Equal(t, string(throttled), j.hear(t, next))
 	require.Equal(t, string(accepted), j.hear(t, message(cellTopic, sign(t, 2, service("other", berlin()), 0).Envelope())))
-	j.now = j.now.Add(time.Second / providerRate)
+	j.now = j.now.Add(time.Second / (copies * providerRate))
 	require.Equal(t, string(accepted), j.hear(t, next))
 }
 
