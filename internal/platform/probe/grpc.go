@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/proto"
 )
@@ -22,7 +23,7 @@ func grpcKind() kind {
 }
 
 func speakGRPC(ctx context.Context, s *session) (Outcome, error) {
-	a, err := s.Health(ctx, userAgent, "")
+	a, err := s.Health(ctx, "grpc-go/"+grpc.Version, "")
 	switch {
 	case err != nil:
 		return Outcome{}, err

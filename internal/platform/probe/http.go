@@ -11,8 +11,6 @@ import (
 	"strings"
 )
 
-const userAgent = "blackholed-probe"
-
 func web() []string    { return []string{"http", "https"} }
 func webTLS() []string { return []string{"https"} }
 
@@ -58,7 +56,6 @@ func (s *session) ask(ctx context.Context, method, path string, header http.Head
 	if r.Header == nil {
 		r.Header = http.Header{}
 	}
-	r.Header.Set("User-Agent", userAgent)
 	transport := &http.Transport{
 		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return s.dial(ctx, "tcp") },
 		TLSClientConfig: s.tls(), ForceAttemptHTTP2: true, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxAnswer,

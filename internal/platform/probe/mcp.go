@@ -18,7 +18,7 @@ func mcpKind() kind {
 
 func speakMCP(ctx context.Context, s *session) (Outcome, error) {
 	header := http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
-	a, err := s.ask(ctx, http.MethodPost, s.target.Path, header, []byte(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"`+userAgent+`","version":"1"}}}`))
+	a, err := s.ask(ctx, http.MethodPost, s.target.Path, header, []byte(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"mcp","version":"0.1.0"}}}`))
 	if err != nil {
 		return Outcome{}, err
 	}

@@ -4,6 +4,8 @@
 // credential, reads a bounded number of bytes, ends with its context, and connects only to addresses that Policy and Config allow: an
 // endpoint that names an address of this peer, of a metadata service, or a private one on the Internet, is not measured. A bound on
 // the probes of each target address keeps strangers from turning peers into a flood.
+//
+// A probe has the name of a common client: an endpoint that answers probes alone must not know them by theirs.
 package probe
 
 import (

@@ -116,6 +116,30 @@ func webSocket(c net.Conn) {
 	_, _ = fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n", base64.StdEncoding.EncodeToString(sum[:]))
 }
 
+// An endpoint that wants to answer probes alone does not know them by a name.
+func TestProbesHaveNoName(t *testing.T) {
+	seen := make(chan string, 16)
+	s := &http.Server{ReadHeaderTimeout: time.Minute, Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		seen <- fmt.Sprint(r.UserAgent(), r.Header, string(body))
+	})}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close(); <-done })
+	for _, protocol := range []string{"http", "mcp", "openai", "ollama", "s3", "websocket", "grpc"} {
+		target, ok := Parse("http://"+l.Addr().String(), []string{protocol})
+		require.True(t, ok, protocol)
+		_, _ = New(Config{Loopback: true}).Probe(t.Context(), target)
+		said := <-seen
+		require.Regexp(t, "^(Go-http-client|grpc-go)/", said, protocol)
+		require.NotContains(t, strings.ToLower(said), "blackhole", protocol)
+	}
+}
+
 // says answers the first bytes of any client.
 func says(text string) func(net.Conn) {
 	return func(c net.Conn) {
