@@ -26,26 +26,49 @@ func domainTarget(r *records.Record) (probe.Target, string) {
 	return probe.Target{}, unknown
 }
 
-// notChecked says why an offer is no result for a question that asks for a checked domain; "" if it is one.
+// notChecked says why an offer is no result for a question that asks for a checked domain; "" if it is one. Only a check of this peer
+// counts, because a provider may choose an id whose witnesses are its own.
 func (x *endpoints) notChecked(plan *query.Plan, r *records.Record) string {
 	if plan.Domain() == "" {
 		return ""
 	}
+	x.seek(r)
 	m := x.domain(r)
 	switch {
-	case m != nil && m.State == records.Checked:
+	case m == nil || m.Peers > 0:
+		return notYet
+	case m.State == records.Checked:
 		return ""
-	case m == nil || m.Detail == "":
+	case m.Detail == "":
 		return notYet
 	}
 	return "domain: claimed; " + m.Detail
 }
 
-// notYet is the reason to ask again.
-const notYet = "domain: claimed, not checked yet"
+const (
+	notYet     = "domain: claimed, not checked yet" // the reason to ask again
+	proofAgain = 10 * time.Minute                   // between own checks of a domain that questions ask for
+)
+
+// seek has this peer check a domain itself.
+func (x *endpoints) seek(r *records.Record) {
+	n, ok := domainOf(r)
+	if !ok || x.prober == nil {
+		return
+	}
+	now := x.now()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e := x.entry(n, r, now)
+	if now.Sub(e.sought) >= endpointAsked && !e.due.IsZero() {
+		e.due = now
+		x.awake()
+	}
+	e.sought = now
+}
 
 // proof combines what this peer found of a domain with what others found. An own check decides. Without one, others prove the claim as
-// a quorum, and more of them than found the opposite.
+// a quorum of which nobody found the opposite.
 func (x *endpoints) proof(e *endpoint, now time.Time) (m records.Measured, unproven bool) {
 	if e.stands(now) {
 		return e.last, e.last.State != records.Answers
@@ -57,7 +80,7 @@ func (x *endpoints) proof(e *endpoint, now time.Time) (m records.Measured, unpro
 			named = append(named, h)
 		}
 	}
-	return m, len(named) <= len(failed) || !x.enough(named, witness.Quorum)
+	return m, len(failed) > 0 || !x.enough(named, witness.Quorum)
 }
 
 // domain says whether the domain that an offer claims is checked; nil without a claim.

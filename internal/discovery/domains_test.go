@@ -10,6 +10,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/ask"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
+	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -33,7 +34,7 @@ func (s *society) name(named bool) {
 	s.named = named
 }
 
-// All who show an offer know whether its domain names the provider, and cost the domain at most a check a minute. Two of the five witnesses
+// All who show an offer know whether its domain names the provider, and cost the domain at most a check a minute. Three of the five witnesses
 // that lie prove no claim, and refute none.
 func TestDomainIsCheckedOnceForAll(t *testing.T) {
 	for _, lie := range []records.Reachability{"", records.Answers, records.Refuses} {
@@ -41,7 +42,7 @@ func TestDomainIsCheckedOnceForAll(t *testing.T) {
 			s := newSociety(t, 15)
 			s.offer = s.claims
 			honest := s.peers[ask.Witnesses:]
-			for _, m := range s.peers[:2] {
+			for _, m := range s.peers[:3] {
 				m.lies = lie
 			}
 			claimed := func(state records.Reachability) {
@@ -68,7 +69,8 @@ func TestDomainIsCheckedOnceForAll(t *testing.T) {
 	}
 }
 
-// Others prove a claim as a quorum of networks. An own check beats all of them. Without a word the claim is one.
+// Others prove a claim as a quorum of networks. One that found the opposite disputes it, and an own check beats all of them. Without a word
+// the claim is one. A question for checked domains takes an own check alone.
 func TestQuorumProvesADomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSociety(t, 8)
@@ -95,8 +97,30 @@ func TestQuorumProvesADomain(t *testing.T) {
 		time.Sleep(2 * endpointTick)
 		require.Empty(t, asker.work(1), "the quorum spares an own check")
 		say(5, 5, records.Refuses)
-		for _, do := range asker.work(endpointWidth) {
-			do(t.Context())
+		require.Equal(t, records.Claimed, asker.domain(s.claims).State, "disputed")
+		time.Sleep(time.Millisecond)
+		say(5, 5, records.Answers)
+		require.Equal(t, records.Checked, asker.domain(s.claims).State)
+		plan, err := query.Compile(query.Query{Type: "relay", Domain: query.AnyDomain}, query.Defaults{})
+		require.NoError(t, err)
+		require.Equal(t, notYet, asker.notChecked(plan, s.claims))
+		asker.act()
+		require.Contains(t, asker.notChecked(plan, s.claims), "refuses")
+		s.name(true)
+		time.Sleep(proofAgain)
+		require.Contains(t, asker.notChecked(plan, s.claims), "refuses")
+		asker.want([]*records.Record{s.claims})
+		asker.act() // the question
+		time.Sleep(2 * endpointTick)
+		asker.act()
+		require.Empty(t, asker.notChecked(plan, s.claims))
+		s.name(false)
+		time.Sleep(endpointStands)
+		require.Equal(t, notYet, asker.notChecked(plan, s.claims))
+		asker.want([]*records.Record{s.claims})
+		for range 3 {
+			asker.act()
+			time.Sleep(2 * endpointTick)
 		}
 		d := asker.domain(s.claims)
 		require.Equal(t, records.Claimed, d.State, "an own check contradicts them")

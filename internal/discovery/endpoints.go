@@ -47,6 +47,8 @@ type endpoint struct {
 	state    string    // of the target: "" can be measured
 	begun    time.Time // findings from before are about another target; zero: none
 	asked    time.Time
+	shown    time.Time // since when it is asked for without a break
+	sought   time.Time // a question asked for the checked domain
 	due      time.Time // next check; zero while one runs
 	duty     bool      // a check is due as a witness, or because others contradict, which goes first
 	last     records.Measured
@@ -113,13 +115,13 @@ type endpoints struct {
 	mu     sync.Mutex    // guards the fields below
 	known  *simplelru.LRU[records.Name, *endpoint]
 	askers *simplelru.LRU[asker, time.Time] // who asked this witness lately
-	doubts *simplelru.LRU[peer.ID, int]     // failed checks of others that own ones contradicted since they agreed last
+	doubts *simplelru.LRU[peer.ID, doubt]
 }
 
 func newEndpoints(p EndpointProber, now func() time.Time, own func(*records.Record) bool, changed func(*records.Record), sharing *EndpointSharing) *endpoints {
 	x := &endpoints{
 		prober: p, now: now, self: own, changed: changed, sharing: sharing, wake: make(chan struct{}, 1),
-		askers: bounded.Map[asker, time.Time](maxAskers, nil), doubts: bounded.Map[peer.ID, int](maxDoubts, nil),
+		askers: bounded.Map[asker, time.Time](maxAskers, nil), doubts: bounded.Map[peer.ID, doubt](maxDoubts, nil),
 	}
 	x.known = bounded.Map(maxEndpoints, func(_ records.Name, e *endpoint) { x.note(e, false) })
 	return x
@@ -146,6 +148,7 @@ func (x *endpoints) want(list []*records.Record) {
 	for _, r := range list {
 		for _, e := range x.find(r, now) {
 			if now.Sub(e.asked) >= endpointAsked {
+				e.shown = now
 				x.awake() // the first question to its witnesses need not wait
 			}
 			e.asked = now
@@ -347,6 +350,9 @@ func (x *endpoints) work(n int) (list []func(context.Context)) {
 			continue
 		}
 		e.duty = e.duty || x.called(e, now)
+		if len(list) < n && e.guest.by != "" && !e.guest.called {
+			list = append(list, x.hand(e))
+		}
 		if e.duty || now.Sub(e.asked) < endpointAsked && !now.Before(e.due) {
 			ready = append(ready, e)
 		}
@@ -390,9 +396,13 @@ func (x *endpoints) begin(e *endpoint) func(context.Context) {
 	default: // a check that stands in for another one ends with it, so that the two say together that the endpoint is silent
 		limit = max(quick, limit-e.after)
 	}
+	if e.hasty && e.fails > 1 {
+		e.vain++
+	}
 	alone := x.sharing == nil || e.hasty && len(e.witnesses) == 0 // all who asked check now, so their findings are no news
+	duty := e.duty
 	e.due, e.duty, e.hasty, e.after = time.Time{}, false, false, 0
-	return func(ctx context.Context) { x.check(ctx, e, limit, alone) }
+	return func(ctx context.Context) { x.check(ctx, e, limit, alone, duty) }
 }
 
 // question is one question to the witnesses of the first endpoint's provider, about all its offers in a list that fit.
@@ -409,7 +419,7 @@ func (x *endpoints) question(list []*endpoint, now time.Time) func(context.Conte
 }
 
 // check speaks to an endpoint and takes the outcome.
-func (x *endpoints) check(ctx context.Context, e *endpoint, limit time.Duration, alone bool) {
+func (x *endpoints) check(ctx context.Context, e *endpoint, limit time.Duration, alone, duty bool) {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	o, measured := x.prober.Probe(bounded, e.target)
@@ -429,7 +439,9 @@ func (x *endpoints) check(ctx context.Context, e *endpoint, limit time.Duration,
 	_, dead := x.verdict(e, now)
 	changed := x.note(e, dead)
 	r, n, m := e.record, e.name, e.last
-	quiet := !x.wanted(e, now) && o.State == probe.Answers && !was && !e.suspected()
+	others, _, _ := e.others(now)
+	known := !duty && others.State == records.Answers && now.Sub(others.CheckedAt) < endpointEvery
+	quiet := (known || !x.wanted(e, now)) && o.State == probe.Answers && !was && !e.suspected()
 	x.mu.Unlock()
 	if changed {
 		x.changed(r)
@@ -448,7 +460,7 @@ func (e *endpoint) take(o probe.Outcome, now time.Time) {
 	e.history = e.history[max(0, len(e.history)-endpointMemory):]
 	switch {
 	case answered:
-		e.fails, e.since, e.answered = 0, time.Time{}, now
+		e.fails, e.vain, e.since, e.answered = 0, 0, time.Time{}, now
 	case e.fails == 0:
 		e.since, e.due = now, now.Add(endpointAgain)
 		fallthrough

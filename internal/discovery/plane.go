@@ -170,7 +170,7 @@ func (p *Plane) Start(node Node) (*Service, error) {
 	settings.Sharing = &Sharing{Network: c.Network, Key: c.Key, Findings: p.keepers.Exchange}
 	settings.EndpointSharing = &EndpointSharing{
 		Network: c.Network, Key: c.Key, Self: node.Host().ID(), OneMachine: c.OneMachine,
-		Records: p.index.All, Witness: p.keepers.Witness, Tell: p.keepers.Tell, OwnWitnesses: p.keepers.OwnWitnesses,
+		Records: p.index.All, Witness: p.keepers.Witness, Tell: p.keepers.Tell, Hand: p.keepers.Hand, OwnWitnesses: p.keepers.OwnWitnesses,
 	}
 	service, err := NewService(Parts{
 		Registry: p.registry, Index: p.index, Keepers: p.keepers, Updates: live, Prober: node.Prober(),

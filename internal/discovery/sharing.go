@@ -35,7 +35,8 @@ type EndpointSharing struct {
 	OneMachine   bool // all peers have one address, so prefixes say nothing
 	Records      func() iter.Seq[*records.Record]
 	Witness      func(ctx context.Context, provider peer.ID, ids []string, own []byte) []ask.Delivered
-	Tell         func(ctx context.Context, ids []peer.ID, own []byte) // to some peers
+	Tell         func(ctx context.Context, ids []peer.ID, own []byte)  // to some peers
+	Hand         func(ctx context.Context, to peer.ID, n records.Name) // the check of an offer that a peer shows
 	OwnWitnesses func(provider peer.ID) []peer.ID
 }
 

@@ -19,7 +19,10 @@ import (
 // else in every fourth. It tells the others. Those of whom nobody tells within a moment are replaced by the next in turn, so a silent
 // endpoint, too, soon has a second and a third check. A failed check is repeated at once by the next two, and then by the others, until
 // the witnesses agree. They tell those who asked them lately; an asker then checks once itself, for nothing is dead by the word of others
-// alone: see verdict. Others whose failed checks an own one contradicts three times in a row are not heard for a while.
+// alone: see verdict. Others whose failed checks an own one contradicts three times in a row are not heard for an hour.
+//
+// An endpoint that answers its witnesses alone is found out by those who show it. Each checks what it begins to show once itself. Every
+// second slot has a guest in front of its witnesses: one of those who asked, drawn by a hash, whom the first witness asks for a check.
 //
 // A network counts by a connection of this peer with the measurer itself.
 const (
@@ -38,9 +41,11 @@ const (
 
 	maxAskers   = 8192           // offers that some peer asked this one for
 	askersLast  = 2 * fetchEvery // of an asker that does not ask again
+	guestEvery  = 2              // slots, while somebody asks
 	maxDoubts   = 1024           // measurers that were contradicted
 	doubtBeyond = 3              // contradictions in a row, after which a measurer is not heard
-	spareAlone  = 2              // own checks in a row that the word of less than a quorum replaces
+	doubtLasts  = time.Hour
+	maxVain     = 5 // doublings of the time between checks of an endpoint that answers others and not this peer
 )
 
 // shares is the part of an endpoint's state that other peers cause.
@@ -48,10 +53,10 @@ type shares struct {
 	heard     []witness.Heard // the newest of each measurer, oldest first
 	interest  time.Time       // another peer asked for it
 	fetched   time.Time
-	spared    int
 	witnesses []peer.ID     // of the provider. The list is empty while this peer is no witness
 	slot      int64         // last one that this peer decided
-	roused    time.Time     // the first question after a time without: the turn of this slot begins again
+	guest     guest         // of the newest slot that this peer looked at
+	vain      int           // failed checks that others' answers caused, since the last own answer
 	confirm   time.Time     // of a check after another's that contradicts; zero: none
 	hasty     bool          // the next check is of that kind
 	after     time.Duration // the next check stands in for one that began so long before; 0: it does not
@@ -64,6 +69,19 @@ type asker struct {
 	by    peer.ID
 }
 
+// guest is the asker that checks in a slot; by is empty in slots of witnesses alone.
+type guest struct {
+	slot   int64
+	by     peer.ID
+	called bool // by this peer
+}
+
+// doubt counts failed checks of a measurer that own ones contradicted since they agreed last.
+type doubt struct {
+	times int
+	last  time.Time
+}
+
 // hear notes the findings of a statement about endpoints. from is the network of the measurer, zero if unknown.
 func (x *endpoints) hear(st witness.Statement, from netip.Prefix) {
 	now := x.now()
@@ -73,8 +91,8 @@ func (x *endpoints) hear(st witness.Statement, from netip.Prefix) {
 		}
 		x.mu.Lock()
 		e, ok := x.known.Peek(records.Name{Provider: f.Provider, ID: f.Record})
-		doubts, _ := x.doubts.Peek(st.By)
-		if !ok || f.CheckedAt.Before(e.begun) || f.State != records.Answers && doubts >= doubtBeyond {
+		d, _ := x.doubts.Peek(st.By)
+		if !ok || f.CheckedAt.Before(e.begun) || f.State != records.Answers && d.times >= doubtBeyond && now.Sub(d.last) < doubtLasts {
 			x.mu.Unlock()
 			continue // nobody here shows it or witnesses it, or it is about an earlier endpoint
 		}
@@ -87,7 +105,7 @@ func (x *endpoints) hear(st witness.Statement, from netip.Prefix) {
 				rank := slices.Index(drawn(e, now, st.By), x.sharing.Self)
 				e.confirm = now.Add(time.Duration(max(rank+1-confirmNow, 0)) * confirmStep)
 			}
-			e.confirm = later(e.confirm, e.last.CheckedAt.Add(endpointAgain))
+			e.confirm = later(e.confirm, e.last.CheckedAt.Add(endpointAgain<<min(e.vain, maxVain)))
 		}
 		r := e.record
 		x.mu.Unlock()
@@ -114,8 +132,8 @@ func (x *endpoints) weigh(e *endpoint, answers bool, now time.Time) {
 		switch {
 		case h.State == records.Answers || now.Sub(h.CheckedAt) >= endpointEvery || h.CheckedAt.Before(e.last.CheckedAt):
 		case answers:
-			n, _ := x.doubts.Get(h.By)
-			x.doubts.Add(h.By, n+1)
+			d, _ := x.doubts.Get(h.By)
+			x.doubts.Add(h.By, doubt{d.times + 1, now})
 		default:
 			x.doubts.Remove(h.By)
 		}
@@ -176,19 +194,36 @@ func (x *endpoints) wanted(e *endpoint, now time.Time) bool {
 // drawn returns the witnesses of an offer in the order of the slot of a time, without one. The order is theirs by a hash with the
 // offer's name, and begins with another one in each slot, also among idle slots.
 func drawn(e *endpoint, now time.Time, without peer.ID) []peer.ID {
-	place := func(id peer.ID) uint64 { // FNV-1a of the name and the id
-		const prime = 1099511628211
-		h := e.hash
-		for i := range len(id) {
-			h = (h ^ uint64(id[i])) * prime
-		}
-		return h
-	}
 	ids := slices.Clone(e.witnesses)
-	slices.SortFunc(ids, func(a, b peer.ID) int { return cmp.Compare(place(a), place(b)) })
+	slices.SortFunc(ids, func(a, b peer.ID) int { return cmp.Compare(drawnAt(e.hash, a), drawnAt(e.hash, b)) })
 	slot := int(now.Unix() / int64(dutySlot/time.Second))
 	first := (slot + slot/(5*idleSlots)) % len(ids)
 	return slices.DeleteFunc(append(ids[first:len(ids):len(ids)], ids[:first]...), func(id peer.ID) bool { return id == without })
+}
+
+// drawnAt is the place of a peer by a hash: FNV-1a, continued with its id.
+func drawnAt(h uint64, id peer.ID) uint64 {
+	const prime = 1099511628211
+	for i := range len(id) {
+		h = (h ^ uint64(id[i])) * prime
+	}
+	return h
+}
+
+// invite returns the guest of a slot: in every second one somebody who asked and is no witness. The caller holds x.mu.
+func (x *endpoints) invite(e *endpoint, slot int64, now time.Time) guest {
+	g := guest{slot: slot}
+	if slot%guestEvery != 0 || now.Sub(e.interest) >= askersLast {
+		return g
+	}
+	ids := slices.DeleteFunc(x.recent(func(n records.Name) bool { return n == e.name }, now), func(id peer.ID) bool {
+		return id == e.name.Provider || slices.Contains(e.witnesses, id)
+	})
+	if len(ids) > 0 {
+		h := e.hash ^ uint64(slot)
+		g.by = slices.MinFunc(ids, func(a, b peer.ID) int { return cmp.Compare(drawnAt(h, a), drawnAt(h, b)) })
+	}
+	return g
 }
 
 // called reports whether this peer checks an offer now, whoever asks: others contradict it, it is drawn, or those drawn before it are mute.
@@ -217,7 +252,14 @@ func (x *endpoints) called(e *endpoint, now time.Time) bool {
 	}
 	turn := drawn(e, at, "")
 	rank := slices.Index(turn, x.sharing.Self)
-	begin := later(time.Unix(slot*int64(dutySlot/time.Second), 0).Add(late), e.roused)
+	begin := time.Unix(slot*int64(dutySlot/time.Second), 0).Add(late)
+	if e.guest.slot != slot {
+		e.guest = x.invite(e, slot, now)
+		e.guest.called = rank > 0
+	}
+	if e.guest.by != "" {
+		turn, rank = slices.Insert(turn, 0, e.guest.by), rank+1
+	}
 	if rank > 0 && now.Before(begin.Add(standIn+2*e.last.RoundTrip+time.Duration(rank-1)*standInStep)) {
 		return false
 	}
@@ -262,24 +304,33 @@ func (x *endpoints) assume(ctx context.Context) {
 	defer x.mu.Unlock()
 	for _, e := range x.known.Values() {
 		if !mine[e.name] {
-			e.witnesses, e.confirm, e.duty = nil, time.Time{}, false
+			e.witnesses = nil
 		}
 	}
 }
 
-// interestIn notes that another peer shows an offer.
+// interestIn notes that another peer shows an offer, or that a witness invites this peer to check what it shows.
 func (x *endpoints) interestIn(n records.Name, by peer.ID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if e, ok := x.known.Peek(n); ok && len(e.witnesses) > 0 {
-		now := x.now()
-		if !x.wanted(e, now) {
-			e.slot, e.roused = 0, now // the last check may be minutes old
-			x.awake()
-		}
+	now := x.now()
+	switch e, ok := x.known.Peek(n); {
+	case !ok:
+	case len(e.witnesses) > 0:
 		e.interest = now
 		x.askers.Add(asker{n, by}, e.interest)
+	case now.Sub(e.asked) < endpointAsked && e.state == canMeasure && !e.due.IsZero() && now.Sub(e.last.CheckedAt) >= endpointEvery/2 &&
+		slices.ContainsFunc(e.heard, func(h witness.Heard) bool { return h.By == by }):
+		e.duty = true
+		x.awake()
 	}
+}
+
+// hand has the guest of a slot check an offer. The caller holds x.mu.
+func (x *endpoints) hand(e *endpoint) func(context.Context) {
+	e.guest.called = true
+	to, n := e.guest.by, e.name
+	return func(ctx context.Context) { x.sharing.Hand(ctx, to, n) }
 }
 
 // news reports whether those who asked for an offer do not know what this witness found. The caller holds x.mu.
@@ -322,28 +373,29 @@ func (x *endpoints) askersOf(some func(records.Name) bool) []peer.ID {
 	return x.recent(some, x.now())
 }
 
-// spare reports whether the word of others replaces an own check, and counts it. A witness waits for its draw.
+// spare reports whether the word of others replaces an own check. It does not replace the first one since somebody asks here: everybody
+// can compute who the witnesses are, and an endpoint may answer them alone. Nor does it while somebody's check failed. The word of less
+// than a quorum replaces two checks. A witness waits for its draw.
 func (x *endpoints) spare(e *endpoint, now time.Time) bool {
 	m, failed, _ := e.others(now)
 	_, dead := x.verdict(e, now)
+	told := m.State != "" && now.Sub(m.CheckedAt) <= heardLately
+	own := e.last.State != "" && now.Sub(e.last.CheckedAt) < heardLately
 	switch {
+	case e.domain && now.Sub(e.sought) < endpointAsked:
+		return e.last.State != "" && now.Sub(e.last.CheckedAt) < proofAgain
 	case e.domain:
-		return !dead || e.last.State != "" && (e.stands(now) || len(failed) > 0)
-	case dead && m.Peers > 0 && now.Sub(m.CheckedAt) < endpointStands:
+		return !dead || e.stands(now) || e.last.State != "" && len(failed) > 0 && m.State != records.Answers
+	case dead && m.Peers > 0:
 		return true
 	case e.fails > 0:
 		return false
-	case m.State == "" || now.Sub(m.CheckedAt) > heardLately:
-		e.spared = 0
-		return len(e.witnesses) > 0 && e.last.State != "" && now.Sub(e.last.CheckedAt) < heardLately
-	case len(failed) == 0 && m.State == records.Answers && x.enough(e.heard, witness.Quorum), len(e.witnesses) > 0:
-		return true
-	case e.spared >= spareAlone:
-		e.spared = 0
+	case len(e.witnesses) > 0:
+		return told || own
+	case len(failed) > 0 || e.last.CheckedAt.Before(e.shown.Add(-endpointStands)):
 		return false
 	}
-	e.spared++
-	return true
+	return told && (own || x.enough(e.heard, witness.Quorum))
 }
 
 // fetch asks the witnesses of a provider for their findings.

@@ -82,7 +82,7 @@ func newSociety(t *testing.T, n int) *society {
 		require.NoError(t, err)
 		m := &member{society: s, key: key, id: id, network: netip.PrefixFrom(netip.AddrFrom4([4]byte{203, byte(i >> 8), byte(i), 0}), 24), pool: witness.NewPool(id)}
 		m.endpoints = newEndpoints(m, time.Now, func(*records.Record) bool { return false }, func(*records.Record) {}, &EndpointSharing{
-			Network: "test", Key: key, Self: id, Witness: m.exchange, Tell: m.say,
+			Network: "test", Key: key, Self: id, Witness: m.exchange, Tell: m.say, Hand: m.hand,
 			Records: s.kept,
 			OwnWitnesses: func(provider peer.ID) []peer.ID {
 				if ids := s.witnesses(provider); slices.Contains(ids, id) {
@@ -138,6 +138,9 @@ func (m *member) Probe(ctx context.Context, to probe.Target) (probe.Outcome, boo
 		alive, death = m.named, probe.Refuses
 	case m.goods != nil:
 		death, alive = m.goods.fate(to.Host)
+	}
+	if death == toWitnesses {
+		alive, death = alive || slices.Contains(m.near(m.offer.Name().Provider), m), probe.Refuses
 	}
 	m.mu2().Unlock()
 	switch {
@@ -213,6 +216,16 @@ func (m *member) say(_ context.Context, ids []peer.ID, own []byte) {
 		}
 	}
 	m.deliver(to, own)
+}
+
+// hand is ask.Findings.Hand without a network.
+func (m *member) hand(ctx context.Context, to peer.ID, n records.Name) {
+	pass(ctx, oneWay)
+	for _, w := range m.peers {
+		if w.id == to {
+			w.interestIn(n, m.id)
+		}
+	}
 }
 
 func (m *member) deliver(to []*member, own []byte) {
@@ -448,6 +461,33 @@ func TestQuestionsComeBeforeChecks(t *testing.T) {
 	})
 }
 
+// The word of a quorum replaces all checks of what a peer shows but the first.
+func TestFirstCheckIsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSociety(t, 7)
+		asker := s.peers[6]
+		for range 30 {
+			asker.want([]*records.Record{s.offer})
+			for _, m := range s.peers[:ask.Witnesses] {
+				s.tell(asker, m, m.network, records.Answers, time.Now())
+			}
+			for range 12 {
+				asker.want([]*records.Record{s.offer})
+				asker.act()
+				time.Sleep(5 * time.Second)
+			}
+			require.Equal(t, 1, s.probed())
+		}
+		time.Sleep(endpointStands)
+		asker.want([]*records.Record{s.offer})
+		for range 3 {
+			asker.act()
+			time.Sleep(5 * time.Second)
+		}
+		require.Equal(t, 2, s.probed(), "it begins to show it again")
+	})
+}
+
 // What others found at an earlier endpoint hides no new one.
 func TestMovedOfferIsNotHidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -592,4 +632,37 @@ func TestColludersHideNothing(t *testing.T) {
 		require.NotZero(t, majorities)
 		require.Equal(t, dead, found)
 	})
+}
+
+// An endpoint that answers its witnesses alone is left out by all who show it: soon after they begin, or soon after it began. A peer that
+// gets no answer asks seldom.
+func TestAnswersForWitnessesAloneDeceiveNobody(t *testing.T) {
+	for _, later := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSociety(t, 25)
+			s.alive, s.death = later, toWitnesses
+			consumers := s.peers[ask.Witnesses:]
+			s.live(len(consumers), func() {
+				most := 30 * time.Second
+				if later {
+					time.Sleep(10 * time.Minute)
+					require.Zero(t, s.hidden(consumers))
+					s.set(false)
+					most = 6 * time.Minute
+				}
+				after := s.until(consumers, len(consumers))
+				t.Logf("later %v: the first of %d consumers leaves it out after %v, the last after %v", later, len(after), after[0], after[len(after)-1])
+				require.LessOrEqual(t, after[len(after)-1], most)
+				time.Sleep(15 * time.Minute)
+				s.set(false)
+				time.Sleep(15 * time.Minute)
+				require.Equal(t, len(consumers), s.hidden(consumers))
+				t.Logf("%.2f checks a minute while %d do without it", float64(s.probed())/15, len(consumers))
+				require.LessOrEqual(t, s.probed()/15, len(consumers)/2)
+				s.set(true)
+				time.Sleep(7 * time.Minute)
+				require.Zero(t, s.hidden(consumers))
+			})
+		})
+	}
 }

@@ -97,6 +97,16 @@ func (f *Findings) Tell(ctx context.Context, ids []peer.ID, own []byte) {
 	wire.Bounded(tellWidth, len(ids), func(i int) { f.exchange(ctx, ids[i], req) })
 }
 
+// Hand has another peer, which shows an offer, check it and tell the witnesses.
+func (f *Findings) Hand(ctx context.Context, to peer.ID, n records.Name) {
+	ctx, end, err := f.Begin(ctx, "findings", findingsTimeout)
+	if err != nil {
+		return
+	}
+	defer func() { end(err) }()
+	f.exchange(ctx, to, &pb.Request{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Records: []string{n.ID}, Of: []byte(n.Provider)}}})
+}
+
 // OwnWitnesses returns the witnesses of a provider if this peer is one of them, else nothing. It sends no request.
 func (f *Findings) OwnWitnesses(provider peer.ID) []peer.ID {
 	if !f.Router.Serving() || provider == f.Self {

@@ -53,7 +53,8 @@ func TestFindingsMeet(t *testing.T) {
 	}
 }
 
-// TestWitnessesMeet: findings about endpoints reach the witnesses of the provider, which know that they are, and from there all who ask.
+// TestWitnessesMeet: findings about endpoints reach the witnesses of the provider, which know that they are, and from there all who ask. A
+// witness has one of these check.
 func TestWitnessesMeet(t *testing.T) {
 	for _, size := range []int{3, 30} {
 		synctest.Test(t, func(t *testing.T) {
@@ -84,6 +85,14 @@ func TestWitnessesMeet(t *testing.T) {
 				}
 				require.True(t, direct, "the measurer delivers it itself, so its network is known")
 				require.Empty(t, n.Witness(t.Context(), provider, []string{"b"}, nil))
+				var handed records.Name
+				n.Asked = func(name records.Name, by peer.ID) {
+					require.Equal(t, measurer.Self, by)
+					handed = name
+				}
+				measurer.Hand(t.Context(), n.Self, records.Name{Provider: provider, ID: "a"})
+				require.Equal(t, records.Name{Provider: provider, ID: "a"}, handed)
+				n.Asked = nil
 			}
 		})
 	}

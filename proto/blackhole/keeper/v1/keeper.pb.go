@@ -2017,7 +2017,8 @@ type FindingsRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Providers [][]byte               `protobuf:"bytes,1,rep,name=providers,proto3" json:"providers,omitempty"` // peer ids that the asker has no measurement of; at most 16
 	Own       []byte                 `protobuf:"bytes,2,opt,name=own,proto3" json:"own,omitempty"`             // SignedFindings of the asker; may be absent
-	// Ids of offers of one provider whose endpoints the asker shows; at most 16. The keeper's peer checks them more often for a while.
+	// Ids of offers of one provider whose endpoints the asker shows; at most 16. A witness checks them more often for a while.
+	// A peer that shows one, asked by a witness, checks it now.
 	Records       []string `protobuf:"bytes,3,rep,name=records,proto3" json:"records,omitempty"`
 	Of            []byte   `protobuf:"bytes,4,opt,name=of,proto3" json:"of,omitempty"` // peer id of that provider
 	unknownFields protoimpl.UnknownFields
