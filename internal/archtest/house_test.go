@@ -98,7 +98,7 @@ func commandRooms() []room {
 	connected := append(slices.Clone(client), root+"remote", root+"guard", root+"settings")
 	subjects := []string{root + "offer", root + "service", root + "coordination", root + "group", root + "doctor"}
 	rooms := []room{
-		{path: "internal/cli", floor: 15, only: slices.Concat(connected, subjects, []string{root + "peer"}), users: []string{"cmd/blackholed"}},
+		{path: "internal/cli", floor: 15, only: slices.Concat(connected, subjects, []string{root + "peer", root + "mirror"}), users: []string{"cmd/blackholed"}},
 		{path: root + "peer", floor: 14, only: slices.Concat(connected, subjects)},
 		{path: root + "remote", floor: 12, only: client},
 		{path: root + "guard", floor: 12, only: client},
@@ -108,6 +108,8 @@ func commandRooms() []room {
 		{path: root + "exit", floor: 2, only: base},
 		{path: root + "term", floor: 1, only: []string{}},
 	}
+	mirror := room{path: root + "mirror", floor: 13, only: append(slices.Clone(client), "internal/platform/pause", "internal/frontend/etcdapi/etcdserverpb")} // speaks to others, not to the peer
+	rooms = append(rooms, mirror)
 	for _, subject := range subjects {
 		rooms = append(rooms, room{path: subject, floor: 13, only: connected})
 	}
@@ -242,7 +244,7 @@ func fences() []fence {
 		},
 		{
 			library: "go.etcd.io/etcd",
-			rooms:   []string{"internal/frontend/etcdapi"},
+			rooms:   []string{"internal/frontend/etcdapi", "internal/cli/mirror"},
 			reason:  "the API of etcd is one front end, over the contracts of the planes",
 		},
 		{
