@@ -127,7 +127,7 @@ func (a App) root() *cobra.Command {
 			command.Parent(&cobra.Command{Use: "config", Short: "Inspect settings"}, configShowCommand(con)), reclaimCommand(con, a.Reclaim),
 		}},
 		{"Network:", []*cobra.Command{peer.Show(con), sell.Command(con), offer.Command(con), peer.Command(con)}},
-		{"Applications:", []*cobra.Command{service.Command(con), service.InstanceCommand(con), dnsCommand(con)}},
+		{"Applications:", []*cobra.Command{service.Command(con), service.InstanceCommand(con), dnsCommand(con), mcpCommand(con)}},
 		{"Coordination:", []*cobra.Command{coordination.Lock(con), coordination.Lease(con), coordination.KV(con), mirror.Command(con), group.Command(con, a.Restore, a.Recover)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: section.title, Title: section.title})

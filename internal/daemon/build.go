@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/etcdapi"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
+	"github.com/blackhole/blackhole/internal/frontend/mcpapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/config"
@@ -287,6 +289,10 @@ func (p *parts) startFrontEnds(context.Context) error {
 	if locks != nil {
 		web.Coordination = &httpapi.Coordination{Calls: p.fronts.grpc.Calls(), Reader: locks.Service}
 	}
+	web.Others = mcpapi.New(mcpapi.Config{
+		API:     http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.fronts.http.Handler().ServeHTTP(w, r) }), // made below
+		Version: p.version, Answers: b.answers, Bodies: b.requests,
+	}).Routes()
 	if err := p.startConsul(&web); err != nil {
 		return err
 	}
@@ -317,7 +323,7 @@ func (p *parts) startConsul(web *httpapi.Config) (err error) {
 		}
 	}
 	if p.fronts.consul, err = consulapi.New(consul); err == nil {
-		web.Others = p.fronts.consul.Routes()
+		web.Others = append(web.Others, p.fronts.consul.Routes()...)
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"cmp"
+	"crypto/tls"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -46,16 +47,12 @@ func (c *credentials) flags(cmd *cobra.Command) {
 // options returns the dial options for these credentials.
 func (c *credentials) options(con *term.Console) ([]grpc.DialOption, error) {
 	var opts []grpc.DialOption
-	if c.Ca != "" || c.Cert != "" || c.Key != "" {
-		ca := c.Ca
-		if ca == systemRoots {
-			ca = ""
-		}
-		tls, err := client.TLSFiles(ca, c.Cert, c.Key)
-		if err != nil {
-			return nil, exit.Fields{"ca": "--tls-ca", "cert": "", "key": ""}.Rename(err)
-		}
-		opts = append(opts, client.WithTLS(tls))
+	secure, err := c.tls()
+	if err != nil {
+		return nil, err
+	}
+	if secure != nil {
+		opts = append(opts, client.WithTLS(secure))
 	}
 	token, err := c.secret(con)
 	if err != nil {
@@ -65,6 +62,19 @@ func (c *credentials) options(con *term.Console) ([]grpc.DialOption, error) {
 		opts = append(opts, client.WithToken(token))
 	}
 	return opts, nil
+}
+
+// tls returns the settings of TLS, or nil for none.
+func (c *credentials) tls() (*tls.Config, error) {
+	if c.Ca == "" && c.Cert == "" && c.Key == "" {
+		return nil, nil
+	}
+	ca := c.Ca
+	if ca == systemRoots {
+		ca = ""
+	}
+	secure, err := client.TLSFiles(ca, c.Cert, c.Key)
+	return secure, exit.Fields{"ca": "--tls-ca", "cert": "", "key": ""}.Rename(err)
 }
 
 // secret returns the token, or "" for none.

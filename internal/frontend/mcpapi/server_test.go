@@ -1,0 +1,211 @@
+package mcpapi_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/frontend/mcpapi"
+	"github.com/blackhole/blackhole/internal/platform/access"
+)
+
+// front is a server over an API that answers with what it was asked.
+type front struct {
+	t   *testing.T
+	mux *http.ServeMux
+	api http.HandlerFunc
+}
+
+func start(t *testing.T, change func(*mcpapi.Config)) *front {
+	f := &front{t: t, mux: http.NewServeMux()}
+	f.api = func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		_ = json.NewEncoder(w).Encode(map[string]string{"asked": r.Method + " " + r.URL.RequestURI(), "body": string(body), "as": r.Header.Get("Authorization"), "host": r.Host})
+	}
+	c := mcpapi.Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.api(w, r) }), Version: "1"}
+	if change != nil {
+		change(&c)
+	}
+	for _, r := range mcpapi.New(c).Routes() {
+		require.Equal(t, access.RoleReadOnly, r.Role)
+		f.mux.Handle(r.Pattern, r.Handler)
+	}
+	return f
+}
+
+func (f *front) post(body string, header ...string) (int, string) {
+	r := httptest.NewRequestWithContext(f.t.Context(), http.MethodPost, "/mcp", strings.NewReader(body))
+	r.Host = "peer"
+	for n := 0; n+1 < len(header); n += 2 {
+		r.Header.Set(header[n], header[n+1])
+	}
+	w := httptest.NewRecorder()
+	f.mux.ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+// ask returns the result of a method.
+func (f *front) ask(method, params string) (result map[string]any) {
+	f.t.Helper()
+	code, body := f.post(fmt.Sprintf(`{"jsonrpc":"2.0","id":"x","method":%q,"params":%s}`, method, params), "Authorization", "Bearer secret")
+	require.Equal(f.t, http.StatusOK, code)
+	var m struct {
+		ID     string
+		Result map[string]any
+		Error  any
+	}
+	require.NoError(f.t, json.Unmarshal([]byte(body), &m))
+	require.Nil(f.t, m.Error)
+	require.Equal(f.t, "x", m.ID)
+	return m.Result
+}
+
+func TestInitialize(t *testing.T) {
+	f := start(t, nil)
+	for asked, spoken := range map[string]string{"2025-03-26": "2025-03-26", "2025-06-18": "2025-06-18", "2099-01-01": "2025-11-25", "": "2025-11-25"} {
+		got := f.ask("initialize", fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"a","version":"1"}}`, asked))
+		require.Equal(t, spoken, got["protocolVersion"])
+		require.Contains(t, got["capabilities"], "tools")
+	}
+	code, body := f.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	require.Equal(t, http.StatusAccepted, code)
+	require.Empty(t, body)
+	code, _ = f.post(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+	require.Equal(t, http.StatusAccepted, code, "an answer that nobody asked for")
+	require.Empty(t, f.ask("ping", "{}"))
+}
+
+// TestTools: each tool has the words and the schema of its route, whole.
+func TestTools(t *testing.T) {
+	list := start(t, nil).ask("tools/list", "{}")["tools"].([]any)
+	fields := map[string][]string{
+		"find_offers": {"type", "near", "max_price", "where", "explain"}, "find_instances": {"service", "health", "version"}, "watch_instances": {"index", "wait"},
+		"take_lock": {"name", "lease_id", "timeout_ms"}, "release_lock": {"name", "fencing_token"}, "grant_lease": {"ttl"}, "keep_lease_alive": {"id"},
+	}
+	for _, one := range list {
+		tool := one.(map[string]any)
+		schema := tool["inputSchema"].(map[string]any)
+		require.Equal(t, "object", schema["type"])
+		for _, name := range fields[tool["name"].(string)] {
+			require.Contains(t, schema["properties"], name, tool["name"])
+		}
+		delete(fields, tool["name"].(string))
+		require.NotContains(t, schema["properties"], "attempt")
+		require.Greater(t, len(tool["description"].(string)), 40, tool["name"])
+		text, err := json.Marshal(schema)
+		require.NoError(t, err)
+		require.NotContains(t, string(text), "#/components/", tool["name"])
+		for _, ref := range strings.Split(string(text), `"#/$defs/`)[1:] {
+			require.Contains(t, schema["$defs"], ref[:strings.IndexByte(ref, '"')], tool["name"])
+		}
+	}
+	require.Empty(t, fields)
+}
+
+func TestCalls(t *testing.T) {
+	f := start(t, nil)
+	for _, c := range []struct{ tool, args, asked, body string }{
+		{"find_offers", `{"type":"compute","max_price":2}`, "POST /v1/discovery/query", `{"max_price":2,"type":"compute"}`},
+		{"explain_offers", `{"type":"compute","explain":false}`, "POST /v1/discovery/query", `{"explain":true,"type":"compute"}`},
+		{"find_instances", `{"service":"a b/c","tags":["x","y"],"health":"any"}`, "GET /v1/services/a%20b%2Fc/instances?health=any&tags=x&tags=y", ""},
+		{"list_services", `{}`, "GET /v1/services", ""},
+		{"watch_instances", `{"service":"a","index":12,"wait":"1m"}`, "GET /v1/services/a/watch?index=12&wait=1m", ""},
+		{"take_lock", `{"name":"a/b","lease_id":9007199254740993}`, "POST /v1/coordination/locks/a%2Fb", `{"lease_id":9007199254740993}`},
+		{"keep_lease_alive", `{"id":9007199254740993}`, "PUT /v1/coordination/leases/9007199254740993/keepalive", ""},
+		{"release_lock", `{"name":"a","lease_id":"1","fencing_token":"2"}`, "DELETE /v1/coordination/locks/a?fencing_token=2&lease_id=1", ""},
+	} {
+		got := f.ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, c.tool, c.args))
+		require.Equal(t, map[string]any{"asked": c.asked, "body": c.body, "as": "Bearer secret", "host": "peer"}, got["structuredContent"], c.tool)
+		require.NotContains(t, got, "isError")
+	}
+
+	f.api = func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Blackhole-Stale", "true")
+		w.Header().Set("X-Blackhole-Age", "7")
+		_, _ = w.Write([]byte("[1]\n"))
+	}
+	got := f.ask("tools/call", `{"name":"list_services"}`)
+	require.NotContains(t, got, "structuredContent", "it must be an object")
+	require.Contains(t, fmt.Sprint(got["content"]), "[1]")
+	require.Contains(t, fmt.Sprint(got["content"]), "no contact to the group for 7 s")
+
+	f.api = func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = w.Write([]byte(`{"error":"forbidden"}`))
+	}
+	got = f.ask("tools/call", `{"name":"list_services"}`)
+	require.Equal(t, true, got["isError"])
+	require.Contains(t, fmt.Sprint(got["content"]), "forbidden")
+
+	f.api = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
+	require.Contains(t, fmt.Sprint(f.ask("tools/call", `{"name":"revoke_lease","arguments":{"id":"1"}}`)["content"]), "done")
+}
+
+func TestRefused(t *testing.T) {
+	f := start(t, nil)
+	for _, c := range []struct {
+		body string
+		code int
+		text string
+	}{
+		{`{`, 400, "-32700"},
+		{`[]`, 400, "-32700"},
+		{``, 400, "-32700"},
+		{`{"jsonrpc":"1.0","id":1,"method":"ping"}`, 400, "-32600"},
+		{`{"jsonrpc":"2.0","id":null,"method":"ping"}`, 400, "-32600"},
+		{`{"jsonrpc":"2.0","id":"` + strings.Repeat("x", 300) + `","method":"ping"}`, 400, "-32600"},
+		{`{"jsonrpc":"2.0","id":1,"method":"prompts/list"}`, 200, "-32601"},
+		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":[]}`, 200, "-32602"},
+		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"none"}}`, 200, "no tool"},
+		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"take_lock","arguments":{"name":""}}}`, 200, "name of take_lock is missing"},
+		{`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"blackhole:///v1/events"}}`, 200, "-32002"},
+		{`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"blackhole:///v1/services/../instances"}}`, 200, "result"},
+		{`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"blackhole:///v1/services/a?b/instances"}}`, 200, "-32002"},
+		{`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///etc/passwd"}}`, 200, "-32002"},
+		{`{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", 64<<10) + `"}}`, 400, "too large"},
+	} {
+		code, body := f.post(c.body)
+		require.Equal(t, c.code, code, c.body)
+		require.Contains(t, body, c.text, c.body)
+	}
+	code, body := f.post(`{"jsonrpc":"2.0","id":1,"method":"ping"}`, "MCP-Protocol-Version", "1999-01-01")
+	require.Equal(t, http.StatusBadRequest, code)
+	require.Contains(t, body, "2025-11-25")
+	w := httptest.NewRecorder()
+	f.mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/mcp", nil))
+	require.Equal(t, http.StatusMethodNotAllowed, w.Code, "there is no stream")
+}
+
+// TestBounds: a large answer is refused as one, and the budgets of the peer bound requests and answers.
+func TestBounds(t *testing.T) {
+	bodies, answers := access.NewPool("requests", 40<<10, nil), access.NewPool("answers", 40<<10, nil)
+	f := start(t, func(c *mcpapi.Config) { c.Bodies, c.Answers = bodies, answers })
+	large := func(n int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			for range n {
+				if _, err := w.Write(bytes.Repeat([]byte("x"), 1<<10)); err != nil {
+					return
+				}
+			}
+		}
+	}
+	f.api = large(1 << 10)
+	require.NotContains(t, f.ask("tools/call", `{"name":"list_services"}`), "isError")
+	f.api = large(1<<10 + 1)
+	require.Contains(t, fmt.Sprint(f.ask("tools/call", `{"name":"list_services"}`)), "ask for less")
+
+	held, err := bodies.TakeBytes(t.Context(), "test", 40<<10, 0)
+	require.NoError(t, err)
+	_, body := f.post(`{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", 30<<10) + `"}}`)
+	require.Contains(t, body, "-32603")
+	held()
+	code, _ := f.post(`{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", 30<<10) + `"}}`)
+	require.Equal(t, http.StatusOK, code)
+}

@@ -1,0 +1,190 @@
+// Package mcpclient plays the official Go client of the Model Context Protocol against a peer, over HTTP and over the command mcp.
+package mcpclient
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAgents(t *testing.T) {
+	program, address := peer(t)
+	send(t, "POST", address+"/v1/services/tool/instances", `{"id": "tool-1", "host": "127.0.0.1", "port": 9000, "remove_after": "never"}`, http.StatusCreated)
+	send(t, "POST", address+"/v1/discovery/records", `{"id": "a.b", "capabilities": {"compute": {"cpu_cores": 8, "memory_mb": 16000}}, "location": {"country": "DE", "latitude": 52.52, "longitude": 13.405},
+		"metadata": {"name": "gpu", "type": "compute"}, "health": {"status": "HEALTHY"}, "pricing": {"base_price": 1, "currency": "USDC", "price_unit": "per-hour"}}`, http.StatusCreated)
+	for name, transport := range map[string]func() mcp.Transport{
+		"http": func() mcp.Transport { return &mcp.StreamableClientTransport{Endpoint: "http://" + address + "/mcp"} },
+		"stdio": func() mcp.Transport {
+			return &mcp.CommandTransport{Command: exec.Command(program, "mcp", "--http", address)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := mcp.NewClient(&mcp.Implementation{Name: "prover", Version: "1"}, nil).Connect(t.Context(), transport(), nil)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, c.Close()) }()
+			a := agent{t, c}
+			require.Equal(t, "blackholed", c.InitializeResult().ServerInfo.Name)
+			require.NoError(t, c.Ping(t.Context(), nil))
+			a.tools()
+			a.offers()
+			a.instances(address)
+			a.locks(name)
+			a.resources()
+		})
+	}
+}
+
+type agent struct {
+	t *testing.T
+	*mcp.ClientSession
+}
+
+// call calls a tool, and returns its structured answer.
+func (a agent) call(tool string, args map[string]any) map[string]any {
+	a.t.Helper()
+	got, err := a.CallTool(a.t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+	require.NoError(a.t, err)
+	require.False(a.t, got.IsError, "%s", text(got))
+	out, ok := got.StructuredContent.(map[string]any)
+	require.True(a.t, ok, "%s", text(got))
+	return out
+}
+
+// refused calls a tool, and returns the text of its error.
+func (a agent) refused(tool string, args map[string]any) string {
+	a.t.Helper()
+	got, err := a.CallTool(a.t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+	require.NoError(a.t, err)
+	require.True(a.t, got.IsError, "%s", text(got))
+	return text(got)
+}
+
+func text(r *mcp.CallToolResult) string {
+	var all []string
+	for _, c := range r.Content {
+		if one, ok := c.(*mcp.TextContent); ok {
+			all = append(all, one.Text)
+		}
+	}
+	return strings.Join(all, "\n")
+}
+
+func (a agent) tools() {
+	list, err := a.ListTools(a.t.Context(), nil)
+	require.NoError(a.t, err)
+	require.Len(a.t, list.Tools, 11)
+	for _, tool := range list.Tools {
+		schema, err := json.Marshal(tool.InputSchema)
+		require.NoError(a.t, err)
+		require.Contains(a.t, string(schema), `"type":"object"`, tool.Name)
+	}
+	_, err = a.CallTool(a.t.Context(), &mcp.CallToolParams{Name: "none"})
+	require.ErrorContains(a.t, err, "no tool")
+}
+
+func (a agent) offers() {
+	found := a.call("find_offers", map[string]any{"type": "compute", "health": "any", "max_price": 2, "min_cpu_cores": 4})
+	require.Len(a.t, found["results"], 1)
+	require.Contains(a.t, found, "complete")
+	require.Empty(a.t, a.call("find_offers", map[string]any{"type": "compute", "health": "any", "max_price": 0.5})["results"])
+	require.Contains(a.t, a.call("explain_offers", map[string]any{"type": "compute", "health": "any", "max_price": 0.5})["notes"], "0 known records match, 1 were left out")
+	require.Contains(a.t, a.refused("find_offers", map[string]any{"type": "compute", "near": map[string]any{"latitude": 99, "longitude": 0}}), "latitude")
+	require.Contains(a.t, a.refused("find_offers", map[string]any{"kind": "compute"}), "kind")
+}
+
+func (a agent) instances(address string) {
+	found := a.call("find_instances", map[string]any{"service": "tool"})
+	require.Len(a.t, found["instances"], 1)
+	require.Contains(a.t, a.refused("find_instances", map[string]any{"service": "tool", "health": "good"}), "health")
+	list, err := a.CallTool(a.t.Context(), &mcp.CallToolParams{Name: "list_services", Arguments: map[string]any{"limit": 5}})
+	require.NoError(a.t, err)
+	require.Contains(a.t, text(list), "tool-1")
+	changed := make(chan map[string]any, 1)
+	go func() {
+		changed <- a.call("watch_instances", map[string]any{"service": "tool", "index": found["index"], "wait": "1m"})
+	}()
+	send(a.t, "POST", address+"/v1/services/tool/instances", `{"id": "tool-2", "host": "127.0.0.1", "port": 9001, "remove_after": "never"}`, http.StatusCreated)
+	require.Len(a.t, (<-changed)["instances"], 2)
+	send(a.t, "DELETE", address+"/v1/services/tool/instances/tool-2", "", http.StatusNoContent)
+}
+
+func (a agent) locks(name string) {
+	lock := "agents/" + name
+	lease := a.call("grant_lease", map[string]any{"ttl": 30, "application": "prover"})["id"]
+	other := a.call("grant_lease", map[string]any{"ttl": 30})["id"]
+	held := a.call("take_lock", map[string]any{"name": lock, "lease_id": lease})
+	require.Equal(a.t, true, held["acquired"])
+	require.NotEmpty(a.t, held["fencing_token"])
+	require.Equal(a.t, false, a.call("take_lock", map[string]any{"name": lock, "lease_id": other})["acquired"])
+	require.Contains(a.t, a.call("show_lock", map[string]any{"name": lock})["lock"], "holding")
+	a.call("keep_lease_alive", map[string]any{"id": lease})
+	a.call("release_lock", map[string]any{"name": lock, "lease_id": lease, "fencing_token": held["fencing_token"]})
+	next := a.call("take_lock", map[string]any{"name": lock, "lease_id": other})
+	require.Equal(a.t, true, next["acquired"])
+	require.NotEqual(a.t, held["fencing_token"], next["fencing_token"])
+	a.call("revoke_lease", map[string]any{"id": other})
+	a.call("revoke_lease", map[string]any{"id": lease})
+	a.refused("keep_lease_alive", map[string]any{"id": lease})
+	_, err := a.CallTool(a.t.Context(), &mcp.CallToolParams{Name: "take_lock"})
+	require.ErrorContains(a.t, err, "name of take_lock is missing")
+}
+
+func (a agent) resources() {
+	list, err := a.ListResources(a.t.Context(), nil)
+	require.NoError(a.t, err)
+	for _, r := range list.Resources {
+		got, err := a.ReadResource(a.t.Context(), &mcp.ReadResourceParams{URI: r.URI})
+		require.NoError(a.t, err, r.URI)
+		require.True(a.t, json.Valid([]byte(got.Contents[0].Text)), r.URI)
+	}
+	templates, err := a.ListResourceTemplates(a.t.Context(), nil)
+	require.NoError(a.t, err)
+	uri := strings.Replace(templates.ResourceTemplates[0].URITemplate, "{service}", "tool", 1)
+	got, err := a.ReadResource(a.t.Context(), &mcp.ReadResourceParams{URI: uri})
+	require.NoError(a.t, err)
+	require.Contains(a.t, got.Contents[0].Text, "tool-1")
+	_, err = a.ReadResource(a.t.Context(), &mcp.ReadResourceParams{URI: "blackhole:///v1/events"})
+	require.ErrorContains(a.t, err, "no resource")
+}
+
+func send(t *testing.T, method, url, body string, want int) {
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+url, strings.NewReader(body))
+	require.NoError(t, err)
+	answer, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, want, answer.StatusCode, "%s %s", method, url)
+}
+
+// peer starts a peer of this tree, and returns the program and its HTTP address.
+func peer(t *testing.T) (program, address string) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address = free.Addr().String()
+	program = filepath.Join(t.TempDir(), "blackholed")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/blackholed")
+	build.Dir = "../../.."
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.NoError(t, free.Close())
+	ctx, stop := context.WithCancel(context.Background())
+	run := exec.CommandContext(ctx, program, "run", "--data", t.TempDir(), "--http", address, "--grpc", "off", "--dns", "off", "--listen", "/ip4/127.0.0.1/tcp/0")
+	run.Cancel = func() error { return run.Process.Signal(os.Interrupt) }
+	require.NoError(t, run.Start())
+	t.Cleanup(func() { stop(); _ = run.Wait() })
+	require.Eventually(t, func() bool {
+		answer, err := http.Get("http://" + address + "/readyz")
+		return err == nil && answer.Body.Close() == nil && answer.StatusCode == http.StatusOK
+	}, 30*time.Second, 100*time.Millisecond)
+	return program, address
+}
