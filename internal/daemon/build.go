@@ -168,7 +168,7 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 		},
 		OtherTopics: func(topic string) bool { return announce.IsTopic(p.network.name, topic) },
 		Loopback:    profile != p2p.Public, OneMachine: profile == p2p.Dev, Logger: p.log, Conditions: p.conditions, Tracer: p.tracing.Tracer, Now: p.now,
-		Metrics: p.metrics,
+		Metrics: p.metrics, Resolver: newResolver(p.config.Data),
 	})
 	if err != nil {
 		return err

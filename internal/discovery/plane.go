@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -56,9 +57,10 @@ type Config struct {
 	OneMachine  bool                    // all peers run on one machine, without quotas: see wire.Limits
 	OtherTopics func(topic string) bool // topics of other planes: see gossip.Config
 
-	Metrics *metrics.Discovery // nil: none
-	Logger  *slog.Logger       // nil: silent
-	Now     func() time.Time   // nil: time.Now
+	Metrics  *metrics.Discovery // nil: none
+	Logger   *slog.Logger       // nil: silent
+	Now      func() time.Time   // nil: time.Now
+	Resolver *net.Resolver      // of names in offers; nil: the machine's
 	// Conditions receives the causes that limit this plane; nil: none.
 	Conditions *condition.Set
 	Tracer     *trace.Tracer // nil: no spans
@@ -207,7 +209,7 @@ func (p *Plane) endpointProber(node Node) *probe.Prober {
 			return err == nil && ok && mine.Unmap() == a
 		})
 	}
-	return probe.New(probe.Config{Private: p.config.Loopback, Loopback: p.config.OneMachine, Own: own})
+	return probe.New(probe.Config{Private: p.config.Loopback, Loopback: p.config.OneMachine, Own: own, Resolver: p.config.Resolver})
 }
 
 func (p *Plane) onClose(f func() error) { p.undo = append(p.undo, f) }

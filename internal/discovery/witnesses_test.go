@@ -488,6 +488,24 @@ func TestFirstCheckIsOwn(t *testing.T) {
 	})
 }
 
+// A peer that looks for its duties forgets no check that others' failed ones caused.
+func TestDutiesDropNoCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSociety(t, 7)
+		s.set(false)
+		asker := s.peers[6]
+		asker.want([]*records.Record{s.offer})
+		asker.act() // the question
+		for _, m := range s.peers[:3] {
+			s.tell(asker, m, m.network, records.Refuses, time.Now())
+		}
+		asker.assume(t.Context())
+		asker.act()
+		require.Equal(t, 1, s.probed())
+		require.Equal(t, 1, s.hidden(s.peers[6:]))
+	})
+}
+
 // What others found at an earlier endpoint hides no new one.
 func TestMovedOfferIsNotHidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -35,7 +35,7 @@ type Query struct {
 	ProviderID string            `json:"provider_id,omitempty"` // peer id, base58 or CID
 	Attributes map[string]string `json:"attributes,omitempty"`  // all must match with case; at most 32
 	Where      []Clause          `json:"where,omitempty"`       // all must pass; at most MaxClauses
-	Domain     string            `json:"domain,omitempty"`      // claims this domain, or any one for AnyDomain, and the asked peer knows that the claim is checked
+	Domain     string            `json:"domain,omitempty"`      // claims this domain, or any one for AnyDomain, and the asked peer checked the claim itself
 	Sort       Sort              `json:"sort,omitempty"`
 	Limit      int               `json:"limit,omitempty"` // largest number of results, 1 to MaxLimit; 0 means the default
 	Explain    bool              `json:"explain,omitempty"`

@@ -66,6 +66,7 @@ func steps() []step {
 		{"coordination group formed", groupFormed},
 		{"stopped peer sold nowhere", stopPeer},
 		{"lying provider found out", liarFoundOut},
+		{"domain checked, another only claimed", domainChecked},
 		{"instance found at every peer", instanceFound},
 		{"killed provider not usable", killProvider},
 		{"its application adopted", applicationMoves},

@@ -62,6 +62,7 @@ type Config struct {
 	Loopback bool                  // loopback addresses are targets: the network is one machine
 	Own      func(netip.Addr) bool // addresses of this peer; nil: none
 	Roots    *x509.CertPool        // nil: the system's
+	Resolver *net.Resolver         // of the two below; nil: the machine's
 	Resolve  func(ctx context.Context, host string) ([]netip.Addr, error)
 	Texts    func(ctx context.Context, name string) ([]string, error) // of the TXT records of a name
 	Dial     func(ctx context.Context, network, address string) (net.Conn, error)
@@ -76,7 +77,7 @@ type Prober struct {
 
 // New returns a prober.
 func New(c Config) *Prober {
-	r := &net.Resolver{PreferGo: true}
+	r := cmp.Or(c.Resolver, &net.Resolver{PreferGo: true})
 	if c.Texts == nil {
 		c.Texts = func(ctx context.Context, name string) ([]string, error) { return r.LookupTXT(ctx, name+".") }
 	}

@@ -3,6 +3,8 @@
 package daemon
 
 import (
+	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,6 +24,20 @@ const clockAge = 20 * time.Millisecond
 func newClock(data string) func() time.Time {
 	c := &wrongClock{path: filepath.Join(data, clockFile), began: time.Now()}
 	return c.now
+}
+
+// resolverFile, in the data directory, has the address of a DNS server.
+const resolverFile = "resolver"
+
+// newResolver returns the resolver of the names in offers. It asks the server in resolverFile instead of the machine's, so that tests of
+// networks have domains.
+func newResolver(data string) *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if text, err := os.ReadFile(filepath.Join(data, resolverFile)); err == nil {
+			address = strings.TrimSpace(string(text))
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}}
 }
 
 // wrongClock is the clock of a peer in a test.

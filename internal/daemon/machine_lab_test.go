@@ -3,6 +3,8 @@
 package daemon
 
 import (
+	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -20,6 +22,25 @@ func TestShift(t *testing.T) {
 		require.Equal(t, now.Round(0).Add(d).UnixNano(), moved.UnixNano())
 		require.Equal(t, now.Round(0).Add(d).UnixNano(), moved.Round(0).UnixNano())
 	}
+}
+
+// TestResolverFile: names in offers are asked of the server in the file.
+func TestResolverFile(t *testing.T) {
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = server.Close() }()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, resolverFile), []byte(server.LocalAddr().String()+"\n"), 0o600))
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := make(chan error)
+	go func() {
+		_, err := newResolver(dir).LookupTXT(ctx, "a.net.")
+		asked <- err
+	}()
+	_, _, err = server.ReadFrom(make([]byte, 512))
+	require.NoError(t, err)
+	cancel()
+	require.Error(t, <-asked)
 }
 
 func TestClockFile(t *testing.T) {
