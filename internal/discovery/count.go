@@ -1,7 +1,10 @@
 package discovery
 
 import (
+	"cmp"
+	"context"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -10,82 +13,200 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// counter answers queries with Cells from this peer's index. It asks no other peer, because a map asks again with each
-// movement. So an answer is complete only where this peer keeps all that can match.
+// countedCells bounds the cells of one length that a count asks other keepers about. A question for more gets larger cells.
+const countedCells = 128
+
+// counter answers queries with Cells: from this peer's index where it keeps all that can match, else with the keepers of the cells.
 type counter struct {
 	*Parts
 	defaults query.Defaults
 	plan     func(query.Query) (plan *query.Plan, unreachable []peer.ID, err error)
 }
 
-func (c *counter) answer(q query.Query) (*query.Answer, error) {
+func (c *counter) answer(ctx context.Context, q query.Query) (*query.Answer, error) {
 	const op = "discovery.Query"
 	start := c.Now()
 	if err := query.Check(q, c.defaults); err != nil {
 		c.Metrics.Failed(op, err)
 		return nil, fault.Wrap(op, err)
 	}
-	length := q.Cells
-	q.Cells, q.Limit = 0, 1 // the search below decides only whether this peer keeps all
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	t := tally{length: q.Cells, counts: make(map[geo.Cell]query.CellCount)}
+	q.Cells, q.Limit, q.ExactTotal = 0, 1, true
 	list, err := q.Split()
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	counts, unplaced := make(map[geo.Cell]int), 0
 	parts := make([]*part, len(list))
 	for i, one := range list {
 		plan, excluded, err := c.plan(one)
 		if err != nil {
 			return nil, fault.Wrap(op, err)
 		}
-		a := c.counted(plan)
+		a := c.count(ctx, plan, &t)
+		a.AtLeast = !a.Complete
 		c.tellUnreachable(a, excluded)
-		for r := range c.Index.In(plan.Cells(1)[0], start) {
-			if !plan.Match(r) {
-				continue
-			}
-			a.Total++
-			if at, placed := r.Facts().Place(); placed {
-				counts[geo.CellOf(at, length)]++
-			} else {
-				unplaced++
-			}
-		}
 		parts[i] = &part{about: one.Type, answer: a}
 	}
 	a := join(parts)
-	a.Source, a.Cells = query.SourceLocal, cellsOf(counts, length)
-	a.Cells.Unplaced = unplaced
+	a.Cells = t.cells()
 	a.Took = c.Now().Sub(start)
 	c.Metrics.Queried(string(a.Source), a.Took, len(a.Cells.Counts))
 	return a, nil
 }
 
-// counted returns an answer without matches: complete if this peer keeps all that can match.
-func (c *counter) counted(plan *query.Plan) *query.Answer {
+// count adds the matches of a plan to a tally, and returns an answer without them.
+func (c *counter) count(ctx context.Context, plan *query.Plan, t *tally) *query.Answer {
 	found, kept := c.Keepers.Local(plan)
-	a := &query.Answer{Complete: kept && found.Complete, Reason: found.Reason, Beyond: found.Beyond}
 	if !kept {
-		a.Reason += "; the counts are of those that it knows"
+		a, err := c.ask(ctx, plan, t)
+		if err == nil {
+			return a
+		}
+		found = query.Found{Reason: err.Error() + "; the counts are of those that this peer knows"}
 	}
-	a.AtLeast = !a.Complete
+	a := &query.Answer{Source: query.SourceLocal, Complete: kept && found.Complete, Reason: found.Reason, Beyond: found.Beyond}
+	for r := range c.Index.In(plan.Cells(1)[0], c.Now()) {
+		if plan.Match(r) {
+			a.Total++
+			t.add(plan, r)
+		}
+	}
 	return a
 }
 
-// cellsOf returns the counts by cell. While they are too many, it joins cells to larger ones.
-func cellsOf(counts map[geo.Cell]int, length int) *query.Cells {
-	for ; len(counts) > query.MaxCells; length-- {
-		larger := make(map[geo.Cell]int)
-		for c, n := range counts {
-			larger[c[:length-1]] += n
+// ask counts at other keepers: first in large cells, then in the parts of those with a match. An error changes no count.
+func (c *counter) ask(ctx context.Context, plan *query.Plan, t *tally) (*query.Answer, error) {
+	a := &query.Answer{Source: query.SourceNetwork, Complete: true}
+	if plan.Cells(1)[0].OfProvider() { // a few records without cells
+		q := plan.Query()
+		q.Limit = records.MaxPerProvider
+		all, err := query.Compile(q, c.defaults)
+		if err != nil {
+			return nil, err
 		}
-		counts = larger
+		found, err := c.Keepers.Query(ctx, all)
+		a.Total, a.Complete, a.Reason, a.Beyond = len(found.Records), found.Complete, found.Reason, found.Beyond
+		for _, r := range found.Records {
+			t.add(plan, r)
+		}
+		return a, err
 	}
-	c := &query.Cells{Length: length, Counts: make([]query.CellCount, 0, len(counts))}
-	for _, place := range slices.SortedFunc(maps.Keys(counts), func(a, b geo.Cell) int { return strings.Compare(string(a), string(b)) }) {
-		c.Counts = append(c.Counts, query.CellCount{Cell: place, Count: counts[place]})
+	disc, bounded := plan.Disc()
+	places := geo.Global.Children()
+	var unplaced []query.Found
+	if bounded {
+		for length := 1; length <= t.length; length++ {
+			if cover, ok := geo.CoverAt(disc, length, countedCells); ok {
+				places = cover
+			}
+		}
+	} else {
+		q := plan.Query()
+		q.Where = append(q.Where, query.Clause{Field: "location.latitude", Op: query.OpStated, Not: true})
+		nowhere, err := query.Compile(q, c.defaults)
+		if err == nil {
+			unplaced, err = c.Keepers.Count(ctx, nowhere, []geo.Cell{geo.Global}, true)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	return c
+	found, err := c.Keepers.Count(ctx, plan, places, false)
+	if err != nil {
+		return nil, err
+	}
+	a.Beyond = found[0].Beyond
+	for places[0].Len() < t.length {
+		var parts []geo.Cell
+		for i, f := range found {
+			if f.Total > 0 {
+				parts = append(parts, slices.DeleteFunc(places[i].Children(), func(p geo.Cell) bool { return bounded && !disc.Intersects(p.Box()) })...)
+			}
+		}
+		if len(parts) == 0 || len(parts) > countedCells {
+			break
+		}
+		finer, err := c.Keepers.Count(ctx, plan, parts, false)
+		if err != nil {
+			break
+		}
+		places, found = parts, finer
+	}
+	t.shorten(places[0].Len())
+	for i, f := range found {
+		t.put(places[i], f.Total, priceAmong(plan, f.Records))
+	}
+	for _, f := range unplaced {
+		t.unplaced += f.Total
+	}
+	for _, f := range slices.Concat(found, unplaced) {
+		a.Total, a.Complete, a.Reason = a.Total+f.Total, a.Complete && f.Complete, cmp.Or(a.Reason, f.Reason)
+	}
+	return a, nil
+}
+
+// tally are the counts of an answer.
+type tally struct {
+	length   int // of the geohashes
+	counts   map[geo.Cell]query.CellCount
+	unplaced int
+}
+
+// add counts a match.
+func (t *tally) add(p *query.Plan, r *records.Record) {
+	if at, placed := r.Facts().Place(); placed {
+		t.put(geo.CellOf(at, t.length), 1, priceAmong(p, []*records.Record{r}))
+	} else {
+		t.unplaced++
+	}
+}
+
+// put counts n matches in a cell of at least the tally's length.
+func (t *tally) put(c geo.Cell, n int, least *float64) {
+	if n == 0 {
+		return
+	}
+	c = c[:t.length]
+	x := t.counts[c]
+	x.Cell, x.Count = c, x.Count+n
+	if least != nil && (x.Least == nil || *least < *x.Least) {
+		x.Least = least
+	}
+	t.counts[c] = x
+}
+
+// priceAmong returns the least price of some matches of a plan by price; nil without one.
+func priceAmong(p *query.Plan, recs []*records.Record) (least *float64) {
+	for _, r := range recs {
+		if v := p.Value(r); p.Sort() == query.SortPrice && !math.IsInf(v, 1) && (least == nil || v < *least) {
+			least = &v
+		}
+	}
+	return least
+}
+
+// shorten joins cells to those of a smaller length.
+func (t *tally) shorten(length int) {
+	if length >= t.length {
+		return
+	}
+	finer := t.counts
+	t.length, t.counts = length, make(map[geo.Cell]query.CellCount)
+	for c, x := range finer {
+		t.put(c, x.Count, x.Least)
+	}
+}
+
+// cells returns the counts by cell. While they are too many, it joins cells to larger ones.
+func (t *tally) cells() *query.Cells {
+	for len(t.counts) > query.MaxCells {
+		t.shorten(t.length - 1)
+	}
+	byCell := func(a, b query.CellCount) int { return strings.Compare(string(a.Cell), string(b.Cell)) }
+	return &query.Cells{Length: t.length, Counts: append([]query.CellCount{}, slices.SortedFunc(maps.Values(t.counts), byCell)...), Unplaced: t.unplaced}
 }

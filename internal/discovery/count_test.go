@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -36,30 +37,39 @@ func (f *fixture) scatter(n int) (all []*records.Record) {
 	return all
 }
 
-// TestCountCells compares the counts with the records, and the answer says whether this peer knows all of them.
+// TestCountCells compares the counts and least prices with the records, of this peer's index and of other keepers.
 func TestCountCells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		defer f.close()
 		all := f.scatter(60)
-		for _, local := range []bool{false, true} {
-			f.net.local.Store(local)
-			for length := 1; length <= query.MaxCellLength; length++ {
-				a := f.ask(query.Query{Types: []string{"storage", "kind-1"}, Cells: length})
-				require.Equal(t, local, a.Complete)
-				require.Equal(t, !local, a.AtLeast)
-				if local {
-					require.Empty(t, a.Reason)
-				} else {
-					require.Contains(t, a.Reason, "the cell has split; the counts are of those that it knows")
+		for _, source := range []query.Source{query.SourceLocal, query.SourceNetwork} {
+			f.net.local.Store(source == query.SourceLocal)
+			if source == query.SourceNetwork { // this peer knows only some
+				for _, r := range all {
+					f.keep(r)
 				}
-				require.Equal(t, query.SourceLocal, a.Source)
-				require.Equal(t, length, a.Cells.Length)
+				for _, r := range all[:30] {
+					f.index.Remove(r.Name())
+				}
+			}
+			for length := 1; length <= query.MaxCellLength; length++ {
+				a := f.ask(query.Query{Types: []string{"storage", "kind-1"}, Cells: length, Sort: query.SortPrice, Price: query.Price{PriceUnit: "per-gb-month"}})
+				require.True(t, a.Complete, a.Reason)
+				require.False(t, a.AtLeast)
+				require.Equal(t, source, a.Source)
 				require.Equal(t, len(all), a.Total)
-				want, unplaced := map[geo.Cell]int{}, 0
+				if source == query.SourceLocal {
+					require.Equal(t, length, a.Cells.Length)
+				}
+				want, least, unplaced := map[geo.Cell]int{}, map[geo.Cell]float64{}, 0
 				for _, r := range all {
 					if at, ok := r.Facts().Place(); ok {
-						want[geo.CellOf(at, length)]++
+						c := geo.CellOf(at, a.Cells.Length)
+						if price := r.Facts().Price; want[c] == 0 || price < least[c] {
+							least[c] = price
+						}
+						want[c]++
 					} else {
 						unplaced++
 					}
@@ -68,12 +78,57 @@ func TestCountCells(t *testing.T) {
 				require.Len(t, a.Cells.Counts, len(want))
 				for _, n := range a.Cells.Counts {
 					require.Equal(t, want[n.Cell], n.Count)
+					require.Equal(t, least[n.Cell], *n.Least)
 				}
 			}
 		}
 		one := f.ask(query.Query{Type: "kind-1", Cells: 2})
 		require.Less(t, one.Total, len(all))
-		require.Zero(t, f.net.queries.Load(), "it asks nobody")
+		for _, n := range one.Cells.Counts {
+			require.Nil(t, n.Least, "nobody asked for it")
+		}
+	})
+}
+
+// TestCountAround: a small disc has finer cells, and only those that touch it are asked about. What others do not count is a lower bound.
+func TestCountAround(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		for _, r := range f.scatter(200) {
+			f.keep(r)
+		}
+		radius := 2000.0
+		q := query.Query{Type: "storage", Cells: 2, Near: &query.Near{Latitude: 50, Longitude: 10, RadiusKM: &radius}}
+		a := f.ask(q)
+		require.True(t, a.Complete)
+		require.Equal(t, 2, a.Cells.Length)
+		require.Positive(t, a.Total)
+		disc, _ := plan(t, query.Query{Type: q.Type, Near: q.Near}).Disc()
+		cover, ok := geo.CoverAt(disc, 2, 1000)
+		require.True(t, ok)
+		require.Equal(t, len(cover), f.net.counted)
+
+		f.net.partial.Store(true)
+		a = f.ask(q)
+		require.False(t, a.Complete)
+		require.True(t, a.AtLeast)
+		require.Equal(t, "storage: one keeper of two answered", a.Reason)
+		f.net.down.Store(true)
+		a = f.ask(q)
+		require.False(t, a.Complete)
+		require.Contains(t, a.Reason, "the counts are of those that this peer knows")
+		require.Equal(t, query.SourceLocal, a.Source)
+
+		f.net.down.Store(false)
+		f.net.partial.Store(false)
+		provider, err := peer.IDFromPrivateKey(f.other)
+		require.NoError(t, err)
+		q.Near, q.ProviderID = nil, provider.String()
+		a = f.ask(q)
+		require.True(t, a.Complete)
+		require.Equal(t, 2, a.Cells.Length)
+		require.Greater(t, a.Total, 60)
 	})
 }
 
@@ -96,6 +151,7 @@ func TestCountManyCells(t *testing.T) {
 				}
 			}
 		}
+		f.net.local.Store(true)
 		a := f.ask(query.Query{Type: "storage", Cells: 4})
 		require.Equal(t, n, a.Total)
 		require.Equal(t, 2, a.Cells.Length)

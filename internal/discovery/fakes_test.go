@@ -18,11 +18,13 @@ import (
 
 	engine "github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/clock"
+	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -30,10 +32,11 @@ import (
 // fakeKeepers stands for all keepers: it stores records and puts a query's matches into the asker's index. Its
 // switches cause failures.
 type fakeKeepers struct {
-	mu     sync.Mutex
-	kept   map[records.Name]*records.Record
-	stores []*records.Record // the records of all Store calls
-	resync func()            // of the last Watch
+	mu      sync.Mutex
+	kept    map[records.Name]*records.Record
+	stores  []*records.Record // the records of all Store calls
+	resync  func()            // of the last Watch
+	counted int               // cells of all Count calls
 
 	watches atomic.Int64  // open watches
 	epoch   atomic.Uint64 // see dated
@@ -108,6 +111,27 @@ func (n *fakeKeepers) Query(ctx context.Context, p *query.Plan) (query.Found, er
 	}
 	for _, r := range found.Records {
 		_, _ = n.asker.Put(r, time.Now()) // stale records are fine
+	}
+	return found, nil
+}
+
+// Count counts by brute force, or fails.
+func (n *fakeKeepers) Count(_ context.Context, p *query.Plan, places []geo.Cell, unplaced bool) ([]query.Found, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.counted += len(places)
+	if n.down.Load() {
+		return nil, fault.New("fake", fault.Unavailable, "network is down")
+	}
+	var matches []*records.Record
+	for _, r := range n.kept {
+		if p.Match(r) {
+			matches = append(matches, r)
+		}
+	}
+	found := discoverytest.CountIn(places, matches, p, unplaced)
+	if n.partial.Load() {
+		found[0].Complete, found[0].Reason = false, "one keeper of two answered"
 	}
 	return found, nil
 }

@@ -25,7 +25,7 @@ func (s *Service) Query(ctx context.Context, q query.Query) (*query.Answer, erro
 	}
 	switch {
 	case q.Cells != 0:
-		return (&counter{&s.Parts, s.defaults, s.plan}).answer(q)
+		return (&counter{&s.Parts, s.defaults, s.plan}).answer(ctx, q)
 	case q.GroupPrices:
 		return (&several{s.Query, s.defaults, s.Now}).grouped(ctx, q)
 	case len(q.Types) > 0:

@@ -28,6 +28,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -40,6 +41,8 @@ type Keepers interface {
 	Local(p *query.Plan) (query.Found, bool)
 	// Query queries the keepers of the covering cells and puts verified records into the index.
 	Query(ctx context.Context, p *query.Plan) (query.Found, error)
+	// Count counts the matches of a plan in each of some places: see ask.Asker.
+	Count(ctx context.Context, p *query.Plan, places []geo.Cell, unplaced bool) ([]query.Found, error)
 	// Clock estimates the offset of this peer's clock.
 	Clock() clock.Estimate
 	// Refetch puts records with this peer's key, that some keepers hold and own lacks, into the index. It reports

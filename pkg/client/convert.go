@@ -51,7 +51,7 @@ func toAnswer(resp *api.QueryResponse) query.AnswerView {
 	if c := resp.GetCells(); c != nil {
 		a.Cells = &query.Cells{Length: int(c.GetLength()), Unplaced: int(c.GetUnplaced()), Counts: make([]query.CellCount, len(c.GetCounts()))}
 		for i, n := range c.GetCounts() {
-			a.Cells.Counts[i] = query.CellCount{Cell: geo.Cell(n.GetCell()), Count: int(n.GetCount())}
+			a.Cells.Counts[i] = query.CellCount{Cell: geo.Cell(n.GetCell()), Count: int(n.GetCount()), Least: n.LeastPrice}
 		}
 	}
 	for _, e := range resp.GetExcluded() {

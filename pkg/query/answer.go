@@ -104,16 +104,18 @@ func (b *LeftOut) String() string {
 
 // Cells counts matches by place. Their sum and Unplaced are Answer.Total.
 type Cells struct {
-	// Length of the geohashes: as asked, or the largest one with at most MaxCells cells.
+	// Length of the geohashes: as asked, or a smaller one. A peer that keeps all that can match counts up to MaxCells cells, and another one
+	// asks about fewer.
 	Length   int         `json:"length"`
 	Counts   []CellCount `json:"counts"`   // of cells with a match, by geohash
 	Unplaced int         `json:"unplaced"` // matches without a place
 }
 
-// CellCount is the number of matches in one cell.
+// CellCount is the number of matches in one cell, and their least price.
 type CellCount struct {
 	Cell  geo.Cell `json:"cell"` // geohash
 	Count int      `json:"count"`
+	Least *float64 `json:"least_price,omitempty"` // for SortPrice: of the matches with a price; nil without one
 }
 
 // PriceGroup is a part of an answer whose prices have one currency and unit.

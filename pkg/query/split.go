@@ -144,8 +144,8 @@ func checkCells(q *Query) error {
 	switch {
 	case q.Cells < 1 || q.Cells > MaxCellLength:
 		return fault.Invalidf("cells", q.Cells, "must be the length of a geohash, 1 to %d", MaxCellLength)
-	case q.Sort != SortDefault:
-		return fault.Invalidf("sort", clip(string(q.Sort)), idle)
+	case q.Sort != SortDefault && q.Sort != SortPrice:
+		return fault.Invalidf("sort", clip(string(q.Sort)), "must be price with cells, or absent")
 	case q.After != "":
 		return fault.Invalidf("after", clip(q.After), idle)
 	case q.Domain != "":

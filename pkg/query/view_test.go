@@ -62,7 +62,7 @@ func answerGen(tb require.TestingT) *rapid.Generator[*Answer] {
 		if rapid.Bool().Draw(t, "cells") {
 			a.Cells = &Cells{Length: 2, Counts: []CellCount{}, Unplaced: rapid.IntRange(0, 3).Draw(t, "unplaced")}
 			for n := range rapid.IntRange(0, 3).Draw(t, "cells counted") {
-				a.Cells.Counts = append(a.Cells.Counts, CellCount{Cell: "u3", Count: n})
+				a.Cells.Counts = append(a.Cells.Counts, CellCount{Cell: "u3", Count: n, Least: rapid.Ptr(rapid.Float64Range(0, 9), true).Draw(t, "least")})
 			}
 		}
 		if rapid.Bool().Draw(t, "beyond") {

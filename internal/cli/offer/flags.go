@@ -184,7 +184,7 @@ func (s *queryFlags) addOrder(cmd *cobra.Command) {
 	f.StringVar((*string)(&q.Sort), "sort", "", "distance, price, uptime, response_time, random, stable or score (default distance with --near, else score)")
 	f.StringVar(&q.After, "after", "", "with --sort stable: the page after this one, the NEXT of an answer")
 	f.BoolVar(&q.GroupPrices, "group-prices", false, "show the cheapest of each currency and unit, --limit of each")
-	f.IntVar(&q.Cells, "cells", 0, "count the offers of each cell with a geohash of this length, 1 to "+strconv.Itoa(query.MaxCellLength)+", in place of results")
+	f.IntVar(&q.Cells, "cells", 0, "count the offers of each cell with a geohash of this length, 1 to "+strconv.Itoa(query.MaxCellLength)+", in place of results; with --sort price also their least price")
 	f.Uint64Var(&q.Seed, "seed", 0, "seed of --sort random; 0 draws a new seed")
 	f.IntVar(&q.Limit, "limit", 0, "maximum number of results, up to "+strconv.Itoa(query.MaxLimit)+" (default: the peer's setting)")
 	f.BoolVar(&q.Explain, "explain", false, "explain each score, and the excluded records")

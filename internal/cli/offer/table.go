@@ -54,9 +54,13 @@ func answerTable(a query.AnswerView) term.Grid {
 func cellTable(a query.AnswerView) term.Grid {
 	rows := make([][]string, len(a.Cells.Counts))
 	for i, n := range a.Cells.Counts {
-		rows[i] = []string{string(n.Cell), fmt.Sprintf("%.2f,%.2f", n.Cell.Center().Lat, n.Cell.Center().Lon), strconv.Itoa(n.Count)}
+		price := "-"
+		if n.Least != nil {
+			price = strconv.FormatFloat(*n.Least, 'f', -1, 64)
+		}
+		rows[i] = []string{string(n.Cell), fmt.Sprintf("%.2f,%.2f", n.Cell.Center().Lat, n.Cell.Center().Lon), strconv.Itoa(n.Count), price}
 	}
-	g := term.Table([]string{"CELL", "CENTRE", "OFFERS"}, rows)
+	g := term.Table([]string{"CELL", "CENTRE", "OFFERS", "LEAST PRICE"}, rows)
 	if a.Cells.Unplaced > 0 {
 		g.Notes = append(g.Notes, fmt.Sprintf("# %d offers have no place", a.Cells.Unplaced))
 	}

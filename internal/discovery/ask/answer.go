@@ -18,6 +18,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
@@ -125,20 +126,38 @@ func (g *group) odd() (id peer.ID, some bool) {
 // total returns the number of matches that the median of the keepers has, so that one alone cannot tell another one. AtLeast reports
 // a lower bound.
 func (g *group) total() (n int, atLeast bool) {
+	atLeast = slices.ContainsFunc(g.cells, g.divided) || slices.ContainsFunc(g.answers, func(a answer) bool { return a.atLeast })
+	return g.median(false), atLeast
+}
+
+// median returns the median of the totals of the keepers that hold the cells whole, or also of those that split some.
+func (g *group) median(split bool) int {
 	var totals []int
-	atLeast = slices.ContainsFunc(g.cells, g.divided)
 	for i := range g.answers {
-		a := &g.answers[i]
-		atLeast = atLeast || a.atLeast
-		if len(a.splits) == 0 && !a.behind {
+		if a := &g.answers[i]; (split || len(a.splits) == 0) && !a.behind {
 			totals = append(totals, a.total)
 		}
 	}
 	if len(totals) == 0 {
-		return 0, atLeast
+		return 0
 	}
 	slices.Sort(totals)
-	return totals[len(totals)/2], atLeast
+	return totals[len(totals)/2]
+}
+
+// children returns the best bound of each child of a split cell that may have a match.
+func (g *group) children(c records.CellKey, p *query.Plan) map[geo.Cell]float64 {
+	bounds := make(map[geo.Cell]float64)
+	for _, a := range g.answers {
+		for place, s := range a.splits[c].Children {
+			if bound, some := s.Bound(p, place); some {
+				if known, ok := bounds[place]; !ok || bound < known {
+					bounds[place] = bound
+				}
+			}
+		}
+	}
+	return bounds
 }
 
 // needed returns the number of full answers that make the group complete: two, so that one

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/discovery/wire"
-	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -109,17 +108,7 @@ func (t *treeSearch) merge(g *group) {
 		if !g.divided(c) {
 			continue
 		}
-		bounds := make(map[geo.Cell]float64)
-		for _, a := range g.answers {
-			for place, s := range a.splits[c].Children {
-				if bound, some := s.Bound(t.plan, place); some {
-					if known, ok := bounds[place]; !ok || bound < known {
-						bounds[place] = bound
-					}
-				}
-			}
-		}
-		for place, bound := range bounds {
+		for place, bound := range g.children(c, t.plan) {
 			if child := wire.CellAt(c, place); !t.known[child] {
 				t.known[child] = true
 				t.candidates = append(t.candidates, candidate{child, bound})

@@ -12,6 +12,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -88,6 +89,29 @@ func (n *Network) Query(_ context.Context, p *query.Plan) (query.Found, error) {
 		_, _ = n.index.Put(r, n.now()) // refused if known or lapsed
 	}
 	return query.Found{Records: found, Total: len(found), Complete: true}, nil
+}
+
+// Count implements discovery.Keepers.
+func (n *Network) Count(_ context.Context, p *query.Plan, places []geo.Cell, unplaced bool) ([]query.Found, error) {
+	matches, err := n.live(p.Match)
+	return CountIn(places, matches, p, unplaced), err
+}
+
+// CountIn counts records in places by brute force, or those without a place.
+func CountIn(places []geo.Cell, recs []*records.Record, p *query.Plan, unplaced bool) []query.Found {
+	found := make([]query.Found, len(places))
+	for i, place := range places {
+		found[i].Complete = true
+		for _, r := range recs {
+			if at, placed := r.Facts().Place(); !placed && unplaced || placed && !unplaced && place.Contains(at) {
+				found[i].Total++
+				if len(found[i].Records) == 0 || p.Value(r) < p.Value(found[i].Records[0]) {
+					found[i].Records = []*records.Record{r}
+				}
+			}
+		}
+	}
+	return found
 }
 
 // Local implements discovery.Keepers. It always refers to Query.

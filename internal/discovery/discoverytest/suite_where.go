@@ -171,19 +171,18 @@ func testQueryCountsCells(t *testing.T, api API, h *Harness) {
 	q := compute(func(q *query.Query) { q.Cells = 3 })
 	a, err := api.Query(t.Context(), q)
 	require.NoError(t, err)
-	want := &query.Cells{Length: 3, Counts: []query.CellCount{{Cell: "k3v", Count: 1}, {Cell: "u33", Count: 2}}, Unplaced: 1}
+	want := &query.Cells{Length: 3, Counts: []query.CellCount{{Cell: "k3v", Count: 1}, {Cell: "u33", Count: 3}}, Unplaced: 1}
 	require.Equal(t, want, a.Cells)
 	require.Empty(t, a.Results)
-	require.Equal(t, 4, a.Total)
-	require.False(t, a.Complete, "this peer keeps no cell")
-	require.NotEmpty(t, a.Reason)
-	price := 5.0
-	q.MaxPrice, q.Cells = &price, 1
+	require.Equal(t, 5, a.Total)
+	require.True(t, a.Complete, a.Reason)
+	price, least := 5.0, 1.0
+	q.MaxPrice, q.Cells, q.Sort = &price, 1, query.SortPrice
 	a, err = api.Query(t.Context(), q)
 	require.NoError(t, err)
-	require.Equal(t, &query.Cells{Length: 1, Counts: []query.CellCount{{Cell: "k", Count: 1}, {Cell: "u", Count: 1}}, Unplaced: 1}, a.Cells)
+	require.Equal(t, &query.Cells{Length: 1, Counts: []query.CellCount{{Cell: "k", Count: 1, Least: &least}, {Cell: "u", Count: 2, Least: &least}}, Unplaced: 1}, a.Cells)
 	for field, edit := range map[string]func(*query.Query){
-		"cells": func(q *query.Query) { q.Cells = 7 }, "limit": func(q *query.Query) { q.Limit = 1 }, "sort": func(q *query.Query) { q.Sort = query.SortPrice },
+		"cells": func(q *query.Query) { q.Cells = 7 }, "limit": func(q *query.Query) { q.Limit = 1 }, "sort": func(q *query.Query) { q.Sort = query.SortScore },
 		"type": func(q *query.Query) { q.Type = "" },
 	} {
 		q := compute(func(q *query.Query) { q.Cells = 2 })

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -98,6 +99,10 @@ func TestWorldwideQueries(t *testing.T) {
 func testWorld(t *testing.T, recs []*records.Record) {
 	w := newLightCluster(t, 40)
 	defer w.close()
+	for i := range 5 {
+		o := keepertest.Offer(fmt.Sprint("nowhere", i), keepertest.Nowhere)
+		recs = append(recs, keepertest.NewProvider(t).Sign(t, o, 1, time.Now()))
+	}
 	for batch := range slices.Chunk(recs, 1000) {
 		for _, o := range w.nodes[0].Store(t.Context(), batch) {
 			require.NoError(t, o.Err)
@@ -168,5 +173,51 @@ func (w *lightCluster) requireWorld(recs []*records.Record) {
 		t.Logf("%d records, %-24s %3d cells, %3d requests, exact %t, complete %t %s", len(recs), name, cells, asked, right, found.Complete, found.Reason)
 		require.True(t, right, name)
 		require.True(t, found.Complete, "%s: %s", name, found.Reason)
+	}
+	for _, where := range []string{"", "compute.gpus.model=H100"} {
+		w.requireCounts(recs, where)
+	}
+}
+
+// requireCounts has one peer count the offers of the whole world by cell, and look for the cheapest of each cell.
+func (w *lightCluster) requireCounts(recs []*records.Record, where string) {
+	t := w.t
+	q := query.Query{Type: "compute", Sort: query.SortPrice, Limit: 1, ExactTotal: true}
+	if where != "" {
+		c, err := query.ParseClause(where)
+		require.NoError(t, err)
+		q.Where = append(q.Where, c)
+	}
+	plan := keepertest.Compile(t, q)
+	places := append(geo.Global.Children(), geo.Global) // the last for those without a place
+	unplaced := plan.Query()
+	unplaced.Where = append(unplaced.Where, query.Clause{Field: "location.latitude", Op: query.OpStated, Not: true})
+	w.nodes[7].counts.Forget()
+	found, err := w.nodes[7].Count(t.Context(), plan, places[:32], false)
+	require.NoError(t, err)
+	asked := w.nodes[7].counts.Operations("ask")
+	nowhere, err := w.nodes[7].Count(t.Context(), keepertest.Compile(t, unplaced), places[32:], true)
+	require.NoError(t, err)
+	want, least := make([]int, len(places)), make([]float64, len(places))
+	for _, r := range recs {
+		if !plan.Match(r) {
+			continue
+		}
+		i := len(places) - 1
+		if at, placed := r.Facts().Place(); placed {
+			i = slices.IndexFunc(places, func(c geo.Cell) bool { return c.Contains(at) })
+		}
+		if price := plan.Value(r); want[i] == 0 || price < least[i] {
+			least[i] = price
+		}
+		want[i]++
+	}
+	t.Logf("%d records, counts by cell %q: %d requests", len(recs), where, asked)
+	for i, f := range append(found, nowhere...) {
+		require.True(t, f.Complete, "%s: %s", places[i], f.Reason)
+		require.Equal(t, want[i], f.Total, places[i])
+		if want[i] > 0 {
+			require.Equal(t, least[i], plan.Value(f.Records[0]))
+		}
 	}
 }

@@ -1643,7 +1643,7 @@ func (x *Beyond) GetFeatures() []string {
 // Cells counts matches by place. Their sum and unplaced are QueryResponse.total.
 type Cells struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Length        uint32                 `protobuf:"varint,1,opt,name=length,proto3" json:"length,omitempty"`     // of the geohashes: as asked, or the largest one with at most 4096 cells
+	Length        uint32                 `protobuf:"varint,1,opt,name=length,proto3" json:"length,omitempty"`     // of the geohashes: as asked, or a smaller one: a peer counts at most 4096 cells, and asks others about at most 128
 	Counts        []*CellCount           `protobuf:"bytes,2,rep,name=counts,proto3" json:"counts,omitempty"`      // of cells with a match, by geohash
 	Unplaced      uint64                 `protobuf:"varint,3,opt,name=unplaced,proto3" json:"unplaced,omitempty"` // matches without a place
 	unknownFields protoimpl.UnknownFields
@@ -1706,6 +1706,7 @@ type CellCount struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cell          string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"` // geohash
 	Count         uint64                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	LeastPrice    *float64               `protobuf:"fixed64,3,opt,name=least_price,json=leastPrice,proto3,oneof" json:"least_price,omitempty"` // with SORT_PRICE, of the matches with a price
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1750,6 +1751,13 @@ func (x *CellCount) GetCell() string {
 func (x *CellCount) GetCount() uint64 {
 	if x != nil {
 		return x.Count
+	}
+	return 0
+}
+
+func (x *CellCount) GetLeastPrice() float64 {
+	if x != nil && x.LeastPrice != nil {
+		return *x.LeastPrice
 	}
 	return 0
 }
@@ -3096,10 +3104,13 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x05Cells\x12\x16\n" +
 	"\x06length\x18\x01 \x01(\rR\x06length\x123\n" +
 	"\x06counts\x18\x02 \x03(\v2\x1b.blackhole.api.v1.CellCountR\x06counts\x12\x1a\n" +
-	"\bunplaced\x18\x03 \x01(\x04R\bunplaced\"5\n" +
+	"\bunplaced\x18\x03 \x01(\x04R\bunplaced\"k\n" +
 	"\tCellCount\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x04R\x05count\"\xb3\x01\n" +
+	"\x05count\x18\x02 \x01(\x04R\x05count\x12$\n" +
+	"\vleast_price\x18\x03 \x01(\x01H\x00R\n" +
+	"leastPrice\x88\x01\x01B\x0e\n" +
+	"\f_least_price\"\xb3\x01\n" +
 	"\n" +
 	"PriceGroup\x12\x1a\n" +
 	"\bcurrency\x18\x01 \x01(\tR\bcurrency\x12\x1d\n" +
@@ -3389,6 +3400,7 @@ func file_blackhole_api_v1_records_proto_init() {
 	if File_blackhole_api_v1_records_proto != nil {
 		return
 	}
+	file_blackhole_api_v1_records_proto_msgTypes[28].OneofWrappers = []any{}
 	file_blackhole_api_v1_records_proto_msgTypes[30].OneofWrappers = []any{}
 	file_blackhole_api_v1_records_proto_msgTypes[35].OneofWrappers = []any{}
 	file_blackhole_api_v1_records_proto_msgTypes[44].OneofWrappers = []any{
