@@ -1,5 +1,6 @@
-// Package mcpapi is the front end for agents that speak the Model Context Protocol (modelcontextprotocol.io), at the address of package
-// httpapi: a POST of one JSON-RPC message, and the answer as JSON. It keeps no session and sends nothing unasked.
+// Package mcpapi is the front end for agents, at the address of package httpapi. It speaks the Model Context Protocol (modelcontextprotocol.io): a
+// POST of one JSON-RPC message, and the answer as JSON. It keeps no session and sends nothing unasked. And it answers those who look for resources
+// by Agentic Resource Discovery, see entry.
 //
 // A tool is a route of the HTTP API: it has its words, its schema, its checks and its role. The package only translates.
 package mcpapi
@@ -46,9 +47,13 @@ type Server struct {
 // New makes a server.
 func New(c Config) *Server { return &Server{Config: c, described: sync.OnceValue(describe)} }
 
-// Routes returns the path of the front. The HTTP server answers other methods with 405, which tells clients that there is no stream and no session.
+// Routes returns the paths of the front. At /mcp the HTTP server answers other methods with 405, which tells clients that there is no stream and no session.
 func (s *Server) Routes() []httpapi.Route {
-	return []httpapi.Route{{Pattern: "POST /mcp", Role: access.RoleReadOnly, Waits: true, Handler: http.HandlerFunc(s.serve)}}
+	return []httpapi.Route{
+		{Pattern: "POST /mcp", Role: access.RoleReadOnly, Waits: true, Handler: http.HandlerFunc(s.serve)},
+		{Pattern: "GET /.well-known/ai-catalog.json", Role: access.RoleReadOnly, Handler: s.resources(s.catalog)},
+		{Pattern: "POST /search", Role: access.RoleReadOnly, Handler: s.resources(s.search)},
+	}
 }
 
 // versions are those of the protocol that this server speaks, newest first. It uses nothing in which they differ.
@@ -106,25 +111,31 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.write(w, r, http.StatusOK, answer)
 }
 
-// read reads a message.
-func (s *Server) read(w http.ResponseWriter, r *http.Request) (*message, *failure) {
+// body reads the body of a request.
+func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	size := int64(maxBody)
 	if n := r.ContentLength; 0 <= n && n <= size {
 		size = n
 	}
 	release, err := s.Bodies.TakeBytes(r.Context(), "mcpapi", int(size), 0)
 	if err != nil {
-		return nil, wrong(internalError, "%s", fault.Message(err))
+		return nil, err
 	}
 	if release != nil {
 		defer release()
 	}
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
-		return nil, wrong(parseError, "the message cannot be read: %s", err)
-	}
 	// The request has arrived, so the bound on reading it must not end a wait.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	return text, err
+}
+
+// read reads a message.
+func (s *Server) read(w http.ResponseWriter, r *http.Request) (*message, *failure) {
+	text, err := s.body(w, r)
+	if err != nil {
+		return nil, wrong(internalError, "the message cannot be read: %s", fault.Message(err))
+	}
 	m := new(message)
 	if err := json.Unmarshal(text, m); err != nil {
 		return nil, wrong(parseError, "the body is no JSON-RPC message: %s", err)
@@ -165,7 +176,7 @@ func (s *Server) answer(r *http.Request, m *message) (any, *failure) {
 	case "tools/call":
 		return s.call(r, p.Name, p.Arguments)
 	case "resources/list":
-		return map[string]any{"resources": resources()}, nil
+		return map[string]any{"resources": readable()}, nil
 	case "resources/templates/list":
 		return map[string]any{"resourceTemplates": []map[string]string{{"uriTemplate": scheme + "services/{service}/instances", "name": "instances", "mimeType": "application/json"}}}, nil
 	case "resources/read":
@@ -175,23 +186,30 @@ func (s *Server) answer(r *http.Request, m *message) (any, *failure) {
 	}
 }
 
-// write sends a message, if the budget has room for it.
+// write sends a message, or the lack of room for it.
 func (s *Server) write(w http.ResponseWriter, r *http.Request, code int, m *message) {
 	m.Version = "2.0"
 	if m.ID == nil {
 		m.ID = json.RawMessage("null")
 	}
-	text, err := json.Marshal(m)
-	release := func() {}
-	if err == nil {
-		var taken func()
-		if taken, err = s.Answers.TakeForChange(r.Context(), "mcpapi", len(text)); taken != nil {
-			release = taken
-		}
+	if err := s.send(w, r, code, m); err != nil {
+		m.Result, m.Error = nil, wrong(internalError, "%s", fault.Message(err))
+		_ = s.send(w, r, http.StatusServiceUnavailable, m) // a small answer always has room
 	}
-	defer release()
+}
+
+// send sends an answer in JSON, if the budget has room for it.
+func (s *Server) send(w http.ResponseWriter, r *http.Request, code int, v any) error {
+	text, err := json.Marshal(v)
 	if err != nil {
-		code, text = http.StatusServiceUnavailable, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%q}}`, m.ID, internalError, fault.Message(err))
+		return err
+	}
+	release, err := s.Answers.TakeForChange(r.Context(), "mcpapi", len(text))
+	if err != nil {
+		return err
+	}
+	if release != nil {
+		defer release()
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -199,4 +217,5 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, code int, m *mess
 	h.Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(code)
 	_, _ = w.Write(text) // a failure is the client's loss
+	return nil
 }

@@ -271,8 +271,8 @@ func (s *Server) ask(r *http.Request, method, path string, body []byte) *recorde
 // scheme begins the URI of a resource; a path of the HTTP API follows.
 const scheme = "blackhole:///v1/"
 
-// resources are what agents may read without arguments.
-func resources() (all []map[string]string) {
+// readable are the resources that agents may read without arguments.
+func readable() (all []map[string]string) {
 	for _, of := range [][2]string{{"services", "Instances of all applications"}, {"discovery/records", "Offers of this peer"}, {"status", "This peer"}, {"coordination/locks", "All locks"}} {
 		all = append(all, map[string]string{"uri": scheme + of[0], "name": of[0], "description": of[1], "mimeType": "application/json"})
 	}
@@ -284,7 +284,7 @@ func (s *Server) resource(r *http.Request, uri string) (any, *failure) {
 	rest, ok := strings.CutPrefix(uri, scheme)
 	part := strings.Split(rest, "/")
 	template := len(part) == 3 && part[0] == "services" && part[2] == "instances" && !strings.ContainsAny(part[1], "?#")
-	if !ok || !template && !slices.ContainsFunc(resources(), func(of map[string]string) bool { return of["uri"] == uri }) {
+	if !ok || !template && !slices.ContainsFunc(readable(), func(of map[string]string) bool { return of["uri"] == uri }) {
 		return nil, wrong(resourceAbsent, "this server has no resource %q: see resources/list and resources/templates/list", uri)
 	}
 	got := s.ask(r, http.MethodGet, "/v1/"+rest, nil)

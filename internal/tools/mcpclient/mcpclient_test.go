@@ -22,6 +22,7 @@ func TestAgents(t *testing.T) {
 	send(t, "POST", address+"/v1/services/tool/instances", `{"id": "tool-1", "host": "127.0.0.1", "port": 9000, "remove_after": "never"}`, http.StatusCreated)
 	send(t, "POST", address+"/v1/discovery/records", `{"id": "a.b", "capabilities": {"compute": {"cpu_cores": 8, "memory_mb": 16000}}, "location": {"country": "DE", "latitude": 52.52, "longitude": 13.405},
 		"metadata": {"name": "gpu", "type": "compute"}, "health": {"status": "HEALTHY"}, "pricing": {"base_price": 1, "currency": "USDC", "price_unit": "per-hour"}}`, http.StatusCreated)
+	resources(t, address)
 	for name, transport := range map[string]func() mcp.Transport{
 		"http": func() mcp.Transport { return &mcp.StreamableClientTransport{Endpoint: "http://" + address + "/mcp"} },
 		"stdio": func() mcp.Transport {
@@ -155,6 +156,28 @@ func (a agent) resources() {
 	require.Contains(a.t, got.Contents[0].Text, "tool-1")
 	_, err = a.ReadResource(a.t.Context(), &mcp.ReadResourceParams{URI: "blackhole:///v1/events"})
 	require.ErrorContains(a.t, err, "no resource")
+}
+
+// resources looks for the offer by Agentic Resource Discovery.
+func resources(t *testing.T, address string) {
+	require.Len(t, read(t, "GET", address+"/.well-known/ai-catalog.json", "")["entries"], 3)
+	found := read(t, "POST", address+"/search", `{"query": {"text": "a GPU in Berlin", "filter": {"location.country": "DE"}}}`)["results"].([]any)
+	require.Len(t, found, 1)
+	entry := found[0].(map[string]any)
+	require.Equal(t, "gpu", entry["displayName"])
+	require.Equal(t, "reachable", entry["metadata"].(map[string]any)["peer.state"])
+	require.Empty(t, read(t, "POST", address+"/search", `{"query": {"text": "gpu", "filter": {"location.country": "FR"}}}`)["results"])
+}
+
+func read(t *testing.T, method, url, body string) (v map[string]any) {
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+url, strings.NewReader(body))
+	require.NoError(t, err)
+	answer, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	require.NoError(t, json.NewDecoder(answer.Body).Decode(&v))
+	require.Equal(t, http.StatusOK, answer.StatusCode, v)
+	return v
 }
 
 func send(t *testing.T, method, url, body string, want int) {

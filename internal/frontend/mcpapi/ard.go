@@ -1,0 +1,289 @@
+package mcpapi
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Media types of entries.
+const (
+	offerType    = "application/vnd.blackhole.offer+json"
+	serverType   = "application/mcp-server-card+json"
+	registryType = "application/ai-registry+json"
+)
+
+const (
+	maxPage   = 100
+	maxRanked = 250 // offers that the text of a search puts into an order: below maxAnswer, also if all are large
+)
+
+// searched are the types of offers that a search without the filter metadata.type looks at: as many as one query may name.
+func searched() choice {
+	return choice{"agent", "bandwidth", "cdn", "compute", "mcp", "model", "storage", "tool"}
+}
+
+// entry is one of a catalog of Agentic Resource Discovery, draft 0.9 (github.com/ards-project/ard-spec), and a hit of a search. Its metadata has the
+// names of the HTTP API, with what was measured of the peer, the endpoint and the domain. The identifier begins with the domain if its claim was
+// checked, otherwise with the provider's id, which is no domain as the draft demands it: most providers have none.
+type entry struct {
+	Identifier  string         `json:"identifier"`
+	Name        string         `json:"displayName"`
+	Type        string         `json:"type"`
+	URL         string         `json:"url,omitempty"`
+	Data        any            `json:"data,omitempty"`
+	Description string         `json:"description,omitempty"`
+	Tags        []string       `json:"tags,omitempty"`
+	Version     string         `json:"version,omitempty"`
+	Updated     string         `json:"updatedAt,omitempty"`
+	Metadata    map[string]any `json:"metadata,omitempty"`
+	Trust       map[string]any `json:"trustManifest,omitempty"`
+	Score       *int           `json:"score,omitempty"`
+	Source      string         `json:"source,omitempty"`
+}
+
+// found is a result of the HTTP API.
+type found struct {
+	Record                 json.RawMessage
+	Peer, Endpoint, Domain map[string]any // measured
+}
+
+func (f *found) entry() (e entry, err error) {
+	var o struct {
+		ID       string `json:"id"`
+		Provider string `json:"provider_id"`
+		Updated  string `json:"updated_at"`
+		Metadata struct {
+			Name, Type, Subtype, Description, Version, Domain string
+			Endpoints, Protocols                              []string
+		}
+		Location, Pricing map[string]any
+	}
+	if err := json.Unmarshal(f.Record, &o); err != nil {
+		return e, fault.As("mcpapi", fault.Internal, err)
+	}
+	m, publisher := &o.Metadata, o.Provider
+	if f.Domain["state"] == "checked" {
+		publisher = m.Domain
+	}
+	e = entry{
+		Identifier: "urn:air:" + publisher + ":" + m.Type + ":" + o.ID, Name: cmp.Or(m.Name, o.ID), Type: offerType, Data: f.Record, Description: m.Description,
+		Tags: slices.DeleteFunc(append([]string{m.Type, m.Subtype}, m.Protocols...), func(t string) bool { return t == "" }), Version: m.Version, Updated: o.Updated,
+		Metadata: map[string]any{"type": m.Type, "provider_id": o.Provider}, Trust: map[string]any{"identity": o.Provider, "identityType": "other"},
+	}
+	for part, fields := range map[string]map[string]any{"location": o.Location, "pricing": o.Pricing, "peer": f.Peer, "endpoint": f.Endpoint, "domain": f.Domain} {
+		for name, value := range fields {
+			switch value.(type) {
+			case string, float64, bool:
+				e.Metadata[part+"."+name] = value
+			}
+		}
+	}
+	for _, at := range m.Endpoints {
+		if at = strings.TrimPrefix(at, "mcp+"); e.Type == offerType && strings.HasPrefix(at, "http") && slices.Contains(m.Protocols, "mcp") {
+			e.Type, e.Data = serverType, card(e.Name, m.Description, m.Version, at)
+		}
+	}
+	return e, nil
+}
+
+// card is that of an MCP server.
+func card(name, description, version, at string) map[string]any {
+	return map[string]any{"name": name, "description": description, "version": version, "remotes": []map[string]string{{"type": "streamable-http", "url": at}}}
+}
+
+// words are the words of a text, in lower case.
+func words(text string) []string {
+	return strings.FieldsFunc(strings.ToLower(text), func(c rune) bool { return !unicode.IsLetter(c) && !unicode.IsDigit(c) })
+}
+
+// fits reports whether an entry passes a filter that is not about offers; other ones have passed by the query.
+func (e *entry) fits(key string, values choice) bool {
+	switch field := strings.TrimPrefix(key, "metadata."); {
+	case key == "type":
+		return slices.Contains(values, e.Type)
+	case key == "tags":
+		return slices.ContainsFunc(e.Tags, func(t string) bool { return slices.Contains(values, t) })
+	case measured(key):
+		return slices.Contains(values, fmt.Sprint(e.Metadata[field]))
+	}
+	return true
+}
+
+func measured(key string) bool {
+	return slices.ContainsFunc([]string{"metadata.peer.", "metadata.endpoint.", "metadata.domain."}, func(p string) bool { return strings.HasPrefix(key, p) })
+}
+
+// choice is a value, or a list of values of which one must fit.
+type choice []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *choice) UnmarshalJSON(text []byte) error {
+	if bytes.HasPrefix(text, []byte("[")) {
+		return json.Unmarshal(text, (*[]string)(c))
+	}
+	*c = choice{""}
+	return json.Unmarshal(text, &(*c)[0])
+}
+
+// resources answers by the draft: errors have a form of their own.
+func (s *Server) resources(serve func(http.ResponseWriter, *http.Request, string) (any, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		here := "http://" + r.Host
+		if r.TLS != nil {
+			here = "https://" + r.Host
+		}
+		v, err := serve(w, r, here)
+		if err == nil {
+			err = s.send(w, r, http.StatusOK, v)
+		}
+		if err == nil {
+			return
+		}
+		code, name := http.StatusInternalServerError, "INTERNAL"
+		switch fault.KindOf(err) {
+		case fault.Invalid:
+			code, name = http.StatusBadRequest, "INVALID_ARGUMENT"
+		case fault.PoolExhausted, fault.LimitReached:
+			code, name = http.StatusTooManyRequests, "RESOURCE_EXHAUSTED"
+		}
+		text := strings.TrimSpace(fault.FieldOf(err) + " " + fault.Message(err))
+		_ = s.send(w, r, code, map[string]string{"errorCode": name, "message": text}) // a small answer always has room
+	})
+}
+
+// results asks the HTTP API.
+func (s *Server) results(r *http.Request, method, path string, body []byte, into any) error {
+	got := s.ask(r, method, path, body)
+	if got.code < http.StatusBadRequest {
+		return json.Unmarshal(got.body.Bytes(), into)
+	}
+	var e struct{ Field, Message string }
+	_ = json.Unmarshal(got.body.Bytes(), &e) // otherwise it says nothing
+	kind := fault.Internal
+	switch got.code {
+	case http.StatusBadRequest:
+		kind = fault.Invalid
+	case http.StatusTooManyRequests:
+		kind = fault.LimitReached
+	}
+	return fault.New("", kind, "%s %s", e.Field, e.Message)
+}
+
+// catalog returns the offers of this peer, its tools, and where to search.
+func (s *Server) catalog(_ http.ResponseWriter, r *http.Request, here string) (any, error) {
+	var list struct{ Records []json.RawMessage }
+	if err := s.results(r, http.MethodGet, "/v1/discovery/records", nil, &list); err != nil {
+		return nil, err
+	}
+	host := strings.Trim(strings.ReplaceAll(r.Host, ":", "."), "[]")
+	entries := []entry{
+		{Identifier: "urn:air:" + host + ":registry:search", Name: "Search of the network", Type: registryType, URL: here},
+		{Identifier: "urn:air:" + host + ":mcp:tools", Name: "Tools of this peer", Type: serverType, Data: card("blackholed", instructions, s.Version, here+"/mcp")},
+	}
+	for _, record := range list.Records {
+		e, err := (&found{Record: record}).entry()
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, e)
+	}
+	return map[string]any{"specVersion": "1.0", "host": map[string]string{"displayName": r.Host}, "entries": entries}, nil
+}
+
+// search returns a page of hits. Filters of offers are a query of the HTTP API; the text orders its best results by the share of words that they have.
+func (s *Server) search(w http.ResponseWriter, r *http.Request, here string) (any, error) {
+	var q struct {
+		Query struct {
+			Text   string            `json:"text"`
+			Filter map[string]choice `json:"filter"`
+		} `json:"query"`
+		Federation string `json:"federation"` // there are no other registries to ask
+		Size       *int   `json:"pageSize"`
+		Token      string `json:"pageToken"`
+	}
+	body, err := s.body(w, r)
+	if err != nil {
+		return nil, fault.Invalidf("body", nil, "cannot be read: %w", err)
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err = d.Decode(&q); err != nil {
+		return nil, fault.Invalidf("body", nil, "is no search: %w", err)
+	}
+	from, size, asked := 0, 10, words(q.Query.Text)
+	if q.Size != nil {
+		size = *q.Size
+	}
+	if q.Token != "" {
+		from, err = strconv.Atoi(q.Token)
+	}
+	switch {
+	case len(asked) == 0:
+		return nil, fault.Invalidf("query.text", nil, "must have a word")
+	case !slices.Contains([]string{"", "auto", "referrals", "none"}, q.Federation):
+		return nil, fault.Invalidf("federation", q.Federation, "must be auto, referrals or none")
+	case size < 1 || size > maxPage:
+		return nil, fault.Invalidf("pageSize", size, "must be 1 to %d", maxPage)
+	case err != nil || from < 0 || from > maxRanked:
+		return nil, fault.Invalidf("pageToken", q.Token, "must be that of an answer")
+	}
+	types, where := searched(), []any{}
+	for key, values := range q.Query.Filter {
+		switch {
+		case key == "metadata.type":
+			types = values
+		case key != "type" && key != "tags" && !measured(key):
+			where = append(where, map[string]any{"field": strings.TrimPrefix(key, "metadata."), "op": "any", "values": values})
+		}
+	}
+	body, _ = json.Marshal(map[string]any{"types": types, "where": where, "limit": maxRanked}) // texts always have a JSON form
+	var answer struct {
+		Results  []found
+		Total    int
+		Complete bool
+	}
+	if err := s.results(r, http.MethodPost, "/v1/discovery/query", body, &answer); err != nil {
+		return nil, err
+	}
+	hits := []entry{}
+	for n := range answer.Results {
+		e, err := answer.Results[n].entry()
+		if err != nil {
+			return nil, err
+		}
+		has, score := words(fmt.Sprint(e.Name, " ", e.Description, " ", e.Tags, " ", e.Metadata, " ", string(answer.Results[n].Record))), 0
+		for _, word := range asked {
+			if slices.Contains(has, word) {
+				score += 100
+			}
+		}
+		score /= len(asked)
+		fits := score > 0
+		for key, values := range q.Query.Filter {
+			fits = fits && e.fits(key, values)
+		}
+		if e.Score, e.Source = &score, here; fits {
+			hits = append(hits, e)
+		}
+	}
+	slices.SortStableFunc(hits, func(a, b entry) int { return cmp.Compare(*b.Score, *a.Score) })
+	out := map[string]any{"results": hits[min(from, len(hits)):min(from+size, len(hits))]}
+	if from+size < len(hits) {
+		out["pageToken"] = strconv.Itoa(from + size)
+	}
+	if q.Federation == "referrals" {
+		out["referrals"] = []any{}
+	}
+	// The answer has no field for it. More matches than were read may hide better ones.
+	w.Header().Set("X-Blackhole-Complete", strconv.FormatBool(answer.Complete && answer.Total <= len(answer.Results)))
+	return out, nil
+}
