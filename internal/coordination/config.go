@@ -30,6 +30,7 @@ type Config struct {
 	Values  announce.Values  // DHT for announcements; nil: none
 	Key     crypto.PrivKey   // of this peer
 	Name    network.PeerName // that it shows to others; empty: none
+	Etcd    string           // URL where it answers clients of etcd, for others; empty: nowhere
 	Network bootstrap.Network
 	Voters  int              // at the bootstrap and later: 1, 3 or 5
 	Replace time.Duration    // silence after which a voter is replaced

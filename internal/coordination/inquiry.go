@@ -173,9 +173,9 @@ func (p *plane) answer(ctx context.Context, from peer.ID, req []byte) ([]byte, e
 	if proto.Unmarshal(req, m) != nil {
 		return nil, fault.New("coordination.answer", fault.Invalid, "not a request for information")
 	}
-	p.view.Named(from, m.GetName())
+	p.view.Hear(from, m)
 	isCandidate := m.GetCandidate() != 0 && p.roster.Admits(ctx, from) && p.view.Concerns(m)
-	resp := &groupv1.InfoResponse{Info: p.info(), Name: string(p.config.Name)}
+	resp := &groupv1.InfoResponse{Info: p.info(), Name: string(p.config.Name), EtcdUrl: p.view.EtcdOf(p.self)}
 	if resp.Info != nil && bytes.Equal(resp.Info.GetGroupId(), m.GetGroupId()) {
 		resp.Info.Membership = nil // the asker has it, and asks every few seconds
 	}

@@ -1,6 +1,8 @@
 package coordination_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,6 +81,10 @@ func TestOrders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := startCluster(t, 5, 5)
 		w.await("a learner", func() bool { return len(w.state().Learners) == 1 && len(w.state().Voters) == 3 })
+		w.await("each says where it answers clients of etcd", func() bool {
+			s := w.state()
+			return !slices.ContainsFunc(slices.Concat(s.Voters, s.Learners), func(m coord.Member) bool { return !strings.HasPrefix(m.Etcd, "http://10.0.0.") })
+		})
 		s := w.state()
 		follower := s.Voters[0].Peer
 		if follower == s.Leader {

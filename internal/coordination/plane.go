@@ -90,7 +90,7 @@ func newPlane(c Config) *plane {
 	leaderless := func() time.Duration { return p.routing.Leaderless() }
 	connected := func() []peer.ID { return p.exchange.ConnectedPeers() }
 	p.view = view.New(view.Config{
-		Network: c.Network, Self: p.self, Name: c.Name, Levels: c.Replica.Levels(), Logger: c.Logger, IsMember: p.isMember, Leaderless: leaderless,
+		Network: c.Network, Self: p.self, Name: c.Name, Etcd: c.Etcd, Levels: c.Replica.Levels(), Logger: c.Logger, IsMember: p.isMember, Leaderless: leaderless,
 		Ask: func(ctx context.Context, to peer.ID, question []byte) ([]byte, error) {
 			return p.exchange.Ask(ctx, to, transport.Information, question)
 		},

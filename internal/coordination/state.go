@@ -115,7 +115,7 @@ func (l *local) describe(s replica.Status, m replica.MemberStatus) coord.Member 
 	if err != nil {
 		return one
 	}
-	one.Name = l.view.NameOf(id)
+	one.Name, one.Etcd = l.view.NameOf(id), l.view.EtcdOf(id)
 	if !s.Leads {
 		return one
 	}

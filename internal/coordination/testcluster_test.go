@@ -171,7 +171,7 @@ func (w *testCluster) start(i int, n bootstrap.Network) {
 	policy.Dial, policy.Serves = p.dial, p.serves
 	config := coordination.Config{
 		Conditions: p.conditions, LocksLost: p.lost,
-		Host: p.host, PubSub: p.gossip, Values: dht, Key: p.key, Name: pkgnet.PeerName(fmt.Sprint("host-", i)), Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
+		Host: p.host, PubSub: p.gossip, Values: dht, Key: p.key, Name: pkgnet.PeerName(fmt.Sprint("host-", i)), Etcd: fmt.Sprintf("http://10.0.0.%d:2379", i), Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
 		Access: formation.Access{Open: true, Trusts: p.trusts}, Policy: policy,
 		Replica: replica.Config{Features: p.features},
 		Fatal:   func(err error) { w.t.Errorf("peer %d failed: %v", i, err) },

@@ -81,12 +81,13 @@ type fronts struct {
 	grpc     *grpcapi.Server
 	dns      *dnsapi.Server    // nil: off
 	etcd     *etcdapi.Server   // nil: off
+	etcdURL  string            // of etcd, for its clients
 	consul   *consulapi.Server // nil: off
 	requests httpapi.Requests  // counts requests; may be nil
 }
 
 // build starts the parts in order. After an error it stops the started ones.
-func build(ctx context.Context, c config.Config, log *slog.Logger, j *journal, version string) (_ *parts, err error) {
+func build(ctx context.Context, c config.Config, l listeners, log *slog.Logger, j *journal, version string) (_ *parts, err error) {
 	p := &parts{config: c, version: version, started: time.Now(), now: newClock(c.Data), log: log, journal: j}
 	defer func() {
 		if err != nil {
@@ -94,7 +95,7 @@ func build(ctx context.Context, c config.Config, log *slog.Logger, j *journal, v
 		}
 	}()
 	steps := []func(context.Context) error{
-		p.startAuth, p.startMetrics, p.startStorage, p.startKeys, p.startDiscovery,
+		p.startAuth, func(context.Context) error { p.fronts.etcdURL = p.urlOf(l.etcd); return nil }, p.startMetrics, p.startStorage, p.startKeys, p.startDiscovery,
 		p.startProofs, p.startCoordination, p.startEvaluator, p.startAgent, p.startPeers, p.startFrontEnds, p.startDNS,
 	}
 	for _, step := range steps {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"time"
@@ -79,7 +80,7 @@ func (p *parts) startCoordination(context.Context) error {
 		return err
 	}
 	made.plane, err = coordination.Open(coordination.Config{
-		Host: host, PubSub: p.node.PubSub(), Values: p.node.Routing(), Key: p.key, Name: p.config.PeerName(),
+		Host: host, PubSub: p.node.PubSub(), Values: p.node.Routing(), Key: p.key, Name: p.config.PeerName(), Etcd: p.etcdElsewhere(),
 		Network: founders, Policy: policyOf(&p.config, p.node), Voters: c.Voters, Replace: c.Replace, Limits: limitsOf(c.Limits),
 		Access: p.groupAccess(),
 		Dir:    filepath.Join(p.config.Data, coordinationDir), Marks: p.config.Data,
@@ -95,6 +96,16 @@ func (p *parts) startCoordination(context.Context) error {
 	p.onClose(made.listener.Close)
 	p.coordination = made
 	return nil
+}
+
+// etcdElsewhere returns the URL of the front for clients of etcd that other peers may name. One of loopback leads to the host of whoever
+// reads it: in profile dev that is this one.
+func (p *parts) etcdElsewhere() string {
+	u, err := url.Parse(p.fronts.etcdURL)
+	if err != nil || p.config.Profile != "dev" && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()) {
+		return ""
+	}
+	return p.fronts.etcdURL
 }
 
 // groupAccess returns the peers that may use the group through this one.

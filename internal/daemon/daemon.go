@@ -71,7 +71,7 @@ func Run(ctx context.Context, c config.Config, o Options) error {
 	if c.IsLeaf() {
 		saveMemory()
 	}
-	p, err := build(ctx, c, log, journal, o.Version)
+	p, err := build(ctx, c, listeners, log, journal, o.Version)
 	if err != nil {
 		listeners.close()
 		return fault.Wrap("daemon.Run", err)
@@ -182,7 +182,7 @@ func (p *parts) serve(ctx context.Context, l listeners, m *manager) error {
 		start(func() error { return f.grpc.Serve(l.grpc) }, func() { f.grpc.Close() })
 	}
 	if l.etcd != nil {
-		start(func() error { return f.etcd.Serve(f.auth.secure(l.etcd, "http/1.1", "h2"), p.urlOf(l.etcd)) }, func() { f.etcd.Close() })
+		start(func() error { return f.etcd.Serve(f.auth.secure(l.etcd, "http/1.1", "h2"), f.etcdURL) }, func() { f.etcd.Close() })
 	}
 	if f.consul != nil {
 		start(func() error { f.consul.Run(done); return nil }, cancel)

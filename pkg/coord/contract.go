@@ -81,4 +81,5 @@ type Member struct {
 	Address string `json:"address,omitempty"`   // where it can be dialed, from the leader's view; empty: unknown
 	Lag     uint64 `json:"lag,omitempty"`       // committed entries that it lacks, from the leader's view
 	Silent  int64  `json:"silent_ms,omitempty"` // since its last message to the leader, milliseconds
+	Etcd    string `json:"etcd_url,omitempty"`  // where it answers clients of etcd, from the leader's view: a claim; empty: nowhere, or on its own host alone
 }

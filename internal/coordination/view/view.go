@@ -5,6 +5,7 @@ package view
 import (
 	"context"
 	"log/slog"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -22,7 +23,8 @@ import (
 
 const (
 	maxMembers = 64   // of a configuration that is believed
-	maxNames   = 4096 // of peers
+	maxNames   = 4096 // peers whose claims are kept
+	maxURL     = 256  // bytes
 )
 
 // Orphaned is the time without a leader until a recovery by any eligible peer is believed.
@@ -33,6 +35,7 @@ type Config struct {
 	Network bootstrap.Network
 	Self    peer.ID
 	Name    network.PeerName // of this peer, for others
+	Etcd    string           // URL where this peer answers clients of etcd, for others; empty: nowhere
 	Levels  coord.Levels     // that this program supports
 	Logger  *slog.Logger
 	// Ask asks a peer for its description of the group.
@@ -58,9 +61,15 @@ type View struct {
 	members    map[uint64]member
 
 	// What peers say of themselves decides nothing; it is shown to operators.
-	names     map[peer.ID]network.PeerName
+	claims    map[peer.ID]claim
 	tolerance membership.Tolerance // as counted last by a leader
 	counter   peer.ID              // that leader
+}
+
+// claim is what a peer says of itself.
+type claim struct {
+	name network.PeerName
+	etcd string // URL
 }
 
 // member is a member according to other peers.
@@ -70,7 +79,7 @@ type member struct {
 }
 
 // New returns the View of a peer that knows no group.
-func New(c Config) *View { return &View{Config: c, names: map[peer.ID]network.PeerName{}} }
+func New(c Config) *View { return &View{Config: c, claims: map[peer.ID]claim{}} }
 
 // Adopt stores the initial membership, and the incarnation of this peer. The first members are the initial voters,
 // or the peer that recovered the group.
@@ -100,7 +109,7 @@ func (v *View) Question(ctx context.Context, p peer.ID, candidate uint64) (*grou
 	if err != nil || proto.Unmarshal(answer, resp) != nil {
 		return nil, false
 	}
-	v.Named(p, resp.GetName())
+	v.Hear(p, resp)
 	if resp.GetVoters() > 0 { // only a leader counts them
 		v.mu.Lock()
 		v.counter, v.tolerance = p, membership.Tolerance{Voters: int(resp.GetVoters()), Active: int(resp.GetVotersActive())}
@@ -113,7 +122,7 @@ func (v *View) request(candidate uint64) *groupv1.InfoRequest {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	req := &groupv1.InfoRequest{
-		Candidate: candidate, Levels: &groupv1.Levels{Min: v.Levels.Min, Max: v.Levels.Max}, Name: string(v.Name),
+		Candidate: candidate, Levels: &groupv1.Levels{Min: v.Levels.Min, Max: v.Levels.Max}, Name: string(v.Name), EtcdUrl: v.Etcd,
 	}
 	if !v.group.IsZero() {
 		req.GroupId, req.Recovery = v.group[:], v.now().wire()
@@ -315,16 +324,35 @@ func (v *View) ID() string {
 	return v.group.String()
 }
 
-// Named notes the name that a peer gives itself. An invalid one counts as none: it comes from the network and goes to terminals.
-func (v *View) Named(from peer.ID, name string) {
-	n := network.PeerName(name)
+// Hear notes what a peer says of itself. An invalid name counts as none, because it goes to terminals, and so does an invalid URL.
+func (v *View) Hear(from peer.ID, said interface {
+	GetName() string
+	GetEtcdUrl() string
+}) {
+	c := claim{name: network.PeerName(said.GetName()), etcd: said.GetEtcdUrl()}
+	if c.name.Validate() != nil {
+		c.name = ""
+	}
+	if u, err := url.Parse(c.etcd); err != nil || len(c.etcd) > maxURL || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		c.etcd = ""
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if n.Validate() != nil {
-		delete(v.names, from)
-	} else if _, known := v.names[from]; known || len(v.names) < maxNames {
-		v.names[from] = n
+	if c == (claim{}) {
+		delete(v.claims, from)
+	} else if _, known := v.claims[from]; known || len(v.claims) < maxNames {
+		v.claims[from] = c
 	}
+}
+
+// EtcdOf returns where a peer says that it answers clients of etcd; empty: nowhere, or unknown.
+func (v *View) EtcdOf(id peer.ID) string {
+	if id == v.Self {
+		return v.Etcd
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.claims[id].etcd
 }
 
 // NameOf returns the name that a peer gives itself; empty if unknown.
@@ -334,7 +362,7 @@ func (v *View) NameOf(id peer.ID) string {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return string(v.names[id])
+	return string(v.claims[id].name)
 }
 
 // WithName returns a peer's id with its name, for a sentence.

@@ -30,7 +30,7 @@ func Need(fullMethod string) access.Role {
 	return access.RoleAdmin
 }
 
-// MemberList implements etcdserverpb.ClusterServer. It has the address of this front alone: peers do not know those of each other.
+// MemberList implements etcdserverpb.ClusterServer. A member that answers clients on its own host alone has no address elsewhere.
 func (s *Server) MemberList(ctx context.Context, _ *pb.MemberListRequest) (*pb.MemberListResponse, error) {
 	now, err := s.present(ctx)
 	if err != nil {
@@ -43,8 +43,11 @@ func (s *Server) MemberList(ctx context.Context, _ *pb.MemberListRequest) (*pb.M
 	out, self := &pb.MemberListResponse{Header: now}, false
 	for i, m := range slices.Concat(g.Voters, g.Learners) {
 		one := &pb.Member{ID: m.ID, Name: cmp.Or(m.Name, m.Peer), IsLearner: i >= len(g.Voters)}
-		if m.Peer == s.Peer {
+		switch {
+		case m.Peer == s.Peer:
 			one.ClientURLs, self = []string{s.url}, true
+		case m.Etcd != "":
+			one.ClientURLs = []string{m.Etcd}
 		}
 		out.Members = append(out.Members, one)
 	}

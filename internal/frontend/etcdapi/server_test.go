@@ -72,6 +72,9 @@ func startWith(t *testing.T, l net.Listener, target string, bounds etcdapi.Confi
 		Service: authority.New(authority.Config{Service: solo, Peer: coordtest.Peer, Front: etcdapi.Front, Open: guard == nil}),
 		Group:   solo.Group, Peer: coordtest.Peer, Prefix: "etcd/", Authenticated: guard != nil, Answers: bounds.Answers, Requests: bounds.Requests, AtOnce: bounds.AtOnce,
 	}
+	if bounds.Group != nil {
+		c.Group = bounds.Group
+	}
 	if guard != nil {
 		need := func(method string) access.Need { return access.Need{Role: etcdapi.Need(method)} }
 		c.Unary, c.Stream = []grpc.UnaryServerInterceptor{guard.Unary(need)}, []grpc.StreamServerInterceptor{guard.Stream(need)}
@@ -450,6 +453,24 @@ func TestFragments(t *testing.T) {
 		require.Len(t, part.GetEvents(), 1)
 		require.Equal(t, i < len(ops)-1, part.GetFragment())
 	}
+}
+
+// TestMemberList has the addresses of all fronts, so that a client that asks one of them goes on when it dies.
+func TestMemberList(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	f := startWith(t, l, l.Addr().String(), etcdapi.Config{Group: func(context.Context) (coord.GroupState, error) {
+		return coord.GroupState{
+			Voters:   []coord.Member{{Peer: coordtest.Peer, ID: 1}, {Peer: "b", ID: 2, Etcd: "https://b.example.com:2379"}},
+			Learners: []coord.Member{{Peer: "c", ID: 3}},
+		}, nil
+	}}, nil)
+	got, err := f.MemberList(t.Context(), &pb.MemberListRequest{})
+	require.NoError(t, err)
+	require.Len(t, got.GetMembers(), 3)
+	require.Equal(t, []string{"http://" + f.addr}, got.GetMembers()[0].GetClientURLs())
+	require.Equal(t, []string{"https://b.example.com:2379"}, got.GetMembers()[1].GetClientURLs())
+	require.Empty(t, got.GetMembers()[2].GetClientURLs(), "it answers on its own host alone, or nowhere")
 }
 
 func TestCluster(t *testing.T) {

@@ -34,7 +34,7 @@ func fitting[M proto.Message](list []M) int {
 func fromMember(m coord.Member) *api.GroupMember {
 	return &api.GroupMember{
 		PeerId: m.Peer, MemberId: m.ID, Applied: m.Applied, Active: m.Active,
-		Name: m.Name, Address: m.Address, Lag: m.Lag, SilentMs: uint64(max(m.Silent, 0)),
+		Name: m.Name, Address: m.Address, Lag: m.Lag, SilentMs: uint64(max(m.Silent, 0)), EtcdUrl: m.Etcd,
 	}
 }
 

@@ -281,6 +281,6 @@ func convert[From, To any](list []From, one func(From) To) []To {
 func toMember(m *apiv1.GroupMember) coord.Member {
 	return coord.Member{
 		Peer: m.GetPeerId(), ID: m.GetMemberId(), Applied: m.GetApplied(), Active: m.GetActive(),
-		Name: m.GetName(), Address: m.GetAddress(), Lag: m.GetLag(), Silent: int64(m.GetSilentMs()),
+		Name: m.GetName(), Address: m.GetAddress(), Lag: m.GetLag(), Silent: int64(m.GetSilentMs()), Etcd: m.GetEtcdUrl(),
 	}
 }

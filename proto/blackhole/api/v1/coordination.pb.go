@@ -4179,6 +4179,7 @@ type GroupMember struct {
 	Address       string                 `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`                    // where it can be dialed, as the leader knows; empty: unknown
 	Lag           uint64                 `protobuf:"varint,7,opt,name=lag,proto3" json:"lag,omitempty"`                           // committed log entries that it lacks, from the leader's view
 	SilentMs      uint64                 `protobuf:"varint,8,opt,name=silent_ms,json=silentMs,proto3" json:"silent_ms,omitempty"` // since its last message to the leader
+	EtcdUrl       string                 `protobuf:"bytes,9,opt,name=etcd_url,json=etcdUrl,proto3" json:"etcd_url,omitempty"`     // where it answers clients of etcd, as the leader knows; empty: nowhere, or on its own host alone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4267,6 +4268,13 @@ func (x *GroupMember) GetSilentMs() uint64 {
 		return x.SilentMs
 	}
 	return 0
+}
+
+func (x *GroupMember) GetEtcdUrl() string {
+	if x != nil {
+		return x.EtcdUrl
+	}
+	return ""
 }
 
 type BackupRequest struct {
@@ -4876,7 +4884,7 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\bHeldBack\x12\x17\n" +
 	"\apeer_id\x18\x01 \x01(\tR\x06peerId\x12\x1b\n" +
 	"\tmin_level\x18\x02 \x01(\rR\bminLevel\x12\x1b\n" +
-	"\tmax_level\x18\x03 \x01(\rR\bmaxLevel\"\xd2\x01\n" +
+	"\tmax_level\x18\x03 \x01(\rR\bmaxLevel\"\xed\x01\n" +
 	"\vGroupMember\x12\x17\n" +
 	"\apeer_id\x18\x01 \x01(\tR\x06peerId\x12\x1b\n" +
 	"\tmember_id\x18\x02 \x01(\x06R\bmemberId\x12\x18\n" +
@@ -4885,7 +4893,8 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x04name\x18\x05 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x06 \x01(\tR\aaddress\x12\x10\n" +
 	"\x03lag\x18\a \x01(\x04R\x03lag\x12\x1b\n" +
-	"\tsilent_ms\x18\b \x01(\x04R\bsilentMs\"\x0f\n" +
+	"\tsilent_ms\x18\b \x01(\x04R\bsilentMs\x12\x19\n" +
+	"\betcd_url\x18\t \x01(\tR\aetcdUrl\"\x0f\n" +
 	"\rBackupRequest\"$\n" +
 	"\x0eBackupResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"\xd1\x01\n" +

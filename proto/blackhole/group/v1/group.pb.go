@@ -210,7 +210,9 @@ type InfoRequest struct {
 	// Feature levels that the asker supports.
 	Levels *Levels `protobuf:"bytes,4,opt,name=levels,proto3" json:"levels,omitempty"`
 	// Name that the asker gives itself, for people; empty: none. It is a claim, no identity.
-	Name          string `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
+	// URL where the asker answers clients of etcd; empty: nowhere. It is a claim, too.
+	EtcdUrl       string `protobuf:"bytes,6,opt,name=etcd_url,json=etcdUrl,proto3" json:"etcd_url,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -280,6 +282,13 @@ func (x *InfoRequest) GetName() string {
 	return ""
 }
 
+func (x *InfoRequest) GetEtcdUrl() string {
+	if x != nil {
+		return x.EtcdUrl
+	}
+	return ""
+}
+
 // Levels is the range of feature levels that a program supports, both ends included.
 type Levels struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -345,7 +354,8 @@ type InfoResponse struct {
 	LastIndex uint64 `protobuf:"varint,6,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
 	// Network id, as in InitialMembership, of a peer that knows no group and may found one; empty otherwise.
 	Founding      []byte   `protobuf:"bytes,7,opt,name=founding,proto3" json:"founding,omitempty"`
-	Left          [][]byte `protobuf:"bytes,8,rep,name=left,proto3" json:"left,omitempty"` // groups from which the answerer went over to its present one; at most 16
+	Left          [][]byte `protobuf:"bytes,8,rep,name=left,proto3" json:"left,omitempty"`                      // groups from which the answerer went over to its present one; at most 16
+	EtcdUrl       string   `protobuf:"bytes,9,opt,name=etcd_url,json=etcdUrl,proto3" json:"etcd_url,omitempty"` // of the answerer, as in InfoRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -434,6 +444,13 @@ func (x *InfoResponse) GetLeft() [][]byte {
 		return x.Left
 	}
 	return nil
+}
+
+func (x *InfoResponse) GetEtcdUrl() string {
+	if x != nil {
+		return x.EtcdUrl
+	}
+	return ""
 }
 
 // GroupInfo describes the group from the sender's view. The group id is the hash of the membership.
@@ -1241,16 +1258,17 @@ var File_blackhole_group_v1_group_proto protoreflect.FileDescriptor
 
 const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\n" +
-	"\x1eblackhole/group/v1/group.proto\x12\x12blackhole.group.v1\x1a\x1fblackhole/peer/v1/refusal.proto\"\xaa\x01\n" +
+	"\x1eblackhole/group/v1/group.proto\x12\x12blackhole.group.v1\x1a\x1fblackhole/peer/v1/refusal.proto\"\xc5\x01\n" +
 	"\vInfoRequest\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12\x1c\n" +
 	"\tcandidate\x18\x02 \x01(\x04R\tcandidate\x12\x1a\n" +
 	"\brecovery\x18\x03 \x01(\fR\brecovery\x122\n" +
 	"\x06levels\x18\x04 \x01(\v2\x1a.blackhole.group.v1.LevelsR\x06levels\x12\x12\n" +
-	"\x04name\x18\x05 \x01(\tR\x04name\",\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name\x12\x19\n" +
+	"\betcd_url\x18\x06 \x01(\tR\aetcdUrl\",\n" +
 	"\x06Levels\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\rR\x03min\x12\x10\n" +
-	"\x03max\x18\x02 \x01(\rR\x03max\"\xfe\x01\n" +
+	"\x03max\x18\x02 \x01(\rR\x03max\"\x99\x02\n" +
 	"\fInfoResponse\x121\n" +
 	"\x04info\x18\x01 \x01(\v2\x1d.blackhole.group.v1.GroupInfoR\x04info\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -1260,7 +1278,8 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\n" +
 	"last_index\x18\x06 \x01(\x04R\tlastIndex\x12\x1a\n" +
 	"\bfounding\x18\a \x01(\fR\bfounding\x12\x12\n" +
-	"\x04left\x18\b \x03(\fR\x04left\"\xed\x02\n" +
+	"\x04left\x18\b \x03(\fR\x04left\x12\x19\n" +
+	"\betcd_url\x18\t \x01(\tR\aetcdUrl\"\xed\x02\n" +
 	"\tGroupInfo\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12\x1e\n" +
 	"\n" +
