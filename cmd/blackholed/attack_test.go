@@ -3,12 +3,21 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -24,7 +33,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 
 	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
@@ -38,6 +47,43 @@ type besieged struct {
 	dir                   string
 	pid                   int
 	http, grpc, etcd, dns string
+	from                  net.Dialer // the address of a caller
+	web                   *http.Client
+	trust                 *x509.CertPool
+}
+
+// Addresses of the peer, which the honest caller has too, and of the attackers.
+const honestAddress, attackAddress = "10.0.0.1", "10.0.0.2"
+
+// caller is the peer as a caller with an address sees it.
+func (b *besieged) caller(address string) *besieged {
+	one := *b
+	one.from = net.Dialer{Timeout: 5 * time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	one.web = &http.Client{Transport: &http.Transport{DialContext: one.from.DialContext, TLSClientConfig: &tls.Config{RootCAs: b.trust}, DisableKeepAlives: true}}
+	return &one
+}
+
+// certify gives the peer a certificate: it serves addresses beyond loopback by TLS alone.
+func (b *besieged) certify() {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(b.t, err)
+	one := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(24 * time.Hour), IPAddresses: []net.IP{net.ParseIP(honestAddress)}, IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, one, one, key.Public(), key)
+	require.NoError(b.t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(b.t, err)
+	for name, block := range map[string]*pem.Block{"server.crt": {Type: "CERTIFICATE", Bytes: der}, "server.key": {Type: "PRIVATE KEY", Bytes: secret}} {
+		require.NoError(b.t, os.WriteFile(filepath.Join(b.dir, name), pem.EncodeToMemory(block), 0o600))
+	}
+	one, err = x509.ParseCertificate(der)
+	require.NoError(b.t, err)
+	b.trust = x509.NewCertPool()
+	b.trust.AddCert(one)
+}
+
+// raw opens a connection with TLS.
+func (b *besieged) raw(address, protocol string) (net.Conn, error) {
+	return (&tls.Dialer{NetDialer: &b.from, Config: &tls.Config{RootCAs: b.trust, NextProtos: []string{protocol}}}).DialContext(b.t.Context(), "tcp", address)
 }
 
 const honestToken = "the-token-of-the-honest-0123456789"
@@ -49,11 +95,17 @@ func (b *besieged) start() (stop func()) {
 	require.NoError(b.t, err)
 	cmd := blackholed(b.t, []string{
 		"GOMEMLIMIT=512MiB", "BLACKHOLE_NETWORK=siege-" + strconv.Itoa(os.Getpid()), "BLACKHOLE_DATA=" + b.dir, "BLACKHOLE_PROFILE=dev", "BLACKHOLE_LISTEN=/ip4/127.0.0.1/tcp/0",
-		"BLACKHOLE_HTTP=127.0.0.1:0", "BLACKHOLE_GRPC=127.0.0.1:0", "BLACKHOLE_DNS=127.0.0.1:0", "BLACKHOLE_ETCD_LISTEN=127.0.0.1:0",
+		"BLACKHOLE_HTTP=" + honestAddress + ":0", "BLACKHOLE_GRPC=" + honestAddress + ":0", "BLACKHOLE_DNS=" + honestAddress + ":0", "BLACKHOLE_ETCD_LISTEN=" + honestAddress + ":0",
 	}, "run")
 	cmd.Stderr = log
 	require.NoError(b.t, cmd.Start())
-	b.t.Cleanup(func() { _ = cmd.Process.Kill() }) // after a failure
+	b.t.Cleanup(func() { // after a failure
+		if b.t.Failed() {
+			_ = cmd.Process.Kill()
+			text, _ := os.ReadFile(log.Name())
+			b.t.Logf("log of the peer: %s", text[max(len(text)-4096, 0):])
+		}
+	})
 	up := regexp.MustCompile(`peer is up.* http=(\S+).* grpc=(\S+) etcd=(\S+) dns=(\S+)`)
 	require.Eventually(b.t, func() bool {
 		text, err := os.ReadFile(log.Name())
@@ -72,13 +124,12 @@ func (b *besieged) start() (stop func()) {
 func (b *besieged) rest(ctx context.Context, token, method, path, body string) (int, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+b.http+path, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, "https://"+b.http+path, strings.NewReader(body))
 	if err != nil {
 		return 0, "", err
 	}
-	r.Close = true
 	r.Header.Set("Authorization", "Bearer "+token)
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := b.web.Do(r)
 	if err != nil {
 		return 0, "", err
 	}
@@ -89,7 +140,9 @@ func (b *besieged) rest(ctx context.Context, token, method, path, body string) (
 
 // dial connects over gRPC, to the front for clients of etcd too.
 func (b *besieged) dial(address string) *grpc.ClientConn {
-	c, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	c, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: b.trust})), grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) {
+		return b.from.DialContext(ctx, "tcp", to)
+	}))
 	require.NoError(b.t, err)
 	b.t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -144,8 +197,9 @@ func (b *besieged) honest(ctx context.Context, n int) (took map[string]time.Dura
 }
 
 // others are the parts that the honest caller uses over connections of long life.
-func (b *besieged) others(ctx context.Context, locks api.CoordinationServiceClient, etcd pb.KVClient) (took map[string]time.Duration, err error) {
+func (b *besieged) others(ctx context.Context, rpc, front *grpc.ClientConn) (took map[string]time.Duration, err error) {
 	took = map[string]time.Duration{}
+	locks, etcd := api.NewCoordinationServiceClient(rpc), pb.NewKVClient(front)
 	began := time.Now()
 	if _, err = locks.Range(as(ctx, honestToken), &api.RangeRequest{Key: []byte("shop/0")}); err != nil {
 		return took, fmt.Errorf("gRPC: %w", err)
@@ -156,12 +210,106 @@ func (b *besieged) others(ctx context.Context, locks api.CoordinationServiceClie
 		return took, fmt.Errorf("etcd: %w", err)
 	}
 	took["etcd put"] = time.Since(began)
+	for name, watch := range map[string]func(context.Context) error{
+		"watch":        func(ctx context.Context) error { return b.watch(ctx, api.NewLockServiceClient(rpc)) },
+		"etcd watch":   func(ctx context.Context) error { return watchOfEtcd(ctx, pb.NewWatchClient(front), etcd) },
+		"Consul watch": b.watchOfConsul,
+	} {
+		began = time.Now()
+		if err = told(as(ctx, honestToken), watch); err != nil {
+			return took, fmt.Errorf("%s: %w", name, err)
+		}
+		took[name] = time.Since(began)
+	}
 	began = time.Now()
 	if err = b.look("udp"); err != nil {
 		return took, fmt.Errorf("DNS: %w", err)
 	}
 	took["DNS"] = time.Since(began)
 	return took, nil
+}
+
+// told runs a watch that ends when it is told of a change.
+func told(ctx context.Context, watch func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	return watch(ctx)
+}
+
+func (b *besieged) watch(ctx context.Context, locks api.LockServiceClient) error {
+	w, err := locks.Watch(ctx)
+	if err == nil {
+		err = w.Send(&api.WatchKeysRequest{Key: "shop/0"})
+	}
+	if err == nil {
+		_, err = w.Recv() // created
+	}
+	if err != nil {
+		return err
+	}
+	if code, text, err := b.rest(ctx, honestToken, "PUT", "/v1/coordination/keys/shop%2F0", "value"); err != nil || code >= 300 {
+		return fmt.Errorf("%d %s %w", code, text, err)
+	}
+	for {
+		if told, err := w.Recv(); err != nil || len(told.Events) > 0 {
+			return err
+		}
+	}
+}
+
+func watchOfEtcd(ctx context.Context, watches pb.WatchClient, keys pb.KVClient) error {
+	w, err := watches.Watch(ctx)
+	if err == nil {
+		err = w.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte("shop/e")}}})
+	}
+	if err == nil {
+		_, err = w.Recv() // created
+	}
+	if err == nil {
+		_, err = keys.Put(ctx, &pb.PutRequest{Key: []byte("shop/e"), Value: []byte("v")})
+	}
+	for err == nil {
+		told, failed := w.Recv()
+		if failed == nil && len(told.Events) > 0 {
+			return nil
+		}
+		err = failed
+	}
+	return err
+}
+
+func (b *besieged) watchOfConsul(ctx context.Context) error {
+	text := ""
+	ask := func(method, query, body string) (err error) {
+		code := 0
+		if code, text, err = b.rest(ctx, honestToken, method, "/v1/kv/shop/c"+query, body); err == nil && code >= 300 {
+			err = fmt.Errorf("%d %s", code, text)
+		}
+		return err
+	}
+	if err := ask("PUT", "", "v"); err != nil {
+		return err
+	}
+	if err := ask("GET", "", ""); err != nil {
+		return err
+	}
+	at := regexp.MustCompile(`"ModifyIndex": ?(\d+)`).FindStringSubmatch(text)
+	if at == nil {
+		return fmt.Errorf("no index in %s", text)
+	}
+	changed := make(chan error, 1)
+	go func() {
+		code, text, err := b.rest(ctx, honestToken, "PUT", "/v1/kv/shop/c", "w")
+		if err == nil && code >= 300 {
+			err = fmt.Errorf("%d %s", code, text)
+		}
+		changed <- err
+	}()
+	err := ask("GET", "?wait=15s&index="+at[1], "")
+	if err == nil && !strings.Contains(text, `"Value":"dw=="`) {
+		err = fmt.Errorf("not told: %s", text)
+	}
+	return errors.Join(err, <-changed)
 }
 
 func question() []byte {
@@ -173,7 +321,11 @@ func question() []byte {
 }
 
 func (b *besieged) look(network string) error {
-	c, err := net.DialTimeout(network, b.dns, 5*time.Second)
+	from := b.from
+	if network == "udp" {
+		from.LocalAddr = &net.UDPAddr{IP: from.LocalAddr.(*net.TCPAddr).IP}
+	}
+	c, err := from.Dial(network, b.dns)
 	if err != nil {
 		return err
 	}
@@ -213,7 +365,7 @@ func halfCalls(token, method string, calls, size int) []byte {
 type attack func(b *besieged, ctx context.Context, token string, n int)
 
 // open keeps connections open on which a text was sent, and reads nothing.
-func open(address func(b *besieged) string, most int, text func(token string) []byte) attack {
+func open(address func(b *besieged) string, protocol string, most int, text func(token string) []byte) attack {
 	return func(b *besieged, ctx context.Context, token string, n int) {
 		var all []net.Conn
 		defer func() {
@@ -222,12 +374,18 @@ func open(address func(b *besieged) string, most int, text func(token string) []
 			}
 		}()
 		for ctx.Err() == nil {
-			c, err := net.DialTimeout("tcp", address(b), time.Second)
+			dial := b.from.Dial
+			if protocol != "tcp" {
+				dial = func(_, address string) (net.Conn, error) { return b.raw(address, protocol) }
+			}
+			c, err := dial("tcp", address(b))
 			if err != nil {
 				time.Sleep(time.Millisecond)
 				continue
 			}
-			_ = c.(*net.TCPConn).SetReadBuffer(4 << 10)
+			if secure, ok := c.(*tls.Conn); ok {
+				_ = secure.NetConn().(*net.TCPConn).SetReadBuffer(4 << 10)
+			}
 			_ = c.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
 			_, _ = c.Write(text(token))
 			if all = append(all, c); len(all) >= most {
@@ -337,29 +495,32 @@ func (b *besieged) attacks() map[string]attack {
 		"large puts": resting(func(name string, n int) (string, string, string) {
 			return "PUT", "/v1/coordination/keys/" + name + "%2F" + strconv.Itoa(n%4), large
 		}),
-		"bodies at once": open(web, 1000, func(token string) []byte {
+		"bodies at once": open(web, "http/1.1", 1000, func(token string) []byte {
 			return []byte("PUT /v1/coordination/keys/greedy-0%2Fb" + head(token) + "Content-Length: 1048576\r\n\r\n" + large)
 		}),
-		"silent lists": open(web, 500, func(token string) []byte {
+		"silent lists": open(web, "http/1.1", 500, func(token string) []byte {
 			return []byte("GET /v1/coordination/keys?prefix=true" + head(token) + "\r\n")
 		}),
-		"events": open(web, 1000, func(token string) []byte {
+		"events": open(web, "http/1.1", 1000, func(token string) []byte {
 			return []byte("GET /v1/events" + head(token) + "Accept: text/event-stream\r\n\r\n")
 		}),
-		"watches of services": open(web, 2000, func(token string) []byte {
+		"watches of services": open(web, "http/1.1", 2000, func(token string) []byte {
 			return []byte("GET /v1/services/shop/watch" + head(token) + "Accept: text/event-stream\r\n\r\n")
 		}),
-		"silent connections": open(web, 3000, func(string) []byte { return nil }),
-		"half calls": open(rpc, 500, func(token string) []byte {
+		"watches of Consul": open(web, "http/1.1", 2000, func(token string) []byte {
+			return []byte("GET /v1/kv/none?wait=10m&index=1000000000" + head(token) + "\r\n")
+		}),
+		"silent connections": open(web, "tcp", 3000, func(string) []byte { return nil }),
+		"half calls": open(rpc, "h2", 500, func(token string) []byte {
 			return halfCalls(token, api.CoordinationService_Txn_FullMethodName, 20, 8<<20)
 		}),
-		"begun calls": open(rpc, 100, func(token string) []byte {
+		"begun calls": open(rpc, "h2", 100, func(token string) []byte {
 			return halfCalls(token, api.CoordinationService_Txn_FullMethodName, 2000, 0)
 		}),
-		"half calls of etcd": open(etcd, 500, func(token string) []byte {
+		"half calls of etcd": open(etcd, "h2", 500, func(token string) []byte {
 			return halfCalls(token, "/etcdserverpb.KV/Put", 20, 4<<20)
 		}),
-		"begun calls of etcd": open(etcd, 100, func(token string) []byte { return halfCalls(token, "/etcdserverpb.Watch/Watch", 2000, 0) }),
+		"begun calls of etcd": open(etcd, "h2", 100, func(token string) []byte { return halfCalls(token, "/etcdserverpb.Watch/Watch", 2000, 0) }),
 		"watches of etcd": calling(etcd, func(ctx context.Context, c *grpc.ClientConn, name string, _ int) error {
 			w, err := pb.NewWatchClient(c).Watch(ctx)
 			for n := 0; err == nil && n < 200; n++ {
@@ -376,7 +537,7 @@ func (b *besieged) attacks() map[string]attack {
 				_ = b.look("udp")
 			}
 		},
-		"DNS connections": open(dns, 1000, func(string) []byte { return []byte{0} }),
+		"DNS connections": open(dns, "tcp", 1000, func(string) []byte { return []byte{0} }),
 	}
 }
 
@@ -389,15 +550,27 @@ func TestFiveTokens(t *testing.T) {
 	}
 	span, err := time.ParseDuration(text)
 	require.NoError(t, err)
-	b := &besieged{t: t, dir: t.TempDir()}
-	settings := "auth: {enabled: true, method: token, tokens: [{token: " + honestToken + ", name: honest, role: service, services: [shop, fixed, etcd/shop]}"
-	for n := range 5 {
-		settings += fmt.Sprintf(", {token: %s, name: greedy-%d, role: service, services: [greedy-%d, etcd/greedy-%d]}", attackToken(n), n, n, n)
+	if os.Getenv("BLACKHOLE_SIEGED") == "" {
+		shell := `ip link set lo up && ip addr add ` + honestAddress + `/32 dev lo && ip addr add ` + attackAddress + `/32 dev lo`
+		if out, err := exec.Command(needs(t, "unshare"), "-rn", "sh", "-c", shell).CombinedOutput(); err != nil {
+			t.Skipf("no network with addresses of its own: %v: %s", err, out)
+		}
+		cmd := exec.Command("unshare", append([]string{"-rn", "sh", "-c", shell + ` && exec "$0" "$@"`}, os.Args...)...)
+		cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), "BLACKHOLE_SIEGED=1"), os.Stdout, os.Stderr
+		require.NoError(t, cmd.Run())
+		return
 	}
-	settings += "]}\nagent: {registrations_per_minute: 0, limits: {instances: 500}}\ncoordination: {limits: {leases: 2000, leases_per_owner: 200, keys: 20000, bytes: 200000000}}\n"
+	b := &besieged{t: t, dir: t.TempDir()}
+	b.certify()
+	b = b.caller(honestAddress)
+	settings := "hosts: [" + honestAddress + "]\nauth: {server_cert: " + b.dir + "/server.crt, server_key: " + b.dir + "/server.key, enabled: true, method: token, tokens: [{token: " + honestToken + ", name: honest, role: service, services: [shop, fixed, etcd/shop, consul/shop]}"
+	for n := range 5 {
+		settings += fmt.Sprintf(", {token: %s, name: greedy-%d, role: service, services: [greedy-%d, etcd/greedy-%d, consul/greedy-%d]}", attackToken(n), n, n, n, n)
+	}
+	settings += "]}\nconsul: {enabled: true}\nagent: {registrations_per_minute: 0, limits: {instances: 500}}\ncoordination: {limits: {leases: 2000, leases_per_owner: 200, keys: 20000, bytes: 200000000}}\n"
 	require.NoError(t, os.WriteFile(filepath.Join(b.dir, "blackhole.yaml"), []byte(settings), 0o600))
 	stop := b.start()
-	require.Eventually(t, func() bool { _, err := b.honest(t.Context(), 0); return err == nil }, time.Minute, 100*time.Millisecond)
+	b.ready()
 	all := b.attacks()
 	names := []string{"quiet"}
 	for name := range all {
@@ -412,8 +585,29 @@ func TestFiveTokens(t *testing.T) {
 	}
 	stop()
 	defer b.start()()
-	require.Eventually(t, func() bool { _, err := b.honest(t.Context(), 0); return err == nil }, time.Minute, 100*time.Millisecond)
+	b.ready()
 	b.siege("after the restart", nil, span)
+}
+
+// cpu returns the processor time of a process, in the ticks of Linux (proc_pid_stat(5)).
+func cpu(t *testing.T, pid int) time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	require.NoError(t, err)
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')'):]))
+	ticks := 0
+	for _, field := range fields[12:14] { // utime, stime
+		n, err := strconv.Atoi(field)
+		require.NoError(t, err)
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// ready waits until the honest caller is served.
+func (b *besieged) ready() {
+	var err error
+	served := func() bool { _, err = b.honest(b.t.Context(), 0); return err == nil }
+	require.Eventually(b.t, served, time.Minute, 100*time.Millisecond, "%v", &err)
 }
 
 func (b *besieged) siege(name string, attack attack, span time.Duration) {
@@ -423,11 +617,11 @@ func (b *besieged) siege(name string, attack attack, span time.Duration) {
 	for n := range 5 {
 		for worker := range 2 {
 			if attack != nil {
-				attackers.Go(func() { attack(b, ctx, attackToken(n), worker) })
+				attackers.Go(func() { attack(b.caller(attackAddress), ctx, attackToken(n), worker) })
 			}
 		}
 	}
-	locks, etcd := api.NewCoordinationServiceClient(b.dial(b.grpc)), pb.NewKVClient(b.dial(b.etcd))
+	rpc, etcd := b.dial(b.grpc), b.dial(b.etcd)
 	took := map[string][]time.Duration{}
 	var failed atomic.Int32
 	note := func(round map[string]time.Duration, err error) {
@@ -440,11 +634,13 @@ func (b *besieged) siege(name string, attack attack, span time.Duration) {
 			}
 		}
 	}
+	peer, own := cpu(b.t, b.pid), cpu(b.t, os.Getpid())
 	rounds := 0
 	for began := time.Now(); time.Since(began) < span || rounds < 5; rounds++ {
 		note(b.honest(ctx, rounds))
-		note(b.others(ctx, locks, etcd))
+		note(b.others(ctx, rpc, etcd))
 	}
+	peer, own = cpu(b.t, b.pid)-peer, cpu(b.t, os.Getpid())-own
 	cancel()
 	attackers.Wait()
 	var worst []string
@@ -454,7 +650,7 @@ func (b *besieged) siege(name string, attack attack, span time.Duration) {
 	}
 	slices.Sort(worst)
 	v := victim{t: b.t, pid: b.pid}
-	b.t.Logf("%s: %d rounds, %d failed, %d MiB; median/most: %s", name, rounds, failed.Load(), v.rss(), strings.Join(worst, ", "))
+	b.t.Logf("%s: %d rounds, %d failed, at most %d MiB so far; processor time of the peer %v, of its callers %v; median/most: %s", name, rounds, failed.Load(), v.peak(), peer, own, strings.Join(worst, ", "))
 	if failed.Load() > 0 {
 		b.t.Errorf("%s: the honest caller was refused %d times", name, failed.Load())
 	}

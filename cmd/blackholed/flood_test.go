@@ -75,10 +75,15 @@ func startVictim(t *testing.T, descriptors int) *victim {
 }
 
 // rss returns the memory of the peer, in MiB.
-func (v *victim) rss() int {
+func (v *victim) rss() int { return v.memory("VmRSS") }
+
+// peak returns the most memory that the peer had, in MiB.
+func (v *victim) peak() int { return v.memory("VmHWM") }
+
+func (v *victim) memory(kind string) int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", v.pid))
 	require.NoError(v.t, err)
-	kib, err := strconv.Atoi(string(regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(text)[1]))
+	kib, err := strconv.Atoi(string(regexp.MustCompile(kind + `:\s+(\d+) kB`).FindSubmatch(text)[1]))
 	require.NoError(v.t, err)
 	return kib >> 10
 }

@@ -97,6 +97,7 @@ func (b Budget) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 func (b Budget) Stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, call grpc.StreamHandler) error {
 	release, err := b.AtOnce.Take(ss.Context(), b.Op)
 	if err != nil {
+		access.Placed(ss.Context(), false)
 		return err
 	}
 	defer release()

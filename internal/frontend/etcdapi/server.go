@@ -116,11 +116,11 @@ func New(c Config) (*Server, error) {
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	s := &Server{Config: c, keys: keyspace(c.Prefix), watches: access.NewPool("watches", maxWatches, c.Refused)}
 	s.closing, s.close = context.WithCancel(context.Background())
-	begun := budget.NewBegun("etcdapi", maxBegun, c.Name, c.Refused)
+	begun := budget.NewBegun("etcdapi", maxBegun, c.AtOnce, c.Name, c.Refused)
 	s.grpc = grpc.NewServer(
 		grpc.Creds(budget.Arriving(newShaken(), c.Requests.Twin("arriving_bytes"))),
-		grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) {
-			ctx, err := begun.Begin(bear(ctx))
+		grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
+			ctx, err := begun.Begin(bear(ctx), info.FullMethodName)
 			return ctx, toStatus(err)
 		}),
 		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer), grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(4*window), grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(handshake),

@@ -145,10 +145,10 @@ func New(c Config) *Server {
 	}
 	s := &Server{Config: c, health: health.NewServer(), watches: access.NewPool("watches", c.Places.MaxWatches, c.Places.Refused)}
 	s.closing, s.close = context.WithCancel(context.Background())
-	begun := budget.NewBegun("grpcapi", maxBegun, c.Name, c.Places.Refused)
+	begun := budget.NewBegun("grpcapi", maxBegun, c.AtOnce, c.Name, c.Places.Refused)
 	s.grpc = grpc.NewServer(
-		grpc.Creds(budget.Arriving(cmp.Or(c.Credentials, insecure.NewCredentials()), c.Requests.Twin("arriving_bytes"))), grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) {
-			ctx, err := begun.Begin(ctx)
+		grpc.Creds(budget.Arriving(cmp.Or(c.Credentials, insecure.NewCredentials()), c.Requests.Twin("arriving_bytes"))), grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
+			ctx, err := begun.Begin(ctx, info.FullMethodName)
 			return ctx, toStatus(err)
 		}),
 		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer), grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(4*window),

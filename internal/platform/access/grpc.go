@@ -44,7 +44,7 @@ func (g *Guard) Name(ctx context.Context) context.Context {
 	if err != nil {
 		return ctx
 	}
-	return context.WithValue(ctx, callerKey{}, caller{client: c.client})
+	return context.WithValue(ctx, callerKey{}, caller{Principal: Principal{Name: c.Name}, client: c.client})
 }
 
 func (g *Guard) call(ctx context.Context, n Need) (caller, error) {

@@ -17,6 +17,8 @@ const (
 	probeAnswer = 8 * time.Second      // and for its answer, on a busy machine
 	arriving    = 5 * time.Millisecond // from the last bytes of a request to its handler
 	looked      = 64                   // connections of a client that the search for one to close looks at
+	few         = 4                    // calls that begin on a connection and cost nothing: the connection costs more
+	unlucky     = 32                   // calls in a row without a place that a connection survives
 
 	// silence ends a connection whose other end takes nothing of what is sent, where the system can tell.
 	silence = 30 * time.Second
@@ -179,6 +181,8 @@ type boundedConn struct {
 	overdue atomic.Bool // its request came in time, its answer is not complete
 	serving atomic.Int32
 	served  atomic.Bool
+	begun   atomic.Int32    // calls of Few
+	refusal atomic.Int32    // calls without a place since the last one that had one
 	read    atomic.Int64    // time of the last read in Unix nanoseconds
 	open    context.Context // until it closes
 	close   context.CancelFunc
@@ -246,13 +250,43 @@ func Serving(ctx context.Context) (done func()) {
 		return func() {}
 	}
 	c.serving.Add(1)
-	return func() { c.served.Store(true); c.serving.Add(-1) }
+	return func() {
+		if c.serving.Add(-1); c.refusal.Load() == 0 {
+			c.served.Store(true)
+		}
+	}
 }
 
-// Served reports whether a request was answered on the connection of ctx.
-func Served(ctx context.Context) bool {
+// Few takes one of the few places that each bounded connection has for calls that begin, until release is called, once.
+func Few(ctx context.Context) (release func(), ok bool) {
 	c := connOf(ctx)
-	return c != nil && c.served.Load()
+	if c == nil {
+		return nil, false
+	}
+	release = func() { c.begun.Add(-1) }
+	if c.begun.Add(1) > few {
+		release()
+		return nil, false
+	}
+	return release, true
+}
+
+// Placed says whether a call on the connection of ctx got a place. The connection closes at the first one without, when nothing was answered on
+// it yet, and otherwise after some in a row: thousands more may follow.
+func Placed(ctx context.Context, ok bool) {
+	c := connOf(ctx)
+	switch {
+	case ok && c != nil:
+		c.refusal.Store(0)
+	case !ok && (c == nil || c.refusal.Add(1) > unlucky || !c.served.Load()):
+		Cut(ctx)
+	}
+}
+
+// Closed reports whether the connection of ctx is bounded and has closed. Requests that arrived before may follow.
+func Closed(ctx context.Context) bool {
+	c := connOf(ctx)
+	return c != nil && c.open.Err() != nil
 }
 
 // OnlyProbes returns why the connection of ctx got no place, if it was let in for a probe of health alone.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -145,6 +146,63 @@ func TestUserBehindLoopback(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, RoleReadOnly, c.Role, "whoever owns a port may belong to a proxy")
 	require.Equal(t, "uid:"+strconv.Itoa(os.Getuid()), c.client)
+}
+
+// TestClosedSocketIsNobodys: a socket that its program has closed is not one of root, as the kernel says.
+func TestClosedSocketIsNobodys(t *testing.T) {
+	b := newBench(t, 4)
+	client, server := b.dial()
+	raw := server.(*boundedConn).Conn
+	if userOf(raw) == nil {
+		t.Skip("this system does not tell the user of a socket")
+	}
+	require.NoError(t, client.Close())
+	require.Eventually(t, func() bool { return userOf(raw) == nil }, time.Minute, time.Millisecond)
+}
+
+// TestCallsWithoutPlace: the first call without a place closes a connection on which nothing was answered, and so do many in a row. Each
+// connection has a few places for calls that begin.
+func TestCallsWithoutPlace(t *testing.T) {
+	b := newBench(t, 8)
+	silent, fresh := b.dial()
+	ctx := ConnContext(t.Context(), fresh)
+	done := busy(fresh)
+	require.False(t, Closed(ctx))
+	Placed(ctx, false)
+	done()
+	require.True(t, Closed(ctx))
+	closed(t, silent)
+
+	_, server := b.dial()
+	ctx = ConnContext(t.Context(), server)
+	busy(server)()
+	for range 3 {
+		for range unlucky {
+			Placed(ctx, false)
+		}
+		Placed(ctx, true)
+	}
+	require.False(t, Closed(ctx))
+	for range unlucky + 1 {
+		Placed(ctx, false)
+	}
+	require.True(t, Closed(ctx))
+
+	_, server = b.dial()
+	ctx = ConnContext(t.Context(), server)
+	var held []func()
+	for range few {
+		release, ok := Few(ctx)
+		require.True(t, ok)
+		held = append(held, release)
+	}
+	_, ok := Few(ctx)
+	require.False(t, ok)
+	held[0]()
+	_, ok = Few(ctx)
+	require.True(t, ok)
+	_, ok = Few(t.Context())
+	require.False(t, ok)
 }
 
 // TestSilentReader: Linux ends a connection whose other end takes nothing.

@@ -57,10 +57,12 @@ func waiting(c net.Conn) bool {
 const (
 	diagRequest = unix.SizeofNlMsghdr + 56
 	diagUser    = unix.SizeofNlMsghdr + 64
+	diagInode   = diagUser + 4
 )
 
 // userOf returns the user of the process at the other end of a connection from this host, or nil. It asks the kernel for the
-// socket with the addresses of the connection (sock_diag(7)), which takes some microseconds.
+// socket with the addresses of the connection (sock_diag(7)), which takes some microseconds. A socket that its process has closed is of user 0
+// there and has no inode: it is nobody's.
 func userOf(c net.Conn) *peerAddr {
 	from, ok := c.RemoteAddr().(*net.TCPAddr)
 	to, ok2 := c.LocalAddr().(*net.TCPAddr)
@@ -77,7 +79,7 @@ func userOf(c net.Conn) *peerAddr {
 		return nil
 	}
 	n, _, err := unix.Recvfrom(fd, answer, unix.MSG_DONTWAIT) // the kernel answers within the request
-	if err != nil || n < diagUser+4 || binary.NativeEndian.Uint16(answer[4:]) != unix.SOCK_DIAG_BY_FAMILY {
+	if err != nil || n < diagInode+4 || binary.NativeEndian.Uint16(answer[4:]) != unix.SOCK_DIAG_BY_FAMILY || binary.NativeEndian.Uint32(answer[diagInode:]) == 0 {
 		return nil
 	}
 	return &peerAddr{uid: int(binary.NativeEndian.Uint32(answer[diagUser:])), known: true}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/share"
@@ -21,7 +22,7 @@ type Pool struct {
 	known    func(context.Context) bool // nil: no place is kept
 
 	mu   sync.Mutex
-	used int
+	used atomic.Int64   // changes within mu
 	by   map[string]int // places of each client that has any
 	free chan struct{}  // closed at the next release; nil: nobody waits
 }
@@ -63,6 +64,18 @@ func (p *Pool) Take(ctx context.Context, op string) (release func(), err error) 
 	return p.occupy(ctx, op, 1, 0)
 }
 
+// Crowded reports whether a quarter of the places is in use.
+func (p *Pool) Crowded() bool { return 4*p.Used() > p.total }
+
+// Room fails as Take would, and takes nothing.
+func (p *Pool) Room(ctx context.Context, op string) error {
+	release, err := p.Take(ctx, op)
+	if err == nil {
+		release()
+	}
+	return err
+}
+
 // refuse returns the error for a client that has its own places while others are free, and reports it.
 func (p *Pool) refuse(op, client string, free, own int) error {
 	what := strings.ReplaceAll(p.resource, "_", " ")
@@ -81,12 +94,12 @@ func (p *Pool) refuse(op, client string, free, own int) error {
 func (p *Pool) take(client string, n, kept int) (free, own int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	left := max(p.total-p.used-kept, 0)
+	left := max(p.total-p.Used()-kept, 0)
 	free, own = max(left-n+1, 0), p.by[client] // free for the last of them
 	if !share.Fits(uint64(own), uint64(n), uint64(left)) {
 		return free, own, false
 	}
-	p.used += n
+	p.used.Add(int64(n))
 	p.by[client] += n
 	return free, own, true
 }
@@ -167,16 +180,12 @@ func (p *Pool) Twin(resource string) *Pool {
 }
 
 // Used returns the number of occupied places.
-func (p *Pool) Used() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.used
-}
+func (p *Pool) Used() int { return int(p.used.Load()) }
 
 func (p *Pool) release(client string, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.used -= n
+	p.used.Add(int64(-n))
 	if p.free != nil {
 		close(p.free)
 		p.free = nil

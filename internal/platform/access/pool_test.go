@@ -79,19 +79,19 @@ func TestPoolProperties(t *testing.T) {
 				continue
 			}
 			client := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "client")
-			newcomer := p.by[client] == 0 && p.used < p.total
+			newcomer := p.by[client] == 0 && p.Used() < p.total
 			release, err := p.Take(With(context.Background(), Principal{Name: client}), "op")
 			if err != nil {
 				require.False(t, newcomer, "a newcomer is refused only by a full pool")
 				continue
 			}
 			held = append(held, release)
-			require.LessOrEqual(t, p.used, p.total)
+			require.LessOrEqual(t, p.Used(), p.total)
 		}
 		for _, release := range held {
 			release()
 		}
-		require.Zero(t, p.used)
+		require.Zero(t, p.Used())
 		require.Empty(t, p.by)
 	})
 }
