@@ -210,7 +210,7 @@ func (m *machine) job(t *testing.T, line string) *job {
 	t.Helper()
 	j := &job{command: line, cmd: exec.CommandContext(t.Context(), "sh", "-c", m.words.actual(line)), out: new(bytes.Buffer)}
 	j.cmd.Dir, j.cmd.Stdout, j.cmd.Stderr = filepath.Join(m.dir, "home"), j.out, j.out
-	j.cmd.Env = append(slices.Clone(m.env), "BLACKHOLE_GRPC=127.0.0.1:"+m.words.ports["8502"], "BLACKHOLE_DNS=127.0.0.1:"+m.words.ports["8600"])
+	j.cmd.Env = append(slices.Clone(m.env), "BLACKHOLE_HTTP=127.0.0.1:"+m.words.ports["8500"], "BLACKHOLE_GRPC=127.0.0.1:"+m.words.ports["8502"], "BLACKHOLE_DNS=127.0.0.1:"+m.words.ports["8600"])
 	return j
 }
 
