@@ -3,7 +3,6 @@ package consulapi
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"hash/fnv"
 	"maps"
 	"net"
@@ -288,11 +287,11 @@ func (a *agentAPI) allowed(r *request, service string) error {
 
 // store registers an instance with its record, and what its checks force upon it. Silence never ends it: this front sends the heartbeats.
 func (a *agentAPI) store(ctx context.Context, reg instance.Registration, rec *record, before *instance.Instance) error {
-	text, err := json.Marshal(rec)
+	text, err := rec.text()
 	if err != nil {
 		return err
 	}
-	reg.Spec.Metadata[recordKey] = string(text)
+	reg.Spec.Metadata[recordKey] = text
 	reg.Spec.RemoveAfter, reg.Spec.UnhealthyAfter, reg.Spec.Lasting = instance.Never, instance.MaxTTL, false
 	got, err := a.Registrar.Register(ctx, reg)
 	if err != nil {
@@ -426,7 +425,7 @@ func (a *agentAPI) maintain(r *request) error {
 	return a.done(r, a.update(r.Context(), i.ID, r.local(), func(rec *record) error {
 		rec.Maintenance = nil
 		if enable == "true" {
-			reason := cut(cmp.Or(r.values.Get("reason"), "Maintenance mode is enabled for this service, but no reason was provided. This is a default message."))
+			reason := cut(cmp.Or(r.values.Get("reason"), "Maintenance mode is enabled for this service, but no reason was provided. This is a default message."), maxOutput)
 			rec.Maintenance = &reason
 		}
 		return nil
@@ -434,7 +433,7 @@ func (a *agentAPI) maintain(r *request) error {
 }
 
 // cut bounds a text of a client, which stands in the record.
-func cut(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxOutput)], "") }
+func cut(text string, most int) string { return strings.ToValidUTF8(text[:min(len(text), most)], "") }
 
 // checks answers the checks of this peer's services, with their last output.
 func (a *agentAPI) checks(r *request) error {
@@ -549,7 +548,7 @@ func (a *agentAPI) report(r *request) error {
 	if err := a.allowed(r, c.of.Service); err != nil {
 		return err
 	}
-	return a.done(r, a.tell(r.Context(), id, c.of, status, cut(output), r.local()))
+	return a.done(r, a.tell(r.Context(), id, c.of, status, cut(output, maxOutput), r.local()))
 }
 
 // tell gives a check a status.

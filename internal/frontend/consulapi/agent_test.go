@@ -404,6 +404,27 @@ func TestActiveChecks(t *testing.T) {
 	})
 }
 
+// TestManyOutputs: the outputs of many checks take no more room than there is, and definitions that do are refused.
+func TestManyOutputs(t *testing.T) {
+	playAgent(t, func(t *testing.T, f *peerOf) {
+		define := func(n int) string {
+			list := make([]string, n)
+			for i := range list {
+				list[i] = fmt.Sprintf(`{"CheckID":"c%d","TTL":"1h"}`, i)
+			}
+			return `{"Name":"web","Port":1,"Checks":[` + strings.Join(list, ",") + "]}"
+		}
+		f.done("agent/service/register", define(20))
+		for n := range 20 {
+			f.done(fmt.Sprintf("agent/check/pass/c%d?note=%s", n, strings.Repeat("%C3%BC", 256)), "")
+		}
+		require.Len(t, read[[]any](t, f.get("health/service/web?passing")), 1)
+		a := f.put("agent/service/register", define(80))
+		require.Equal(t, http.StatusBadRequest, a.code)
+		require.Contains(t, a.body, "metadata.consul")
+	})
+}
+
 // TestCheckOfAnotherHost: the checks of a service that another peer registered with a loopback address do not reach this host.
 func TestCheckOfAnotherHost(t *testing.T) {
 	playAgent(t, func(t *testing.T, f *peerOf) {

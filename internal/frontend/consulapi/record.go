@@ -54,7 +54,22 @@ const (
 	critical = "critical"
 )
 
-const maxOutput = 512 // bytes kept of a check's output
+const (
+	maxOutput = 512     // bytes kept of a check's output
+	maxRecord = 4 << 10 // bytes, as of all metadata
+)
+
+// text is the record as metadata. Many checks have shorter outputs; what is still too long, the registry refuses.
+func (r *record) text() (string, error) {
+	text, err := json.Marshal(r)
+	for most := maxOutput; err == nil && len(text) > maxRecord && most > 0; text, err = json.Marshal(r) {
+		most /= 2
+		for _, c := range r.Checks {
+			c.Output = cut(c.Output, most)
+		}
+	}
+	return string(text), err
+}
 
 // recordOf reads the record of an instance; nil without one: another front end registered it.
 func recordOf(i *instance.Instance) *record {
