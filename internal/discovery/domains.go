@@ -74,13 +74,7 @@ func (x *endpoints) proof(e *endpoint, now time.Time) (m records.Measured, unpro
 		return e.last, e.last.State != records.Answers
 	}
 	m, failed, _ := e.others(now)
-	var named []witness.Heard
-	for _, h := range e.heard {
-		if h.State == records.Answers && now.Sub(h.CheckedAt) < endpointStands {
-			named = append(named, h)
-		}
-	}
-	return m, len(failed) > 0 || !x.enough(named, witness.Quorum)
+	return m, failed > 0 || !x.agree(e, true, witness.Quorum, now)
 }
 
 // domain says whether the domain that an offer claims is checked; nil without a claim.

@@ -77,8 +77,8 @@ func (x *endpoints) verdict(e *endpoint, now time.Time) (m records.Measured, dea
 	m = e.last
 	m.Since = e.since
 	o, failed, answered := e.others(now)
-	if e.fails > 0 && len(failed) > len(answered) && x.enough(failed, witness.Quorum-1) {
-		m.Peers, m.CheckedAt = len(failed), later(m.CheckedAt, o.CheckedAt)
+	if e.fails > 0 && failed > answered && x.agree(e, false, witness.Quorum-1, now) {
+		m.Peers, m.CheckedAt = failed, later(m.CheckedAt, o.CheckedAt)
 		return m, true
 	}
 	if e.stands(now) && (e.fails >= 2 || o.State == "" || !m.CheckedAt.Before(o.CheckedAt) || m.State == records.Answers && now.Sub(m.CheckedAt) < endpointEvery) {
@@ -350,7 +350,7 @@ func (x *endpoints) work(n int) (list []func(context.Context)) {
 			continue
 		}
 		e.duty = e.duty || x.called(e, now)
-		if len(list) < n && e.guest.by != "" && !e.guest.called {
+		if len(list) < n && e.guest.due {
 			list = append(list, x.hand(e))
 		}
 		if e.duty || now.Sub(e.asked) < endpointAsked && !now.Before(e.due) {

@@ -56,6 +56,7 @@ type shares struct {
 	witnesses []peer.ID     // of the provider. The list is empty while this peer is no witness
 	slot      int64         // last one that this peer decided
 	guest     guest         // of the newest slot that this peer looked at
+	next      guest         // of the next slot with one
 	vain      int           // failed checks that others' answers caused, since the last own answer
 	confirm   time.Time     // of a check after another's that contradicts; zero: none
 	hasty     bool          // the next check is of that kind
@@ -69,11 +70,13 @@ type asker struct {
 	by    peer.ID
 }
 
-// guest is the asker that checks in a slot; by is empty in slots of witnesses alone.
+// guest is the asker that checks in a slot; by is empty if witnesses alone do.
 type guest struct {
-	slot   int64
-	by     peer.ID
-	called bool // by this peer
+	slot  int64
+	by    peer.ID
+	place uint64 // of by in the draw: it has the lowest
+	drawn bool   // nobody looked at it yet
+	due   bool   // this peer has to ask it
 }
 
 // doubt counts failed checks of a measurer that own ones contradicted since they agreed last.
@@ -152,28 +155,46 @@ func (e *endpoint) add(h witness.Heard) {
 	slices.SortStableFunc(e.heard, func(a, b witness.Heard) int { return a.CheckedAt.Compare(b.CheckedAt) })
 }
 
-// others is what other peers found: the newest answer, or else the newest failure; those whose newest check failed, if this peer got no
-// answer since; and those that got an answer since the first of these.
-func (e *endpoint) others(now time.Time) (m records.Measured, failed, answered []witness.Heard) {
+// others is what other peers found: the newest answer, or else the newest failure; how many there are whose newest check failed, if this
+// peer got no answer since; and how many that got an answer since the first of these. It is called for many endpoints each second, so it
+// allocates nothing.
+func (e *endpoint) others(now time.Time) (m records.Measured, failed, answered int) {
+	var answer, failure *witness.Heard
 	answers := 0
-	for _, h := range e.heard {
-		switch {
+	for i := range e.heard {
+		switch h := &e.heard[i]; {
 		case now.Sub(h.CheckedAt) >= endpointStands:
 		case h.State == records.Answers:
 			answers++
-			m = records.Measured{State: h.State, RoundTrip: h.RoundTrip, CheckedAt: h.CheckedAt}
-			if len(failed) > 0 {
-				answered = append(answered, h)
+			answer = h
+			if failed > 0 {
+				answered++
 			}
 		case h.CheckedAt.After(e.answered):
-			failed = append(failed, h)
+			failed++
+			failure = h
 		}
 	}
-	m.Peers = answers
-	if n := len(failed); answers == 0 && n > 0 {
-		m = records.Measured{State: failed[n-1].State, CheckedAt: failed[n-1].CheckedAt, Peers: n}
+	switch {
+	case answer != nil:
+		m = records.Measured{State: answer.State, RoundTrip: answer.RoundTrip, CheckedAt: answer.CheckedAt, Peers: answers}
+	case failure != nil:
+		m = records.Measured{State: failure.State, CheckedAt: failure.CheckedAt, Peers: failed}
 	}
 	return m, failed, answered
+}
+
+// agree reports whether those of others who count, with an answer or without, are in at least n networks.
+func (x *endpoints) agree(e *endpoint, answers bool, n int, now time.Time) bool {
+	var room [maxHeard]witness.Heard
+	list := room[:0]
+	for i := range e.heard {
+		h := &e.heard[i]
+		if (h.State == records.Answers) == answers && now.Sub(h.CheckedAt) < endpointStands && (answers || h.CheckedAt.After(e.answered)) {
+			list = append(list, *h)
+		}
+	}
+	return x.enough(list, n)
 }
 
 // enough reports whether the measurers of a list are in at least n networks.
@@ -210,20 +231,29 @@ func drawnAt(h uint64, id peer.ID) uint64 {
 	return h
 }
 
-// invite returns the guest of a slot: in every second one somebody who asked and is no witness. The caller holds x.mu.
-func (x *endpoints) invite(e *endpoint, slot int64, now time.Time) guest {
-	g := guest{slot: slot}
-	if slot%guestEvery != 0 || now.Sub(e.interest) >= askersLast {
-		return g
+// slotOf returns the number and the beginning of the slot of an offer: those of different offers begin at different times.
+func slotOf(e *endpoint, now time.Time) (slot int64, begin time.Time) {
+	late := time.Duration(e.hash % uint64(dutySlot))
+	slot = now.Add(-late).Unix() / int64(dutySlot/time.Second)
+	return slot, time.Unix(slot*int64(dutySlot/time.Second), 0).Add(late)
+}
+
+// invite has an asker take part in the draw of the next guest.
+func (e *endpoint) invite(by peer.ID, now time.Time) {
+	slot, _ := slotOf(e, now)
+	slot += guestEvery - slot%guestEvery
+	if e.next.slot != slot {
+		if e.next.slot > e.guest.slot {
+			e.guest = e.next // called comes later
+		}
+		e.next = guest{slot: slot, drawn: true}
 	}
-	ids := slices.DeleteFunc(x.recent(func(n records.Name) bool { return n == e.name }, now), func(id peer.ID) bool {
-		return id == e.name.Provider || slices.Contains(e.witnesses, id)
-	})
-	if len(ids) > 0 {
-		h := e.hash ^ uint64(slot)
-		g.by = slices.MinFunc(ids, func(a, b peer.ID) int { return cmp.Compare(drawnAt(h, a), drawnAt(h, b)) })
+	if slices.Contains(e.witnesses, by) || by == e.name.Provider {
+		return
 	}
-	return g
+	if place := drawnAt(e.hash^uint64(slot), by); e.next.by == "" || place < e.next.place {
+		e.next.by, e.next.place = by, place
+	}
 }
 
 // called reports whether this peer checks an offer now, whoever asks: others contradict it, it is drawn, or those drawn before it are mute.
@@ -232,7 +262,7 @@ func (x *endpoints) called(e *endpoint, now time.Time) bool {
 	if !e.confirm.IsZero() && !now.Before(e.confirm) {
 		e.confirm = time.Time{}
 		_, failed, answered := e.others(now)
-		e.hasty = (len(e.witnesses) > 0 || now.Sub(e.asked) < endpointAsked) && (e.fails > 0 || len(failed) >= len(answered)) &&
+		e.hasty = (len(e.witnesses) > 0 || now.Sub(e.asked) < endpointAsked) && (e.fails > 0 || failed >= answered) &&
 			slices.ContainsFunc(e.heard, func(h witness.Heard) bool { return e.contradicts(h.Finding) })
 		return e.hasty
 	}
@@ -244,18 +274,19 @@ func (x *endpoints) called(e *endpoint, now time.Time) bool {
 			return true // the second check, without which nobody may learn of a death that others deny
 		}
 	}
-	late := time.Duration(e.hash % uint64(dutySlot)) // within the slot
-	at := now.Add(-late)
-	slot := at.Unix() / int64(dutySlot/time.Second)
+	slot, begin := slotOf(e, now)
 	if slot == e.slot || !x.wanted(e, now) && uint64(slot)%idleSlots != e.hash%idleSlots {
 		return false
 	}
-	turn := drawn(e, at, "")
+	turn := drawn(e, time.Unix(slot*int64(dutySlot/time.Second), 0), "")
 	rank := slices.Index(turn, x.sharing.Self)
-	begin := time.Unix(slot*int64(dutySlot/time.Second), 0).Add(late)
 	if e.guest.slot != slot {
-		e.guest = x.invite(e, slot, now)
-		e.guest.called = rank > 0
+		if e.guest = e.next; e.next.slot != slot {
+			e.guest = guest{slot: slot}
+		}
+	}
+	if e.guest.drawn {
+		e.guest.drawn, e.guest.due = false, rank == 0 && e.guest.by != ""
 	}
 	if e.guest.by != "" {
 		turn, rank = slices.Insert(turn, 0, e.guest.by), rank+1
@@ -319,6 +350,7 @@ func (x *endpoints) interestIn(n records.Name, by peer.ID) {
 	case len(e.witnesses) > 0:
 		e.interest = now
 		x.askers.Add(asker{n, by}, e.interest)
+		e.invite(by, now)
 	case now.Sub(e.asked) < endpointAsked && e.state == canMeasure && !e.due.IsZero() && now.Sub(e.last.CheckedAt) >= endpointEvery/2 &&
 		slices.ContainsFunc(e.heard, func(h witness.Heard) bool { return h.By == by }):
 		e.duty = true
@@ -328,7 +360,7 @@ func (x *endpoints) interestIn(n records.Name, by peer.ID) {
 
 // hand has the guest of a slot check an offer. The caller holds x.mu.
 func (x *endpoints) hand(e *endpoint) func(context.Context) {
-	e.guest.called = true
+	e.guest.due = false
 	to, n := e.guest.by, e.name
 	return func(ctx context.Context) { x.sharing.Hand(ctx, to, n) }
 }
@@ -385,14 +417,14 @@ func (x *endpoints) spare(e *endpoint, now time.Time) bool {
 	case e.domain && now.Sub(e.sought) < endpointAsked:
 		return e.last.State != "" && now.Sub(e.last.CheckedAt) < proofAgain
 	case e.domain:
-		return !dead || e.stands(now) || e.last.State != "" && len(failed) > 0 && m.State != records.Answers
+		return !dead || e.stands(now) || e.last.State != "" && failed > 0 && m.State != records.Answers
 	case dead && m.Peers > 0:
 		return true
 	case e.fails > 0:
 		return false
 	case len(e.witnesses) > 0:
 		return told || own
-	case len(failed) > 0 || e.last.CheckedAt.Before(e.shown.Add(-endpointStands)):
+	case failed > 0 || e.last.CheckedAt.Before(e.shown.Add(-endpointStands)):
 		return false
 	}
 	return told && (own || x.enough(e.heard, witness.Quorum))

@@ -50,7 +50,8 @@ func Agree(list []Heard) bool { return Networks(list) >= Quorum }
 
 // Networks counts the known networks of the measurers of a list.
 func Networks(list []Heard) int {
-	var networks []netip.Prefix
+	var room [maxHeard]netip.Prefix
+	networks := room[:0]
 	for _, h := range list {
 		if h.From.IsValid() && !slices.Contains(networks, h.From) {
 			networks = append(networks, h.From)
