@@ -256,18 +256,20 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, here string) (an
 	}
 	hits := []entry{}
 	for n := range answer.Results {
-		e, err := answer.Results[n].entry()
-		if err != nil {
-			return nil, err
-		}
-		has, score := words(fmt.Sprint(e.Name, " ", e.Description, " ", e.Tags, " ", e.Metadata, " ", string(answer.Results[n].Record))), 0
+		has, score := words(string(answer.Results[n].Record)), 0
 		for _, word := range asked {
 			if slices.Contains(has, word) {
 				score += 100
 			}
 		}
-		score /= len(asked)
-		fits := score > 0
+		if score /= len(asked); score == 0 {
+			continue
+		}
+		e, err := answer.Results[n].entry()
+		if err != nil {
+			return nil, err
+		}
+		fits := true
 		for key, values := range q.Query.Filter {
 			fits = fits && e.fits(key, values)
 		}
