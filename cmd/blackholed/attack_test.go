@@ -550,6 +550,10 @@ func TestFiveTokens(t *testing.T) {
 	}
 	span, err := time.ParseDuration(text)
 	require.NoError(t, err)
+	if name := os.Getenv("BLACKHOLE_SIEGE_ATTACK"); name != "" {
+		(&besieged{t: t}).attack(name, os.Getenv("BLACKHOLE_SIEGED"))
+		return
+	}
 	if os.Getenv("BLACKHOLE_SIEGED") == "" {
 		shell := `ip link set lo up && ip addr add ` + honestAddress + `/32 dev lo && ip addr add ` + attackAddress + `/32 dev lo`
 		if out, err := exec.Command(needs(t, "unshare"), "-rn", "sh", "-c", shell).CombinedOutput(); err != nil {
@@ -581,12 +585,12 @@ func TestFiveTokens(t *testing.T) {
 		if only := os.Getenv("BLACKHOLE_SIEGE_ONLY"); only != "" && !regexp.MustCompile(only).MatchString(name) {
 			continue
 		}
-		b.siege(name, all[name], span)
+		b.siege(name, all[name] != nil, span)
 	}
 	stop()
 	defer b.start()()
 	b.ready()
-	b.siege("after the restart", nil, span)
+	b.siege("after the restart", false, span)
 }
 
 // cpu returns the processor time of a process, in the ticks of Linux (proc_pid_stat(5)).
@@ -610,16 +614,47 @@ func (b *besieged) ready() {
 	require.Eventually(b.t, served, time.Minute, 100*time.Millisecond, "%v", &err)
 }
 
-func (b *besieged) siege(name string, attack attack, span time.Duration) {
+// attackers starts an attack from a process of its own, so that the honest caller waits for nothing but the peer and the processors.
+func (b *besieged) attackers(name string) (pid int, end func()) {
+	cmd := exec.Command(os.Args[0], "-test.run=^TestFiveTokens$")
+	cmd.Env = append(os.Environ(), "BLACKHOLE_SIEGE_ATTACK="+name, "BLACKHOLE_SIEGED="+strings.Join([]string{b.dir, b.http, b.grpc, b.etcd, b.dns}, " "))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	require.NoError(b.t, err)
+	require.NoError(b.t, cmd.Start())
+	b.t.Cleanup(func() { _ = cmd.Process.Kill() }) // after a failure
+	return cmd.Process.Pid, func() {
+		require.NoError(b.t, in.Close())
+		require.NoError(b.t, cmd.Wait())
+	}
+}
+
+// attack is the process of the attackers. They attack until its standard input ends.
+func (b *besieged) attack(name, known string) {
+	at := strings.Fields(known)
+	b.dir, b.http, b.grpc, b.etcd, b.dns = at[0], at[1], at[2], at[3], at[4]
+	text, err := os.ReadFile(filepath.Join(b.dir, "server.crt"))
+	require.NoError(b.t, err)
+	b.trust = x509.NewCertPool()
+	require.True(b.t, b.trust.AppendCertsFromPEM(text))
 	ctx, cancel := context.WithCancel(b.t.Context())
-	defer cancel()
-	var attackers sync.WaitGroup
+	var all sync.WaitGroup
 	for n := range 5 {
 		for worker := range 2 {
-			if attack != nil {
-				attackers.Go(func() { attack(b.caller(attackAddress), ctx, attackToken(n), worker) })
-			}
+			all.Go(func() { b.attacks()[name](b.caller(attackAddress), ctx, attackToken(n), worker) })
 		}
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	cancel()
+	all.Wait()
+}
+
+func (b *besieged) siege(name string, attack bool, span time.Duration) {
+	ctx, cancel := context.WithCancel(b.t.Context())
+	defer cancel()
+	attackers, end := 0, func() {}
+	if attack {
+		attackers, end = b.attackers(name)
 	}
 	rpc, etcd := b.dial(b.grpc), b.dial(b.etcd)
 	took := map[string][]time.Duration{}
@@ -634,15 +669,18 @@ func (b *besieged) siege(name string, attack attack, span time.Duration) {
 			}
 		}
 	}
-	peer, own := cpu(b.t, b.pid), cpu(b.t, os.Getpid())
+	peer, greedy, began := cpu(b.t, b.pid), time.Duration(0), time.Now()
 	rounds := 0
-	for began := time.Now(); time.Since(began) < span || rounds < 5; rounds++ {
+	for ; time.Since(began) < span || rounds < 5; rounds++ {
 		note(b.honest(ctx, rounds))
 		note(b.others(ctx, rpc, etcd))
 	}
-	peer, own = cpu(b.t, b.pid)-peer, cpu(b.t, os.Getpid())-own
-	cancel()
-	attackers.Wait()
+	peer = cpu(b.t, b.pid) - peer
+	if attack {
+		greedy = cpu(b.t, attackers)
+	}
+	lasted := time.Since(began).Round(time.Second / 10)
+	end()
 	var worst []string
 	for step, all := range took {
 		slices.Sort(all)
@@ -650,7 +688,7 @@ func (b *besieged) siege(name string, attack attack, span time.Duration) {
 	}
 	slices.Sort(worst)
 	v := victim{t: b.t, pid: b.pid}
-	b.t.Logf("%s: %d rounds, %d failed, at most %d MiB so far; processor time of the peer %v, of its callers %v; median/most: %s", name, rounds, failed.Load(), v.peak(), peer, own, strings.Join(worst, ", "))
+	b.t.Logf("%s: %d rounds in %v, %d failed, at most %d MiB so far; processor time of the peer %v, of the attackers %v; median/most: %s", name, rounds, lasted, failed.Load(), v.peak(), peer, greedy, strings.Join(worst, ", "))
 	if failed.Load() > 0 {
 		b.t.Errorf("%s: the honest caller was refused %d times", name, failed.Load())
 	}
