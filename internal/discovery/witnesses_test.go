@@ -315,6 +315,9 @@ func (s *society) hidden(part []*member) (n int) {
 
 // Many consumers of one offer cost it one check a minute.
 func TestOneCheckServesAll(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays at size what shorter tests play")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		s := newSociety(t, 45)
 		consumers := s.peers[ask.Witnesses:]
@@ -343,7 +346,10 @@ func TestOneCheckServesAll(t *testing.T) {
 // A death is in nobody's answer a minute after the last check, and the time that it takes to tell silence. A return is seen as soon.
 func TestDeathIsKnownToAll(t *testing.T) {
 	rounds := 100
-	if !*manyDeaths {
+	switch {
+	case testing.Short():
+		rounds = 1
+	case !*manyDeaths:
 		rounds = 8
 	}
 	for death, most := range map[probe.State]time.Duration{probe.Refuses: time.Minute + time.Second, probe.Silent: time.Minute + 9*time.Second} {
