@@ -429,6 +429,9 @@ func (g *group) incomplete() string {
 	if g.set.Uncertain != nil {
 		return fmt.Sprintf("the lookup of the keepers of %s is incomplete: %s", where, fault.Message(g.set.Uncertain))
 	}
+	if len(g.set.Outer) > 0 {
+		return fmt.Sprintf("the peers closest to %s are closer than chance explains: somebody may have chosen their ids to hide records", where)
+	}
 	got, need, behind := g.full(), g.needed(), count(g.answers, func(a *answer) bool { return a.behind })
 	if got < need && got+behind < len(g.set.Peers) { // otherwise all keepers answered: together they have all records
 		why := fmt.Sprintf("%d of %d keepers answered for %s", got, need, where)

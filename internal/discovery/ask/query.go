@@ -170,6 +170,9 @@ func (a *Asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 	defer cancel() // runs before Wait and ends the slow requests
 	q.cells = g.cells
 	order := a.askingOrder(g.set)
+	slices.SortStableFunc(order, func(x, y peer.ID) int { // the chosen ones last
+		return cmp.Compare(slices.Index(g.set.Outer, y), slices.Index(g.set.Outer, x))
+	})
 	if trace.enabled {
 		trace.add("cells %s have %d keepers", wire.CellNames(q.cells), len(order))
 	}

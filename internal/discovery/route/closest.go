@@ -53,6 +53,9 @@ type Set struct {
 
 	// uncertain is the error of a lookup that may have missed keepers; nil for a complete lookup.
 	Uncertain error
+	// Outer are the keepers beyond the Replicas closest, if an attacker probably chose the ids of those; else none. Their records are not
+	// complete.
+	Outer []peer.ID
 }
 
 // NewSet returns a set of peers; uncertain is the error of the lookup that found them, or nil.
@@ -98,6 +101,7 @@ type Closest struct {
 	refreshing chan struct{}      // semaphore of the lookups in the background
 	regions    regions            // has its own lock
 	likely     *foresight         // has its own lock
+	sizes      sizes              // has its own lock
 
 	mu    sync.Mutex // guards the fields below; held for memory accesses only
 	cells *lru.Cache[string, cachedSet]
@@ -268,6 +272,9 @@ func (p *Closest) lookup(key string) (*Set, error) {
 		self = "" // no keeper
 	}
 	set, whole := settle(key, self, others, table, err)
+	if !whole && err == nil {
+		set = p.guarded(key, set, append(slices.Clone(others), set.Peers...)) // which has self, if near
+	}
 	p.remember(key, set, whole, table, serving)
 	return set, nil
 }

@@ -1,0 +1,71 @@
+package keeper
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/route"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// Ten peers with ground ids own the worldwide cell of a type and hide everything. Nobody takes their word: answers have all records, which
+// five others keep too, and say that they may be incomplete. Other types are complete.
+func TestGroundKeepersHideNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLightCluster(t, 60)
+		defer w.close()
+		key := route.KeyOf(records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global})
+		hostile := make(map[peer.ID]bool)
+		for i := range route.Replicas {
+			var tries []peer.ID
+			for j := range 1000 {
+				tries = append(tries, peer.ID(fmt.Sprintf("ground %d %d", i, j)))
+			}
+			n := w.join(route.Nearest(key, tries, 1)[0], wire.Limits{Sync: -1})
+			hostile[n.Self] = true
+			n.lie(func(resp *pb.Response) {
+				if q := resp.GetQuery(); q != nil {
+					q.Envelopes, q.Total = nil, 0
+				}
+			})
+		}
+		for _, id := range w.dht.nearest(key, w.dht.peers, route.Replicas) {
+			require.True(t, hostile[id])
+		}
+		recs := world(t, 50, uniform)
+		other := keepertest.NewProvider(t)
+		for i := range 5 {
+			recs = append(recs, other.Sign(t, keepertest.Offer(fmt.Sprint("other", i), func(o *records.Offer) { o.Metadata.Type, o.Capabilities = "other", nil }), 1, w.nodes[0].Now()))
+		}
+		for _, o := range w.nodes[0].Store(t.Context(), recs) {
+			require.NoError(t, o.Err)
+			require.Equal(t, o.Stored.Of, o.Stored.On)
+		}
+		for i := range 20 {
+			asker := w.nodes[i]
+			plan := keepertest.Compile(t, query.Query{Sort: query.SortPrice, Limit: 100})
+			asker.counts.Forget()
+			found, err := asker.Query(t.Context(), plan)
+			require.NoError(t, err)
+			require.Equal(t, best(plan, recs), keepertest.NamesOf(found.Records))
+			require.False(t, found.Complete)
+			require.Contains(t, found.Reason, "closer than chance explains")
+			require.LessOrEqual(t, asker.counts.Operations("ask"), 15)
+
+			plan = keepertest.Compile(t, query.Query{Type: "other", Price: query.Price{PriceUnit: "per-hour"}, Sort: query.SortPrice})
+			found, err = asker.Query(t.Context(), plan)
+			require.NoError(t, err)
+			require.Equal(t, best(plan, recs), keepertest.NamesOf(found.Records))
+			require.True(t, found.Complete, found.Reason)
+		}
+	})
+}
