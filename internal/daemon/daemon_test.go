@@ -78,7 +78,7 @@ func startWith(t *testing.T, c config.Config, dir string, bootstrap ...string) *
 	l, err := listen(c)
 	require.NoError(t, err)
 	log, journal := newJournal(c.Log, t.Output())
-	p, err := build(t.Context(), c, listeners{}, log, journal, "test")
+	p, err := build(t.Context(), c, l, log, journal, "test")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
