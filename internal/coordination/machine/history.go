@@ -10,6 +10,9 @@ import (
 // to free memory soon.
 const chunkSize = 256
 
+// maxWaste bounds the dropped events in bytes: those of a whole chunk would be hundreds of megabytes.
+const maxWaste = 4 << 20
+
 // history is a ring of events in the order of their revisions: chunks join at the end and leave at
 // the beginning. A stored event never changes, so clones share the chunks.
 type history struct {
@@ -17,6 +20,7 @@ type history struct {
 	off    int             // dropped events of the first chunk
 	n      int             // events held
 	bytes  int64           // their sizes
+	waste  int64           // sizes of dropped events that the first chunk still holds
 }
 
 func (h *history) clone() history {
@@ -50,14 +54,19 @@ func (h *history) search(from coord.Revision) int {
 // drop forgets the events up to a revision.
 func (h *history) drop(revision coord.Revision) {
 	for h.n > 0 && h.at(0).Revision <= revision {
-		h.bytes -= eventSize(h.at(0))
+		size := eventSize(h.at(0))
+		h.bytes -= size
+		h.waste += size
 		h.n--
 		if h.off++; h.off == chunkSize {
-			h.chunks, h.off = h.chunks[1:], 0
+			h.chunks, h.off, h.waste = h.chunks[1:], 0, 0
 		}
 	}
-	if h.n == 0 {
-		h.chunks, h.off = nil, 0
+	switch {
+	case h.n == 0:
+		h.chunks, h.off, h.waste = nil, 0, 0
+	case h.waste > maxWaste: // clones keep the old chunk
+		h.chunks[0], h.waste = append(make([]coord.Event, h.off, chunkSize), h.chunks[0][h.off:]...), 0
 	}
 }
 
