@@ -151,7 +151,7 @@ func (p *Plane) Start(node Node) (*Service, error) {
 		Host:    node.QuickHost(), Router: node.Routing(), Index: p.index, Verifier: p.verifier,
 		Now: c.Now, Logger: c.Logger.With("part", "keeper"), Wanted: p.watches.wants,
 		Limits: wire.Limits{Loopback: c.OneMachine},
-		Heard:  p.heard, Asked: p.asked,
+		Heard:  p.heard, Asked: p.asked, Draw: rand.IntN,
 		Signals: wire.Signals{Conditions: c.Conditions, Tracer: c.Tracer, Metrics: c.Metrics},
 	})
 	if err != nil {

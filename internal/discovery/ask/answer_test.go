@@ -479,3 +479,31 @@ func TestNarrow(t *testing.T) {
 		})
 	}
 }
+
+// The second keeper of a question is any of another large network than the first, if there is one, and never one that just failed.
+func TestSecondKeeperIsDrawn(t *testing.T) {
+	a, _ := bare(t)
+	addresses := map[peer.ID]string{}
+	order := keepertest.PeersOf(7)
+	for i, ip := range []string{"203.0.113.1", "203.0.9.1", "198.51.100.1", "203.0.7.1", "192.0.2.1", "192.0.3.1", "198.18.0.1"} {
+		addresses[order[i]] = "/ip4/" + ip + "/udp/1/quic-v1"
+	}
+	a.Host = keepertest.Addressed{Of: addresses}
+	a.client.Avoid(order[6])
+	draw := func(ids []peer.ID) map[peer.ID]bool {
+		drawn := make(map[peer.ID]bool)
+		for n := range 10 {
+			a.Draw = func(of int) int { return n % of }
+			mixed := slices.Clone(ids)
+			a.drawSecond(mixed)
+			require.Equal(t, ids[0], mixed[0])
+			require.ElementsMatch(t, ids, mixed)
+			drawn[mixed[1]] = true
+		}
+		return drawn
+	}
+	require.Equal(t, map[peer.ID]bool{order[2]: true, order[4]: true, order[5]: true}, draw(order))
+	same := []peer.ID{order[0], order[1], order[3], order[6]}
+	require.Equal(t, map[peer.ID]bool{order[1]: true, order[3]: true}, draw(same))
+	a.drawSecond(order[:1])
+}

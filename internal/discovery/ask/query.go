@@ -170,6 +170,7 @@ func (a *Asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 	defer cancel() // runs before Wait and ends the slow requests
 	q.cells = g.cells
 	order := a.askingOrder(g.set)
+	a.drawSecond(order)
 	slices.SortStableFunc(order, func(x, y peer.ID) int { // the chosen ones last
 		return cmp.Compare(slices.Index(g.set.Outer, y), slices.Index(g.set.Outer, x))
 	})
@@ -238,6 +239,33 @@ func (g *group) add(r reply) bool {
 // askingOrder returns the keepers in the order to ask them. This peer is first if it is a keeper, the load
 // spreads over the askers, and one asker uses the same streams each time.
 func (a *Asker) askingOrder(set *route.Set) []peer.ID { return a.client.Rank(set.Nearest(a.Self)) }
+
+// drawSecond draws who is asked beside the first peer of an order, so that no asker always meets the same two: among those of another
+// network (/16, or /32 of IPv6) than the first, if there are some. Peers that failed a short time ago stay last.
+func (a *Asker) drawSecond(order []peer.ID) {
+	wide := func(id peer.ID) netip.Prefix {
+		p, _ := a.client.PrefixOf(id)
+		bits := 16
+		if p.Addr().Is6() {
+			bits = 32
+		}
+		return netip.PrefixFrom(p.Addr(), bits).Masked()
+	}
+	var able, apart []int
+	for i := 1; i < len(order) && !a.client.Avoided(order[i]); i++ {
+		able = append(able, i)
+		if wide(order[i]) != wide(order[0]) {
+			apart = append(apart, i)
+		}
+	}
+	if len(apart) > 0 {
+		able = apart
+	}
+	if len(able) > 0 {
+		i := able[a.Draw(len(able))]
+		order[1], order[i] = order[i], order[1]
+	}
+}
 
 // diverse reports whether peers belong to more than one network.
 func (a *Asker) diverse(ids []peer.ID) bool {

@@ -63,6 +63,9 @@ type Config struct {
 	// subscription. Such a record stays in the index. It must not block. Nil means never.
 	Wanted func(*records.Record) bool
 
+	// Draw returns a random number from 0 to n-1: which keeper is asked beside the nearest one. Nil always returns 0.
+	Draw func(n int) int
+
 	// Heard receives each statement that its measurer delivered, with the measurer's network; Asked each offer whose endpoint another
 	// peer shows, and that peer. They must not block. Nil means nobody.
 	Heard func(st witness.Statement, from netip.Prefix)
@@ -97,6 +100,9 @@ func NewEnv(c Config) (*Env, error) {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Draw == nil {
+		c.Draw = func(int) int { return 0 }
 	}
 	c.Limits = c.Limits.withDefaults()
 	e := &Env{Config: c}
