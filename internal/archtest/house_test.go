@@ -108,7 +108,7 @@ func commandRooms() []room {
 		{path: root + "exit", floor: 2, only: base},
 		{path: root + "term", floor: 1, only: []string{}},
 	}
-	mirror := room{path: root + "mirror", floor: 13, only: append(slices.Clone(client), "internal/platform/pause", "internal/frontend/etcdapi/etcdserverpb")} // speaks to others, not to the peer
+	mirror := room{path: root + "mirror", floor: 13, only: append(slices.Clone(client), root+"remote", "internal/platform/pause", "internal/frontend/etcdapi/etcdserverpb")} // speaks to others, not to the peer
 	rooms = append(rooms, mirror)
 	for _, subject := range subjects {
 		rooms = append(rooms, room{path: subject, floor: 13, only: connected})

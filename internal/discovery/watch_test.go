@@ -309,7 +309,7 @@ func TestWatchTellsWhatItLeavesOut(t *testing.T) {
 	})
 }
 
-// A slow viewer gets the changes of one record as one, and ends with the same matches. It resumes before or after all of them.
+// A slow viewer gets the changes of one record as one, and ends with the same matches. A resumed watch begins before the first of these changes, or after the last.
 func TestWatchOfASlowViewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)

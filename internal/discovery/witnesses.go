@@ -61,7 +61,7 @@ type shares struct {
 	confirm   time.Time     // of a check after another's that contradicts; zero: none
 	hasty     bool          // the next check is of that kind
 	after     time.Duration // the next check stands in for one that began so long before; 0: it does not
-	spread    bool          // those who asked know that it is dead
+	spread    bool          // this peer told its askers of the death
 }
 
 // asker is another peer that asked this witness for an offer.

@@ -16,16 +16,13 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/blackhole/blackhole/internal/cli/command"
-	"github.com/blackhole/blackhole/internal/cli/file"
+	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-const (
-	maxToken   = 16 << 10 // bytes
-	maxMessage = 64 << 20 // bytes of a page
-)
+const maxMessage = 64 << 20 // bytes of a page
 
 // Command makes the command sync.
 func Command(con *term.Console) *cobra.Command {
@@ -101,7 +98,7 @@ func servicesCommand(con *term.Console) *cobra.Command {
 		return f.run(cmd.Context(), func(of string, e address) (target, error) {
 			switch {
 			case e.protocol == "consul":
-				return &consulServices{web: e.web("X-Consul-Token", ""), ttl: 3*f.every + time.Minute/2, asTarget: of == "--to", sent: make(map[string]string)}, nil
+				return &consulServices{web: e.web("X-Consul-Token", ""), ttl: 3*f.every + time.Minute/2, asTarget: of == "--to"}, nil
 			case e.protocol == "kubernetes" && of == "--from":
 				return readOnly{&endpointSlices{web: e.web("Authorization", "Bearer "), namespace: f.prefix}}, nil
 			}
@@ -114,7 +111,7 @@ func servicesCommand(con *term.Console) *cobra.Command {
 // readOnly is a source in the place of a target.
 type readOnly struct{ source }
 
-func (readOnly) put(context.Context, string, entry) error {
+func (readOnly) put(context.Context, string, entry, bool) error {
 	return fault.New("", fault.Unsupported, "is only read")
 }
 func (readOnly) remove(context.Context, string) error {
@@ -149,7 +146,6 @@ func (f *flags) run(ctx context.Context, open func(of string, e address) (target
 	defer m.to.close()
 	m.from = source
 	_, m.restless = m.to.(*consulServices)
-	m.owns = m.restless
 	return m.run(ctx, f.once)
 }
 
@@ -179,19 +175,17 @@ func (f *flags) parse(of, text, tokenFile string) (address, error) {
 	if tokenFile == "" {
 		return e, nil
 	}
-	data, err := file.Read(f.Console, of+"-token-file", tokenFile, maxToken)
-	if e.secret = strings.TrimSpace(string(data)); err == nil && e.secret == "" {
-		err = fault.Invalidf(of+"-token-file", tokenFile, "%s is empty", tokenFile)
-	}
+	e.secret, err = remote.ReadToken(f.Console, of+"-token-file", tokenFile)
 	if host := net.ParseIP(u.Hostname()); err == nil && e.tls == nil && u.Hostname() != "localhost" && (host == nil || !host.IsLoopback()) {
 		err = fault.Invalidf(of, text, "must be https, because others could read the token on its way")
 	}
 	return e, err
 }
 
+// web returns the end over HTTP. It follows no redirect, which would take the token elsewhere.
 func (e address) web(header, before string) web {
 	transport := &http.Transport{TLSClientConfig: e.tls, Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}
-	w := web{base: e.url, client: &http.Client{Transport: transport}, header: make(http.Header)}
+	w := web{base: e.url, client: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, header: make(http.Header)}
 	if e.secret != "" {
 		w.header.Set(header, before+e.secret)
 	}

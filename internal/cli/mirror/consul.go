@@ -27,7 +27,7 @@ type web struct {
 
 func (w *web) close() { w.client.CloseIdleConnections() }
 
-// call sends a request, and reads the answer into answer unless that is nil. No such thing is an empty answer.
+// call sends a request, and reads the answer into answer unless that is nil. Errors: NotFound, beside the headers; others.
 func (w *web) call(ctx context.Context, method, at string, query url.Values, body []byte, answer any) (http.Header, error) {
 	u, err := url.Parse(strings.TrimSuffix(w.base.String(), "/") + at)
 	if err != nil {
@@ -51,10 +51,8 @@ func (w *web) call(ctx context.Context, method, at string, query url.Values, bod
 	switch {
 	case err != nil:
 		return nil, fault.As("", fault.Unavailable, err)
-	case got.StatusCode == http.StatusNotFound && method == http.MethodGet:
-		return got.Header, nil
 	case got.StatusCode/100 != 2:
-		return nil, fault.New("", kindOf(got.StatusCode), "%s: %s", got.Status, strings.TrimSpace(string(text[:min(len(text), 500)])))
+		return got.Header, fault.New("", kindOf(got.StatusCode), "%s: %s", got.Status, strings.TrimSpace(string(text[:min(len(text), 500)])))
 	case answer == nil:
 		return got.Header, nil
 	}
@@ -68,6 +66,8 @@ func kindOf(status int) fault.Kind {
 	switch {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
 		return fault.Forbidden
+	case status == http.StatusNotFound:
+		return fault.NotFound
 	case status/100 == 4:
 		return fault.Invalid
 	}
@@ -87,7 +87,7 @@ func (k *consulKeys) list(ctx context.Context) (map[string]entry, uint64, error)
 		Value        []byte
 	}
 	h, err := k.call(ctx, http.MethodGet, "/v1/kv/"+escaped(k.prefix), url.Values{"recurse": {"true"}}, nil, &pairs)
-	if err != nil {
+	if err = orNone(h, err); err != nil {
 		return nil, 0, err
 	}
 	entries, size := make(map[string]entry, len(pairs)), 0
@@ -102,10 +102,18 @@ func (k *consulKeys) list(ctx context.Context) (map[string]entry, uint64, error)
 func (k *consulKeys) changed(ctx context.Context, since uint64) error {
 	for {
 		h, err := k.call(ctx, http.MethodGet, "/v1/kv/"+escaped(k.prefix), url.Values{"keys": {"true"}, "index": {strconv.FormatUint(since, 10)}, "wait": {"1m"}}, nil, nil)
-		if err != nil || index(h) != since || since == 0 {
+		if err = orNone(h, err); err != nil || index(h) != since || since == 0 {
 			return err
 		}
 	}
+}
+
+// orNone is no error for a prefix without keys: its answer is 404 with an index. One without an index is of another kind of server.
+func orNone(h http.Header, err error) error {
+	if fault.KindOf(err) == fault.NotFound && index(h) > 0 {
+		return nil
+	}
+	return err
 }
 
 // escaped writes a key into a path. Servers clean a path with empty segments or dots, so it has none.
@@ -125,7 +133,7 @@ func index(h http.Header) uint64 {
 	return n
 }
 
-func (k *consulKeys) put(ctx context.Context, name string, e entry) error {
+func (k *consulKeys) put(ctx context.Context, name string, e entry, _ bool) error {
 	_, err := k.call(ctx, http.MethodPut, "/v1/kv/"+escaped(name), url.Values{"flags": {strconv.FormatUint(e.flags, 10)}}, e.value, nil)
 	return err
 }
@@ -165,7 +173,6 @@ type consulServices struct {
 	web
 	ttl      time.Duration
 	asTarget bool
-	sent     map[string]string // the forms of the registered services
 }
 
 func (c *consulServices) list(ctx context.Context) (map[string]entry, uint64, error) {
@@ -245,13 +252,13 @@ func (c *consulServices) changed(ctx context.Context, _ uint64) error {
 }
 
 // put registers a service, or says its status again.
-func (c *consulServices) put(ctx context.Context, id string, e entry) error {
+func (c *consulServices) put(ctx context.Context, id string, e entry, same bool) error {
 	checkID := "sync:" + id
-	if c.sent[id] == string(e.value) {
+	if same {
 		body := fmt.Appendf(nil, `{"Status":%q,"Output":"as at the source"}`, e.status)
 		if _, err := c.call(ctx, http.MethodPut, "/v1/agent/check/update/"+url.PathEscape(checkID), nil, body, nil); err == nil {
 			return nil
-		} // the agent has lost it
+		} // the agent has lost the check
 	}
 	var s service
 	if err := json.Unmarshal(e.value, &s); err != nil {
@@ -268,14 +275,10 @@ func (c *consulServices) put(ctx context.Context, id string, e entry) error {
 	if err == nil {
 		_, err = c.call(ctx, http.MethodPut, "/v1/agent/service/register", nil, body, nil)
 	}
-	if err == nil {
-		c.sent[id] = string(e.value)
-	}
 	return err
 }
 
 func (c *consulServices) remove(ctx context.Context, id string) error {
-	delete(c.sent, id)
 	_, err := c.call(ctx, http.MethodPut, "/v1/agent/service/deregister/"+url.PathEscape(id), nil, nil, nil)
 	return err
 }

@@ -123,7 +123,7 @@ func TestConsulKeys(t *testing.T) {
 	require.EqualValues(t, 12, version)
 	require.Equal(t, map[string]entry{"app/a": {value: []byte("a"), flags: 3}, "app/lock": {bound: true}}, entries)
 	require.NoError(t, k.changed(t.Context(), 11))
-	require.NoError(t, k.put(t.Context(), "app/a", entries["app/a"]))
+	require.NoError(t, k.put(t.Context(), "app/a", entries["app/a"], false))
 	require.NoError(t, k.remove(t.Context(), "/b"))
 	require.Equal(t, []string{"PUT /v1/kv/app/a?flags=3 a", "DELETE /v1/kv/%2Fb "}, *written)
 
@@ -131,6 +131,8 @@ func TestConsulKeys(t *testing.T) {
 	entries, _, err = k.list(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, entries)
+	_, _, err = (&consulServices{web: w}).list(t.Context())
+	require.ErrorIs(t, err, fault.NotFound, "another kind of server is not an empty one")
 }
 
 // TestServices: each service has the worst status of its checks and of its node, and the address of the node if it has none.
@@ -148,20 +150,15 @@ func TestServices(t *testing.T) {
 		"gone":{"ID":"gone","Service":"web","Meta":{"external-source":"blackholed-sync"},"Address":"10.1.0.2","Port":81},
 		"own":{"ID":"own","Service":"own","Port":1}}`})
 	m := mirror{
-		con: &term.Console{Stderr: io.Discard}, from: &consulServices{web: from}, owns: true, restless: true, copied: map[string][32]byte{},
-		to: &consulServices{web: to, asTarget: true, ttl: time.Minute, sent: map[string]string{}},
+		con: &term.Console{Stderr: io.Discard}, from: &consulServices{web: from}, restless: true, copied: map[string][32]byte{},
+		to: &consulServices{web: to, asTarget: true, ttl: time.Minute},
 	}
 	_, err := m.round(t.Context())
 	require.NoError(t, err)
 	require.Len(t, *written, 3)
+	require.Equal(t, `PUT /v1/agent/check/update/sync:n2-w {"Status":"critical","Output":"as at the source"}`, (*written)[1], "the agent has it")
 	require.Contains(t, (*written)[0], `"Address":"10.0.0.1","Check":{"CheckID":"sync:n1-w","Name":"as at the source","Status":"warning","TTL":"1m0s"},"ID":"n1-w","Meta":{"external-source":"blackholed-sync"},"Name":"web","Port":80,"Tags":["v1","v2"]`)
-	require.Contains(t, (*written)[1], `"Status":"critical"`)
 	require.Equal(t, "PUT /v1/agent/service/deregister/gone ", (*written)[2])
-
-	*written = nil
-	_, err = m.round(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, `PUT /v1/agent/check/update/sync:n2-w {"Status":"critical","Output":"as at the source"}`, (*written)[1])
 }
 
 // TestKubernetes reads what an API server answers, page by page.

@@ -100,7 +100,7 @@ func (k *etcdKeys) changed(ctx context.Context, since uint64) error {
 	}
 }
 
-func (k *etcdKeys) put(ctx context.Context, name string, e entry) error {
+func (k *etcdKeys) put(ctx context.Context, name string, e entry, _ bool) error {
 	ctx, err := k.authorized(ctx, false)
 	if err == nil {
 		_, err = pb.NewKVClient(k.conn).Put(ctx, &pb.PutRequest{Key: []byte(name), Value: e.value})

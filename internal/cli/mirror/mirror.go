@@ -48,7 +48,8 @@ type source interface {
 // target is the end that is written.
 type target interface {
 	source
-	put(ctx context.Context, name string, e entry) error
+	// put writes an entry. same: the target has an equal one, which it renews if it lapses.
+	put(ctx context.Context, name string, e entry, same bool) error
 	remove(ctx context.Context, name string) error
 }
 
@@ -59,10 +60,9 @@ type mirror struct {
 	to       target
 	every    time.Duration // at least between rounds, and at most while the source is silent
 	prune    bool          // removes what the source lacks, whoever wrote it
-	owns     bool          // the target lists only what a mirror wrote
-	restless bool          // entries of the target lapse when nobody renews them
+	restless bool          // entries of the target lapse when nobody renews them, and it lists only what a mirror wrote
 
-	copied map[string][sha256.Size]byte // written in this run, with the sums of their values
+	copied map[string][sha256.Size]byte // written in this run and still listed, with the sums of their values
 	last   result                       // without what was done
 	failed bool
 }
@@ -123,6 +123,10 @@ func (m *mirror) round(ctx context.Context) (version uint64, err error) {
 		}
 		return e.bound
 	})
+	maps.DeleteFunc(m.copied, func(name string, _ [sha256.Size]byte) bool {
+		_, listed := have[name]
+		return !listed
+	})
 	var refused failures
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		e := want[name]
@@ -132,7 +136,7 @@ func (m *mirror) round(ctx context.Context) (version uint64, err error) {
 			m.copied[name] = sha256.Sum256(e.value)
 			continue
 		}
-		if err := m.to.put(ctx, name, e); err != nil {
+		if err := m.to.put(ctx, name, e, same); err != nil {
 			if refused.add(name, err) {
 				continue
 			}
@@ -148,7 +152,7 @@ func (m *mirror) round(ctx context.Context) (version uint64, err error) {
 		}
 		sum, own := m.copied[name]
 		own = own && sum == sha256.Sum256(have[name].value) // somebody else wrote it since
-		if r.Entries == 0 || have[name].bound || !own && !m.owns && !m.prune {
+		if r.Entries == 0 || have[name].bound || !own && !m.restless && !m.prune {
 			r.Kept++
 			continue
 		}
@@ -165,7 +169,7 @@ func (m *mirror) round(ctx context.Context) (version uint64, err error) {
 	return version, refused.err()
 }
 
-// failures are the entries that the target refused. One of them does not keep the others from being copied.
+// failures are the entries that the target refused. The others are copied all the same.
 type failures struct {
 	n     int
 	first error

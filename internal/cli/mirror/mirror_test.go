@@ -48,7 +48,7 @@ func (m *memory) changed(ctx context.Context, _ uint64) error {
 
 func (m *memory) close() {}
 
-func (m *memory) put(_ context.Context, name string, e entry) error {
+func (m *memory) put(_ context.Context, name string, e entry, _ bool) error {
 	if name == m.refused {
 		return fault.Invalidf("key", name, "is not a name")
 	}

@@ -83,7 +83,7 @@ func (c *credentials) secret(con *term.Console) (string, error) {
 	case c.Token != "" && c.TokenFile != "":
 		return "", fault.Invalidf("--token", nil, "conflicts with --token-file: use either flag")
 	case c.TokenFile != "":
-		return readToken(con, c.TokenFile)
+		return ReadToken(con, "--token-file", c.TokenFile)
 	}
 	token := c.Token
 	for _, name := range tokenVariables() {
@@ -93,11 +93,12 @@ func (c *credentials) secret(con *term.Console) (string, error) {
 	return token, nil
 }
 
-func readToken(con *term.Console, path string) (string, error) {
-	data, err := file.Read(con, "--token-file", path, maxToken)
+// ReadToken reads the token in the file that a flag names. Errors: Invalid naming the flag, without a token; of file.Read.
+func ReadToken(con *term.Console, flag, path string) (string, error) {
+	data, err := file.Read(con, flag, path, maxToken)
 	token := strings.TrimSpace(string(data))
 	if err == nil && token == "" {
-		err = fault.Invalidf("--token-file", path, "%s is empty", path)
+		err = fault.Invalidf(flag, path, "%s is empty", path)
 	}
 	return token, err
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/access"
 )
 
-// errClosed ends calls that arrived before their connection closed. It is made once: there may be many.
+// errClosed ends calls that arrived before their connection closed. It is made once, because many calls get it.
 var errClosed = status.Error(codes.Unavailable, "the connection is closed")
 
 // Begun bounds the calls that have no place of a Budget yet, most of them because their request has not arrived. Each caller has a share, and

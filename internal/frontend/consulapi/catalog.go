@@ -321,7 +321,7 @@ func (a *agentAPI) shown(r *request, list []*instance.Instance, as render) (any,
 // state is what the catalog has for a query.
 type state struct {
 	index    uint64
-	revision uint64              // it has all changes up to this one
+	revision uint64              // of the last change that the answer has
 	made     func() (any, error) // the answer
 }
 
