@@ -111,7 +111,7 @@ func (p *greedyPeer) takeAll(token string) {
 		require.NoError(p.t, err, "an identity is never refused")
 	}
 	for n := 0; err == nil; n++ {
-		require.LessOrEqual(p.t, n, 100)
+		require.LessOrEqual(p.t, n, 500, "the leader may set the limits a moment after it began; no share is larger than the pool")
 		_, err = api.NewLockServiceClient(conn).LeaseGrant(ctx, &api.LeaseGrantRequest{TtlMs: 3600_000})
 	}
 	for _, detail := range status.Convert(err).Details() {

@@ -99,7 +99,7 @@ func (x *endpoints) hear(st witness.Statement, from netip.Prefix) {
 			x.mu.Unlock()
 			continue // nobody here shows it or witnesses it, or it is about an earlier endpoint
 		}
-		e.add(witness.Heard{Finding: f, By: st.By, From: from})
+		e.add(witness.Heard{Finding: f, By: st.By, From: from}, now)
 		_, dead := x.verdict(e, now)
 		changed := x.note(e, dead)
 		if e.confirm.IsZero() && e.contradicts(f) {
@@ -143,14 +143,19 @@ func (x *endpoints) weigh(e *endpoint, answers bool, now time.Time) {
 	}
 }
 
-// add keeps the newest finding of each measurer. A new measurer takes the place of the oldest finding.
-func (e *endpoint) add(h witness.Heard) {
+// add keeps the newest finding of each measurer. A new measurer takes the place of the oldest finding without a network: guests, of whom
+// there may be many, do not displace the witnesses, whose networks spare an own check. Old findings give way first.
+func (e *endpoint) add(h witness.Heard, now time.Time) {
 	switch {
 	case witness.Renew(e.heard, h):
 	case len(e.heard) < maxHeard:
 		e.heard = append(e.heard, h)
 	default:
-		e.heard[0] = h
+		least := 0
+		if now.Sub(e.heard[0].CheckedAt) < endpointStands {
+			least = max(0, slices.IndexFunc(e.heard, func(h witness.Heard) bool { return !h.From.IsValid() }))
+		}
+		e.heard[least] = h
 	}
 	slices.SortStableFunc(e.heard, func(a, b witness.Heard) int { return a.CheckedAt.Compare(b.CheckedAt) })
 }
