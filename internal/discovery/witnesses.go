@@ -27,7 +27,7 @@ import (
 // A network counts by a connection of this peer with the measurer itself.
 const (
 	dutySlot    = time.Minute
-	idleSlots   = 4                // while nobody asks, one of these slots has a check
+	idleSlots   = 4                // of these slots, one has a check while nobody asks
 	duties      = 2048             // offers that one peer checks as a witness
 	dutyRenewal = 30 * time.Second // between two looks for offers to witness
 	rolesLast   = 2 * time.Minute  // of the knowledge of which providers this peer is a witness

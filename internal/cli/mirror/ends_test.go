@@ -135,7 +135,7 @@ func TestConsulKeys(t *testing.T) {
 	require.ErrorIs(t, err, fault.NotFound, "another kind of server is not an empty one")
 }
 
-// TestServices: each service has the worst status of its checks and of its node, and the address of the node if it has none.
+// TestServices: a service has the worst status among its checks and its node's. Without an address it has the node's.
 func TestServices(t *testing.T) {
 	from, _ := serve(t, map[string]string{
 		"/v1/catalog/services?": `{"consul":[],"web":["v1"]}`,

@@ -71,7 +71,7 @@ func (k *etcdKeys) list(ctx context.Context) (map[string]entry, uint64, error) {
 	}
 }
 
-// changed waits for the first event after a revision. A revision that was compacted is one that has changed.
+// changed waits for the first event after a revision. If the revision is compacted, it reports a change.
 func (k *etcdKeys) changed(ctx context.Context, since uint64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -38,7 +38,7 @@ func (e entry) equals(o entry) bool { return e.flags == o.flags && bytes.Equal(e
 
 // source is the end that is read.
 type source interface {
-	// list returns all entries, and the version that they are of.
+	// list returns all entries and their version.
 	list(ctx context.Context) (entries map[string]entry, version uint64, err error)
 	// changed waits until entries may have changed since a version, or until ctx ends.
 	changed(ctx context.Context, since uint64) error

@@ -14,9 +14,9 @@ import (
 // errClosed ends calls that arrived before their connection closed. It is made once, because many calls get it.
 var errClosed = status.Error(codes.Unavailable, "the connection is closed")
 
-// Begun bounds the calls that have no place of a Budget yet, most of them because their request has not arrived. Each caller has a share, and
-// each connection a few beside it while its caller has no name, so that others of its address do not shut it out. It is for grpc.InTapHandle: the transport asks before it
-// starts a goroutine for the call, so that a refused one costs little. Safe for concurrent use.
+// Begun bounds the calls that have no place of a Budget yet, most of them because their request has not arrived. Each caller has a share.
+// A caller without a name shares it with its address, so each of its connections has a few places more. It is for grpc.InTapHandle: the
+// transport asks before it starts a goroutine for the call, so that a refused one costs little. Safe for concurrent use.
 type Begun struct {
 	op     string
 	pool   *access.Pool

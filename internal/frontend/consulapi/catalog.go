@@ -32,7 +32,7 @@ func (a *agentAPI) catalogRoutes() []httpapi.Route {
 	}
 }
 
-// node is a peer in the JSON of Consul. Its address is that of the instance that it is shown with.
+// node is a peer in the JSON of Consul. Address is the address of the instance beside it.
 type node struct {
 	ID, Node, Address, Datacenter string
 	TaggedAddresses, Meta         map[string]string
