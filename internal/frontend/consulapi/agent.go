@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
@@ -58,18 +57,6 @@ func newAgent(s *Server) *agentAPI {
 		a.turns[n] = make(chan struct{}, 1)
 	}
 	return a
-}
-
-// clock is that of a check, by its id. Each stands in a record of an instance of this peer.
-type clock struct {
-	of      instance.Key
-	ttl     time.Duration // 0: this peer runs the check
-	remove  time.Duration // 0: never
-	status  string
-	found   string    // by a check that this peer runs; "": nothing yet
-	output  string    // the last one
-	expires time.Time // when it becomes critical
-	since   time.Time // of a critical check
 }
 
 func (a *agentAPI) routes() []httpapi.Route {
@@ -306,96 +293,32 @@ func (a *agentAPI) store(ctx context.Context, reg instance.Registration, rec *re
 	return nil
 }
 
-// track keeps the clocks of an instance's checks, and runs those without a TTL. A loopback address leads this peer to another host than the
-// service's if that was registered at another peer, so such a check fails.
-func (a *agentAPI) track(k instance.Key, spec instance.Spec, rec *record) {
-	a.forget(func(id string, c *clock) bool { return c.of == k && rec.check(id) == nil })
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := time.Now()
-	for _, c := range rec.Checks {
-		t := a.clocks[c.ID]
-		if t == nil {
-			t = &clock{output: c.Output}
-			a.clocks[c.ID] = t
-		}
-		if t.status != c.Status {
-			t.since, t.expires = now, now.Add(c.TTL)
-		}
-		t.of, t.ttl, t.remove, t.status = k, c.TTL, c.Remove, c.Status
-		switch {
-		case c.Run == nil:
-			a.Checks.Remove(c.ID)
-			t.found = ""
-		case isLocal(spec.Host) && rec.Peer != a.Peer:
-			t.found = critical
-		default:
-			if err := a.Checks.Set(c.ID, c.in(spec), isLocal(spec.Host)); err != nil {
-				a.Logger.Warn("a check of a service does not run; its status stays", "instance", k.String(), "check", c.ID, "error", err)
-			}
-		}
-	}
-}
-
-// forget ends checks.
-func (a *agentAPI) forget(which func(id string, c *clock) bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	maps.DeleteFunc(a.clocks, func(id string, c *clock) bool {
-		ends := which(id, c)
-		if ends {
-			a.Checks.Remove(id)
-		}
-		return ends
-	})
-}
-
-// Checked hears the status of a check that this peer runs, and does not block. Run tells it to others.
-func (s *Server) Checked(id string, status instance.Status) {
-	if s.agent == nil || status == instance.StatusUnknown {
-		return
-	}
-	s.agent.mu.Lock()
-	defer s.agent.mu.Unlock()
-	if c := s.agent.clocks[id]; c != nil && c.ttl == 0 {
-		if c.found = critical; status == instance.StatusUp {
-			c.found = passing
-		}
-	}
-}
-
-func (a *agentAPI) clockOf(id string) (clock, bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if c := a.clocks[id]; c != nil {
-		return *c, true
-	}
-	return clock{}, false
-}
-
 // update changes the record of an instance of this peer. It stays the instance of who registered it.
 func (a *agentAPI) update(ctx context.Context, id string, local bool, change func(*record) error) error {
-	return a.alone(ctx, id, func(ctx context.Context) error {
-		i, err := a.one(ctx, id)
-		if err != nil {
-			return err
-		}
-		rec := recordOf(i)
-		if rec == nil {
-			return fault.New("", fault.Invalid, "the service %q was not registered by the API of Consul: change it where it was", id)
-		}
-		reg := instance.Registration{Key: i.Key, Spec: i.Spec, Local: local || isLocal(i.Spec.Host)}
-		reg.Spec.Metadata = maps.Clone(i.Spec.Metadata)
-		if err = change(rec); err == nil {
-			err = a.fits(&reg, rec)
-		}
-		if err != nil {
-			return err
-		}
-		as := access.From(ctx)
-		as.Name = strings.TrimPrefix(i.Principal, "@")
-		return a.store(access.With(ctx, as), reg, rec, i)
-	})
+	return a.alone(ctx, id, func(ctx context.Context) error { return a.change(ctx, id, local, change) })
+}
+
+// change is update for who has the turn of the instance.
+func (a *agentAPI) change(ctx context.Context, id string, local bool, change func(*record) error) error {
+	i, err := a.one(ctx, id)
+	if err != nil {
+		return err
+	}
+	rec := recordOf(i)
+	if rec == nil {
+		return fault.New("", fault.Invalid, "the service %q was not registered by the API of Consul: change it where it was", id)
+	}
+	reg := instance.Registration{Key: i.Key, Spec: i.Spec, Local: local || isLocal(i.Spec.Host)}
+	reg.Spec.Metadata = maps.Clone(i.Spec.Metadata)
+	if err = change(rec); err == nil {
+		err = a.fits(&reg, rec)
+	}
+	if err != nil {
+		return err
+	}
+	as := access.From(ctx)
+	as.Name = strings.TrimPrefix(i.Principal, "@")
+	return a.store(access.With(ctx, as), reg, rec, i)
 }
 
 func (a *agentAPI) deregister(r *request) error {
@@ -435,178 +358,9 @@ func (a *agentAPI) maintain(r *request) error {
 // cut bounds a text of a client, which stands in the record.
 func cut(text string, most int) string { return strings.ToValidUTF8(text[:min(len(text), most)], "") }
 
-// checks answers the checks of this peer's services, with their last output.
-func (a *agentAPI) checks(r *request) error {
-	list, err := a.own(r.Context(), "")
-	if err != nil {
-		return err
-	}
-	out := map[string]healthCheck{}
-	for _, i := range list {
-		for _, c := range checksOf(i) {
-			out[c.CheckID] = c
-		}
-	}
-	a.mu.Lock()
-	for id, c := range a.clocks {
-		if shown, ok := out[id]; ok {
-			shown.Output = c.output
-			out[id] = shown
-		}
-	}
-	a.mu.Unlock()
-	kept, err := filtered(r, out)
-	if err != nil {
-		return err
-	}
-	return a.answer(r, 1, kept)
-}
-
-// registerCheck adds a check to a service, or replaces the one with its id.
-func (a *agentAPI) registerCheck(r *request) error {
-	var d checkDefinition
-	if err := a.object(r, &d); err != nil {
-		return err
-	}
-	switch {
-	case d.ServiceID == "":
-		return fault.Invalidf("ServiceID", nil, "is missing: a node has no checks here, only services have")
-	case d.Name == "":
-		return fault.New("", fault.Invalid, "Missing check name")
-	}
-	i, err := a.changeable(r, d.ServiceID)
-	if err != nil {
-		return err
-	}
-	c, err := d.check(d.Name, i.Service)
-	if err != nil {
-		return err
-	}
-	return a.done(r, a.update(r.Context(), i.ID, r.local(), func(rec *record) error {
-		rec.drop(c.ID)
-		rec.Checks = append(rec.Checks, c)
-		return nil
-	}))
-}
-
 // drop takes a check away.
 func (r *record) drop(id string) {
 	r.Checks = slices.DeleteFunc(r.Checks, func(c *check) bool { return c.ID == id })
-}
-
-// holder returns the instance of this peer with a check.
-func (a *agentAPI) holder(r *request, id string) (*instance.Instance, error) {
-	list, err := a.own(r.Context(), "")
-	if err != nil {
-		return nil, err
-	}
-	for _, i := range list {
-		if rec := recordOf(i); rec != nil && rec.check(id) != nil {
-			return i, a.allowed(r, i.Service)
-		}
-	}
-	return nil, fault.New("", fault.NotFound, "Unknown check ID %q. Ensure that the check ID is passed, not the check name.", id)
-}
-
-func (a *agentAPI) deregisterCheck(r *request) error {
-	id := r.PathValue("id")
-	i, err := a.holder(r, id)
-	if err != nil {
-		return err
-	}
-	return a.done(r, a.update(r.Context(), i.ID, r.local(), func(rec *record) error {
-		rec.drop(id)
-		return nil
-	}))
-}
-
-// report takes the status of a check with a TTL. One without news only moves its clock: no disk, no group.
-func (a *agentAPI) report(r *request) error {
-	id, output := r.PathValue("id"), r.values.Get("note")
-	status := map[string]string{"pass": passing, "warn": warning, "fail": critical}[r.PathValue("status")]
-	if r.PathValue("status") == "update" {
-		var body struct{ Status, Output string }
-		if err := a.object(r, &body); err != nil {
-			return err
-		}
-		status, output = body.Status, body.Output
-	}
-	if status != passing && status != warning && status != critical {
-		return fault.Invalidf("Status", status, "must be passing, warning or critical")
-	}
-	c, ok := a.clockOf(id)
-	if !ok {
-		i, err := a.holder(r, id)
-		if err != nil {
-			return err
-		}
-		c = clock{of: i.Key, ttl: recordOf(i).check(id).TTL}
-	}
-	if c.ttl == 0 {
-		return fault.New("", fault.Invalid, "CheckID %q does not have associated TTL", id)
-	}
-	if err := a.allowed(r, c.of.Service); err != nil {
-		return err
-	}
-	return a.done(r, a.tell(r.Context(), id, c.of, status, cut(output, maxOutput), r.local()))
-}
-
-// tell gives a check a status.
-func (a *agentAPI) tell(ctx context.Context, id string, k instance.Key, status, output string, local bool) error {
-	a.mu.Lock()
-	c, news := a.clocks[id], true
-	if c != nil {
-		if news, c.output = c.status != status, output; !news {
-			c.expires = time.Now().Add(c.ttl)
-		}
-	}
-	a.mu.Unlock()
-	if !news {
-		return nil
-	}
-	return a.update(ctx, k.ID, local, func(rec *record) error {
-		one := rec.check(id)
-		if one == nil {
-			return fault.New("", fault.NotFound, "Unknown check ID %q", id)
-		}
-		one.Status, one.Output = status, output
-		return nil
-	})
-}
-
-// expire makes checks critical whose clock ran out, tells what others found, and ends instances that were critical for too long.
-func (a *agentAPI) expire(ctx context.Context) {
-	type due struct {
-		id             string
-		of             instance.Key
-		status, output string // "": the instance ends
-	}
-	var all []due
-	a.mu.Lock()
-	now := time.Now()
-	for id, c := range a.clocks {
-		switch {
-		case c.found != "" && c.found != c.status:
-			all = append(all, due{id, c.of, c.found, map[string]string{critical: "the check of the peer fails"}[c.found]})
-		case c.ttl > 0 && c.status != critical && !now.Before(c.expires):
-			all = append(all, due{id, c.of, critical, "TTL expired"})
-		case c.status == critical && c.remove > 0 && !now.Before(c.since.Add(c.remove)):
-			all = append(all, due{id: id, of: c.of})
-		}
-	}
-	a.mu.Unlock()
-	for _, d := range all {
-		var err error
-		if d.status == "" {
-			_, err = a.Registrar.Deregister(ctx, d.of)
-			a.Logger.Info("a service was critical for too long and was removed", "instance", d.of.String(), "check", d.id)
-		} else {
-			err = a.tell(ctx, d.id, d.of, d.status, d.output, false)
-		}
-		if err != nil && ctx.Err() == nil {
-			a.Logger.Debug("a check could not be changed", "check", d.id, "error", err)
-		}
-	}
 }
 
 // attend sends the heartbeats of services. It finds the checks of an earlier run of this peer, and forgets those whose service has ended.

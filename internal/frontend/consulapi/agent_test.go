@@ -404,6 +404,25 @@ func TestActiveChecks(t *testing.T) {
 	})
 }
 
+// TestReportAtExpiry: a report that arrives while the clock of its check runs out is the last word.
+func TestReportAtExpiry(t *testing.T) {
+	playAgent(t, func(t *testing.T, f *peerOf) {
+		f.done("agent/service/register", `{"Name":"web","Port":1,"Check":{"TTL":"10s","DeregisterCriticalServiceAfter":"1m","Status":"passing"}}`)
+		for range 200 {
+			f.done("agent/check/pass/service:web", "")
+			time.Sleep(10 * time.Second)
+			f.done("agent/check/pass/service:web", "")
+			time.Sleep(2 * time.Second)
+			require.Equal(t, "service:web=passing 1", f.statuses("web"))
+		}
+		f.done("agent/check/fail/service:web", "")
+		time.Sleep(time.Minute)
+		f.put("agent/check/pass/service:web", "")
+		time.Sleep(2 * time.Second)
+		require.Contains(t, []string{"service:web=passing 1", " 0"}, f.statuses("web"), "it is there and passes, or it is gone")
+	})
+}
+
 // TestManyOutputs: the outputs of many checks take no more room than there is, and definitions that do are refused.
 func TestManyOutputs(t *testing.T) {
 	playAgent(t, func(t *testing.T, f *peerOf) {
