@@ -30,8 +30,11 @@ func (f *forwarder) anywhere(ctx context.Context, k instance.Key, ends bool, her
 	if f.local.directory == nil || fault.KindOf(err) != fault.NotFound {
 		return err
 	}
-	i := f.reader.elsewhere(k)
-	if i == nil {
+	i, blind := f.reader.elsewhere(k)
+	switch {
+	case i == nil && blind != "":
+		return fault.New("agent.forward", fault.Unavailable, "this peer has no such instance, and cannot see whether another peer has one (%s): retry later", blind)
+	case i == nil:
 		return err
 	}
 	err = f.call(ctx, i.Peer, there)
@@ -108,13 +111,15 @@ func (f *forwarder) heartbeats(ctx context.Context, refs []instance.Ref, beats [
 // peer; nil if unknown.
 func (f *forwarder) locate(ref instance.Ref) (*instance.Instance, instance.Ref) {
 	if ref.Lease == "" {
-		return f.reader.elsewhere(ref.Key.WithDefaults()), ref
+		i, _ := f.reader.elsewhere(ref.Key.WithDefaults())
+		return i, ref
 	}
 	if i, ok := f.reader.ByLease(ref.Lease); ok && f.reader.foreign(i) {
 		return i, ref
 	}
 	if k, ok := f.local.aliases.Get(ref.Lease); ok {
-		return f.reader.elsewhere(k), instance.Ref{Key: k}
+		i, _ := f.reader.elsewhere(k)
+		return i, instance.Ref{Key: k}
 	}
 	return nil, ref
 }

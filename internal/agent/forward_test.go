@@ -302,6 +302,34 @@ func TestAdoptWithoutLeader(t *testing.T) {
 	})
 }
 
+// TestUnknownWithoutContact checks that a peer without contact to the group does
+// not call an instance unknown that another peer may have.
+func TestUnknownWithoutContact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newCluster(t, "a", "b").desks["b"]
+		own, k := b.register(lasting("own")), lasting("x").Key
+		call := func(k instance.Key) []error {
+			_, set := b.SetStatus(t.Context(), k, instance.StatusDown)
+			_, ended := b.Deregister(t.Context(), k)
+			return []error{set, ended}
+		}
+		for _, err := range call(k) {
+			require.ErrorIs(t, err, fault.NotFound)
+		}
+		b.catalog.Freeze("no member answers", time.Now())
+		for _, err := range call(k) {
+			require.ErrorIs(t, err, fault.Unavailable)
+			require.ErrorContains(t, err, "cannot see whether another peer has one (no member answers): retry later")
+		}
+		for _, err := range call(own.Key) {
+			require.NoError(t, err)
+		}
+		beats, err := b.Heartbeat(t.Context(), []instance.Ref{{Key: k}})
+		require.NoError(t, err)
+		require.ErrorIs(t, beats[0].Err, fault.NotFound, "its application registers again, here")
+	})
+}
+
 // TestNotAdopted checks that a leaving caller and an answering owner cause no
 // adoption.
 func TestNotAdopted(t *testing.T) {

@@ -138,12 +138,13 @@ func (r *reader) foreign(i *instance.Instance) bool {
 }
 
 // elsewhere returns the instance of a key if another peer answers for it, as far
-// as the catalog knows, otherwise nil.
-func (r *reader) elsewhere(k instance.Key) *instance.Instance {
+// as the catalog knows, otherwise nil. Blind says why the catalog may lack it; ""
+// if it lacks nothing.
+func (r *reader) elsewhere(k instance.Key) (i *instance.Instance, blind string) {
 	q := instance.Query{Name: k.Name(), Selector: instance.Selector{ID: k.ID, AnyStatus: true}}
 	found, err := r.Catalog.Discover(r.local.ctx, q)
 	if err != nil || k.ID == "" || len(found.Instances) == 0 || !r.foreign(found.Instances[0]) {
-		return nil
+		return nil, found.Reason
 	}
-	return found.Instances[0]
+	return found.Instances[0], found.Reason
 }

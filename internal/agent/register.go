@@ -62,7 +62,7 @@ func (s *Service) enter(ctx context.Context, r instance.Registration) (instance.
 		defer unlock()
 	}
 	last, had := s.registry.Get(r.Key)
-	if s.elsewhere(r.Key) != nil {
+	if i, _ := s.elsewhere(r.Key); i != nil {
 		if r.Strict {
 			return instance.Registered{}, &fault.Error{Kind: fault.Exists, Field: "id", Value: r.ID, Err: errElsewhere}
 		}
@@ -160,7 +160,7 @@ func (s *Service) Deregister(ctx context.Context, k instance.Key) (gone instance
 		gone, err = s.remove(ctx, k, commitWait)
 		return err
 	}, func(ctx context.Context, there instance.Registrar) (err error) {
-		i := s.reader.elsewhere(k)
+		i, _ := s.reader.elsewhere(k)
 		gone, err = there.Deregister(ctx, k)
 		if err == nil && i != nil {
 			s.registry.Deregistered(i, s.config.Now())

@@ -31,6 +31,7 @@ type feeder struct {
 
 	mu       sync.Mutex // guards the fields below and orders calls of the catalog
 	local    map[instance.Key]localInstance
+	hidden   map[instance.Key]*instance.Instance // of other peers, whose places in the catalog local ones took since the last list
 	own      uint64 // last revision of the peer's own numbering
 	revision uint64 // last revision of the group in the catalog; while foreign, the catalog's own
 	follows  bool   // the watch delivers
@@ -51,7 +52,7 @@ type localInstance struct {
 
 func newFeeder(d *Directory) *feeder {
 	return &feeder{
-		d: d, local: make(map[instance.Key]localInstance), own: ownRevision(d.Random()),
+		d: d, local: make(map[instance.Key]localInstance), hidden: make(map[instance.Key]*instance.Instance), own: ownRevision(d.Random()),
 		foreign: true, revision: uint64(coord.FirstRevision), moved: make(chan struct{}), relist: func() {},
 	}
 }
@@ -158,10 +159,21 @@ func (f *feeder) unseen() (changes []instance.Change) {
 }
 
 // applyOwn applies changes under the next revision of the peer's own numbering,
-// which lasts until the next list of the directory. The caller holds mu.
+// which lasts until the next list of the directory. A local instance may take
+// the place of another peer's, which comes back with the end of the local one:
+// the group may never agree. The caller holds mu.
 func (f *feeder) applyOwn(changes []instance.Change) {
 	if len(changes) == 0 {
 		return
+	}
+	for n, c := range changes {
+		switch {
+		case c.Instance == nil:
+			changes[n].Instance = f.hidden[c.Key]
+			delete(f.hidden, c.Key)
+		case f.taken(c):
+			f.hidden[c.Key] = f.d.Catalog.Get(c.Key)
+		}
 	}
 	f.foreign, f.follows, f.mixed = true, false, false
 	f.relist()
@@ -258,6 +270,7 @@ func (f *feeder) reset(all []*instance.Instance, at, before uint64, force bool) 
 		return false, fault.Wrap("directory.reset", err)
 	}
 	f.revision, f.foreign, f.follows = at, false, true
+	clear(f.hidden)
 	f.updateContact()
 	return true, nil
 }
