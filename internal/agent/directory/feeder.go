@@ -32,14 +32,14 @@ type feeder struct {
 	mu       sync.Mutex // guards the fields below and orders calls of the catalog
 	local    map[instance.Key]localInstance
 	hidden   map[instance.Key]*instance.Instance // of other peers, whose places in the catalog local ones took since the last list
-	own      uint64 // last revision of the peer's own numbering
-	revision uint64 // last revision of the group in the catalog; while foreign, the catalog's own
-	follows  bool   // the watch delivers
-	foreign  bool   // the catalog cannot continue with the watch: list again
-	refused  bool   // the group refuses local entries
-	mixed    bool   // not foreign: the catalog has refused entries beside those of the directory, under the peer's own numbering
-	led      bool   // a leader is known, or was until recently
-	warned   bool   // the log says that the watch ended
+	own      uint64                              // last revision of the peer's own numbering
+	revision uint64                              // last revision of the group in the catalog; while foreign, the catalog's own
+	follows  bool                                // the watch delivers
+	foreign  bool                                // the catalog cannot continue with the watch: list again
+	refused  bool                                // the group refuses local entries
+	mixed    bool                                // not foreign: the catalog has refused entries beside those of the directory, under the peer's own numbering
+	led      bool                                // a leader is known, or was until recently
+	warned   bool                                // the log says that the watch ended
 	moved    chan struct{}
 	relist   func() // ends the watch, so that the directory is listed again
 }
