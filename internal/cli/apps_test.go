@@ -85,6 +85,7 @@ func agentWithInstances(t *testing.T) *agenttest.Agent {
 
 // TestApplicationTranscripts plays the dialogues about instances: see TestTranscripts.
 func TestApplicationTranscripts(t *testing.T) {
+	t.Parallel()
 	for name, token := range map[string]string{"service": "", "access": "secret", "show": ""} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join("testdata/applications", name+".txt")
@@ -178,12 +179,14 @@ func TestServiceRegisterKeeps(t *testing.T) {
 }
 
 func TestServiceRegisterReachesNobody(t *testing.T) {
+	t.Parallel()
 	r := begin(t, "127.0.0.1:1", "instance", "register", "web", "--host", "10.0.0.1", "--port", "1", "--timeout", "2s", "--", "true")
 	r.end(69)
 	require.Contains(t, r.stderr.String(), "no peer answers at 127.0.0.1:1")
 }
 
 func TestDiscoverWatches(t *testing.T) {
+	t.Parallel()
 	a := agentWithInstances(t)
 	r := begin(t, serveAgent(t, a, ""), "instance", "watch", "web", "--status", "any")
 	require.Equal(t, "added     w1                        UP              10.0.0.1:8080             1.2.3       v1", r.out.line(t))
@@ -208,6 +211,7 @@ func TestDiscoverWatches(t *testing.T) {
 }
 
 func TestServicesWatches(t *testing.T) {
+	t.Parallel()
 	a := agenttest.New()
 	r := begin(t, serveAgent(t, a, ""), "service", "watch", "-o", "ndjson")
 	_, err := a.Register(t.Context(), agenttest.Web("a"))

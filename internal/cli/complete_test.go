@@ -54,6 +54,7 @@ func commandsOf(t *testing.T) map[string]*cobra.Command {
 
 // TestExamples: every command has examples, and each is a command with flags that exist.
 func TestExamples(t *testing.T) {
+	t.Parallel()
 	all := commandsOf(t)
 	for path := range command.Examples() {
 		require.Contains(t, all, path, "an example of no command")

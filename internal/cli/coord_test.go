@@ -69,6 +69,7 @@ func groupWithHistory(t *testing.T) *coordtest.Solo {
 
 // TestCoordinationTranscripts plays the dialogues about leases and locks: see TestTranscripts.
 func TestCoordinationTranscripts(t *testing.T) {
+	t.Parallel()
 	paths, err := filepath.Glob("testdata/coordination/*.txt")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
@@ -107,6 +108,7 @@ func TestBackupStreams(t *testing.T) {
 
 // TestWithoutACoordinationGroup expects the same single error from every command that needs a group.
 func TestWithoutACoordinationGroup(t *testing.T) {
+	t.Parallel()
 	peer := serve(t, new(fake))
 	for _, command := range []string{
 		"service require storage=1", "service require storage=1 -- false", "service require --name up storage=1 billing=1", "service requirements", "service requirements --rm up",

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -134,6 +135,7 @@ func TestLockRuns(t *testing.T) {
 }
 
 func TestLockExitCodes(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		args []string
 		code int
@@ -161,6 +163,7 @@ func TestLockExitCodes(t *testing.T) {
 }
 
 func TestLockHeldByOthers(t *testing.T) {
+	t.Parallel()
 	solo := liveGroup()
 	token := other(t, solo)
 	runLock(t, solo, shell("echo never", "--try")...).end(75)
@@ -178,6 +181,7 @@ func TestLockHeldByOthers(t *testing.T) {
 }
 
 func TestLockWithoutQuorum(t *testing.T) {
+	t.Parallel()
 	solo := liveGroup()
 	solo.Halt("no majority")
 	l := runLock(t, solo, shell("echo never", "--timeout", "2s")...)
@@ -229,6 +233,7 @@ func TestLockTermComesFirst(t *testing.T) {
 // TestLockInterrupted expects the interrupt to reach the command, and the lock to be held until
 // the command has ended.
 func TestLockInterrupted(t *testing.T) {
+	t.Parallel()
 	looked := filepath.Join(t.TempDir(), "looked")
 	script := `trap 'echo term; until [ -e "$0" ]; do sleep 0.01; done; echo done; exit 9' TERM; echo ready; while :; do sleep 0.01; done`
 	l := runLock(t, liveGroup(), append(shell(script), looked)...)
@@ -243,6 +248,7 @@ func TestLockInterrupted(t *testing.T) {
 }
 
 func TestLockAlone(t *testing.T) {
+	t.Parallel()
 	l := runLock(t, liveGroup(), "db", "-o", "ndjson")
 	require.Equal(t, `{"fencing_token":2,"key":"`+coord.LockKey("db", 1)+`","lease_id":"1","name":"db"}`, l.out.line(t))
 	require.False(t, l.free())
@@ -286,6 +292,9 @@ func TestMain(m *testing.M) {
 	app, peer, args := testApp(os.Stdin, os.Stdout, os.Stderr, os.Environ()), os.Getenv(lockArgsOf), os.Args[1:]
 	if len(args) == 0 || args[0] != guard.Arg {
 		if peer == "" {
+			if err := flag.Set("test.parallel", "6"); err != nil { // most tests wait for others
+				panic(err)
+			}
 			os.Exit(m.Run())
 		}
 		args = append([]string{"lock", "hold", "--grpc", peer}, shell(cmp.Or(os.Getenv(lockScriptOf), `echo $$; exec sleep 1000`), "--ttl", "4s")...)

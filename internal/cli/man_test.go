@@ -16,6 +16,7 @@ import (
 
 // TestManPages: each command has a page that names it, its flags and its examples, and man(1) has nothing against any.
 func TestManPages(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "man1")
 	var stdout, stderr bytes.Buffer
 	app := testApp(strings.NewReader(""), &stdout, &stderr, nil)

@@ -31,6 +31,7 @@ var update = flag.Bool("update", false, "write what the commands print into the 
 // "? CODE" for an exit code other than 0. Lines before the first command are comments. PEER
 // is the address of a running peer, and TMP is a new directory.
 func TestTranscripts(t *testing.T) {
+	t.Parallel()
 	paths, err := filepath.Glob("testdata/transcripts/*.txt")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
