@@ -99,7 +99,11 @@ func (b *LeftOut) String() string {
 	if len(b.Features) > 0 {
 		which = " with " + strings.Join(b.Features, ", ")
 	}
-	return fmt.Sprintf("%s%d records are left out, because they need a newer version of blackholed%s", of, b.Records, which)
+	what := "records are left out, because they need"
+	if b.Records == 1 {
+		what = "record is left out, because it needs"
+	}
+	return fmt.Sprintf("%s%d %s a newer version of blackholed%s", of, b.Records, what, which)
 }
 
 // Cells counts matches by place. Their sum and Unplaced are Answer.Total.

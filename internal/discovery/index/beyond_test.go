@@ -71,7 +71,7 @@ func TestLeftOut(t *testing.T) {
 	many := index.LeftOut(some, 2, true)
 	require.Equal(t, &query.LeftOut{Records: 14, AtLeast: true, Features: []string{"x00", "x01", "x02", "x03", "x04", "x05", "x06", "x07"}}, many)
 	few := index.LeftOut(some[:1], 0, false)
-	require.Equal(t, "1 records are left out, because they need a newer version of blackholed with x11", few.String())
+	require.Equal(t, "1 record is left out, because it needs a newer version of blackholed with x11", few.String())
 	require.Equal(t, &query.LeftOut{Records: 1, Features: []string{"x00", "x11"}}, (&query.LeftOut{Features: []string{"x00"}}).Join(few))
 	require.Equal(t, few, few.Join(nil))
 	require.Equal(t, few, (*query.LeftOut)(nil).Join(few))
