@@ -3,6 +3,7 @@ package budget
 import (
 	"context"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -34,7 +35,11 @@ func NewBegun(op string, most int, atOnce *access.Pool, name func(context.Contex
 
 type begunKey struct{}
 
-// Begin takes a place for a call and returns its context. The place is free when the call has a place of a Budget, or has ended.
+// endedFor is how long a call that ended without a request keeps its place: to begin and end calls costs a client less than this peer.
+const endedFor = 2 * time.Second
+
+// Begin takes a place for a call and returns its context. The place is free when the call has a place of a Budget and its first request, or
+// some time after it has ended without.
 // Errors: PoolExhausted, after which the connection may close; see access.Placed.
 func (b *Begun) Begin(ctx context.Context, fullMethod string) (context.Context, error) {
 	if access.Closed(ctx) {
@@ -46,7 +51,7 @@ func (b *Begun) Begin(ctx context.Context, fullMethod string) (context.Context, 
 		return ctx, err
 	}
 	release = sync.OnceFunc(release)
-	stop := context.AfterFunc(ctx, release)
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(endedFor, release) })
 	return context.WithValue(ctx, begunKey{}, func() { stop(); release() }), nil
 }
 
@@ -66,7 +71,7 @@ func (b *Begun) take(ctx context.Context, fullMethod string) (release func(), er
 	return b.pool.Take(ctx, b.op)
 }
 
-// arrived says that a call has a place of its own.
+// arrived says that a call has a place of its own, and its first request.
 func arrived(ctx context.Context) {
 	access.Placed(ctx, true)
 	if end, ok := ctx.Value(begunKey{}).(func()); ok {

@@ -2,11 +2,14 @@ package budget
 
 import (
 	"context"
+	"io"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/peer"
 
@@ -90,3 +93,67 @@ func TestBegun(t *testing.T) {
 	_, err = b.Begin(other, "method")
 	require.Equal(t, errClosed, err)
 }
+
+// TestCallsWithoutRequests: a call that ends without a request keeps its place for a while, and the first request of a stream gives it back.
+func TestCallsWithoutRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := access.NewPool("calls", 8, nil)
+		b := NewBegun("test", 100, calls, nil, nil)
+		ctx, end := context.WithCancel(access.With(t.Context(), access.Principal{Name: "one"}))
+		begin := func() context.Context {
+			one, err := b.Begin(ctx, "method")
+			require.NoError(t, err)
+			return one
+		}
+		budget := Budget{AtOnce: calls, Op: "test", Changes: func(string) bool { return false }}
+		next := make(chan error)
+		over := make(chan error, 1)
+		go func() {
+			over <- budget.Stream(nil, fakeStream{ctx: begin(), next: next}, nil, func(_ any, ss grpc.ServerStream) error {
+				for {
+					if err := ss.RecvMsg(nil); err != nil {
+						return err
+					}
+				}
+			})
+		}()
+		synctest.Wait()
+		require.Equal(t, []int{1, 1}, []int{b.pool.Used(), calls.Used()}, "a stream without a request has both places")
+		next <- nil
+		synctest.Wait()
+		require.Equal(t, []int{0, 1}, []int{b.pool.Used(), calls.Used()})
+		next <- nil
+		next <- io.EOF
+		require.Equal(t, io.EOF, <-over)
+
+		_, err := budget.Unary(begin(), nil, &grpc.UnaryServerInfo{FullMethod: "method"}, func(context.Context, any) (any, error) { return nil, nil })
+		require.NoError(t, err)
+		require.Zero(t, b.pool.Used())
+
+		for range 75 {
+			begin()
+		}
+		end()
+		time.Sleep(endedFor - 1)
+		ctx = access.With(t.Context(), access.Principal{Name: "one"})
+		_, err = b.Begin(ctx, "method")
+		pool, share := fault.PoolOf(err)
+		require.Equal(t, []any{"begun_calls", true}, []any{pool, share}, "%v", err)
+		_, err = b.Begin(access.With(t.Context(), access.Principal{Name: "other"}), "method")
+		require.NoError(t, err)
+		time.Sleep(1)
+		synctest.Wait()
+		require.Equal(t, 1, b.pool.Used())
+		begin()
+	})
+}
+
+// fakeStream receives what it is told.
+type fakeStream struct {
+	grpc.ServerStream
+	ctx  context.Context
+	next chan error
+}
+
+func (f fakeStream) Context() context.Context { return f.ctx }
+func (f fakeStream) RecvMsg(any) error        { return <-f.next }

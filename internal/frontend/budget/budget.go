@@ -101,16 +101,25 @@ func (b Budget) Stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, 
 		return err
 	}
 	defer release()
-	arrived(ss.Context())
 	late := time.AfterFunc(takenWithin, func() { access.Cut(ss.Context()) })
 	late.Stop()
-	return call(srv, stream{ss, b, late})
+	return call(srv, stream{ss, b, late, sync.OnceFunc(func() { arrived(ss.Context()) })})
 }
 
 type stream struct {
 	grpc.ServerStream
 	budget Budget
 	late   *time.Timer // runs while an answer is being sent: a stream sends one at a time
+	first  func()      // at each request
+}
+
+// RecvMsg receives a request.
+func (s stream) RecvMsg(m any) error {
+	err := s.ServerStream.RecvMsg(m)
+	if err == nil {
+		s.first()
+	}
+	return err
 }
 
 // SendMsg sends an answer when the budget has room. It holds the stream back meanwhile, and ends it with the refusal after takenWithin.
