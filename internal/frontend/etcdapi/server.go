@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
@@ -101,6 +102,7 @@ type Server struct {
 	grpc    *grpc.Server
 	http    *http.Server
 	watches *access.Pool
+	shown   atomic.Pointer[pb.ResponseHeader] // by the last answer of a watch; never changed
 
 	closing context.Context // done when Close begins; ends watches
 	close   context.CancelFunc

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -20,6 +22,7 @@ import (
 const (
 	noWatch       = -1         // the id of answers that belong to no watch
 	fragmentBytes = 1536 << 10 // of events in one answer of a watch with fragments
+	afterRefusal  = 100 * time.Millisecond
 )
 
 // Watch implements etcdserverpb.WatchServer. A refused or failed watch ends alone.
@@ -121,15 +124,29 @@ func (m *multiplex) progress(ctx context.Context) error {
 	return m.answer(&pb.WatchResponse{Header: now, WatchId: noWatch})
 }
 
-// refuse answers a request for a watch that does not begin.
-func (m *multiplex) refuse(ctx context.Context, reason string) error {
-	now, err := m.s.present(ctx)
-	if err != nil {
-		now = &pb.ResponseHeader{}
+// lately returns the header of a state that a watch has shown here, as etcd that of its own copy; without one that of the present state. A watch
+// that does not begin must not cost the group a read.
+func (s *Server) lately(ctx context.Context) *pb.ResponseHeader {
+	if h := s.shown.Load(); h != nil {
+		return h
 	}
+	now, err := s.present(ctx)
+	if err != nil {
+		return &pb.ResponseHeader{}
+	}
+	return now
+}
+
+// refuse answers a request for a watch that does not begin. The stream's next request waits: to ask costs a client less than to be refused.
+func (m *multiplex) refuse(ctx context.Context, reason string) error {
+	last := &pb.WatchResponse{Header: m.s.lately(ctx), WatchId: noWatch, Created: true, Canceled: true, CancelReason: reason}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.answer(&pb.WatchResponse{Header: now, WatchId: noWatch, Created: true, Canceled: true, CancelReason: reason})
+	err := m.answer(last)
+	m.mu.Unlock()
+	if err == nil {
+		pause.For(ctx, afterRefusal)
+	}
+	return err
 }
 
 // create begins a watch.
@@ -193,7 +210,9 @@ func (m *multiplex) follow(ctx context.Context, w *watch) error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		created := w.header == nil
-		w.header, w.synced = header(b.GetHeader()), min(b.GetHeader().GetRevision(), b.GetNextRevision()-1)
+		w.header = header(b.GetHeader())
+		m.s.shown.Store(w.header)
+		w.synced = min(b.GetHeader().GetRevision(), b.GetNextRevision()-1)
 		if created {
 			return m.answer(&pb.WatchResponse{Header: w.header, WatchId: w.id, Created: true})
 		}
@@ -267,9 +286,7 @@ func (m *multiplex) end(ctx context.Context, w *watch, err error) {
 		last.CancelReason = rpctypes.ErrCompacted.Error()
 	}
 	if last.Header == nil { // it never began
-		if last.Header, _ = m.s.present(ctx); last.Header == nil {
-			last.Header = &pb.ResponseHeader{}
-		}
+		last.Header = m.s.lately(ctx)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

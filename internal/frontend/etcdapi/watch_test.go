@@ -1,0 +1,42 @@
+package etcdapi_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+
+	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
+)
+
+// TestRefusedWatches: a refused watch costs the group no read, the next request of its stream waits, and watches of the stream go on.
+func TestRefusedWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := bufconn.Listen(1 << 10)
+		f := startOn(t, l, "passthrough:///peer", nil, nil, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+		open := func() watching {
+			stream, err := f.Watch(t.Context())
+			require.NoError(t, err)
+			return watching{stream, t}
+		}
+		w, other := open(), open()
+		at := w.create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 5}).GetHeader()
+		f.solo.Halt("no majority")
+		began := time.Now()
+		for n := range 20 {
+			refused := w.create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 5})
+			require.True(t, refused.GetCanceled())
+			require.Equal(t, at.GetRevision(), refused.GetHeader().GetRevision())
+			require.Equal(t, time.Duration(n)*100*time.Millisecond, time.Since(began))
+			require.True(t, other.create(&pb.WatchCreateRequest{StartRevision: -1}).GetCanceled(), "each stream has a wait of its own")
+		}
+		f.solo.Resume()
+		f.put(t, "a", "1")
+		require.Len(t, w.next().GetEvents(), 1)
+	})
+}
