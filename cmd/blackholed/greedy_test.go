@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/blackhole/blackhole/internal/sim/loopback"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -43,10 +44,9 @@ func TestGreedyTokens(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(first.dir, "blackhole.yaml"), []byte(settings), 0o600))
 	second := &greedyPeer{t: t, dir: t.TempDir()}
 	for _, p := range []*greedyPeer{first, second} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		_, port, err := net.SplitHostPort(loopback.Free(t))
 		require.NoError(t, err)
-		p.listen = "/ip4/127.0.0.1/tcp/" + strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-		require.NoError(t, l.Close())
+		p.listen = "/ip4/127.0.0.1/tcp/" + port
 	}
 	stop := first.start()
 	first.room("a", first)

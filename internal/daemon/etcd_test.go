@@ -10,16 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/internal/sim/loopback"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // TestClientsOfEtcd writes by the API of etcd, reads by ours, and finds that the names of locks stay out of its keys.
 func TestClientsOfEtcd(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
 	c := config.Default()
-	c.Etcd.Listen = free.Addr().String()
-	require.NoError(t, free.Close())
+	c.Etcd.Listen = loopback.Free(t)
 	p := startWith(t, c, t.TempDir())
 	call := func(path, body string) (int, string) {
 		resp, err := http.Post("http://"+c.Etcd.Listen+path, "application/json", strings.NewReader(body))

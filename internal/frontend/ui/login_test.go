@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/sim/loopback"
 )
 
 // startGuarded starts a peer with authentication and a service of one instance.
@@ -25,7 +27,7 @@ auth:
     - {token: of-web, name: web, role: service, services: [web]}
     - {token: of-eyes, name: eyes, role: read-only}
 `), 0o600))
-	grpc := freeAddress(t)
+	grpc := loopback.Free(t)
 	p = startPeer(t, "--config", settings, "--grpc", grpc)
 	require.Eventually(t, func() bool {
 		r, err := http.NewRequest("POST", "http://"+p.http+"/v1/services/web/instances", strings.NewReader(

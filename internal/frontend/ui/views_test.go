@@ -3,7 +3,6 @@ package ui
 import (
 	"encoding/base64"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/sim/loopback"
 )
 
 // peer is a blackholed of its own, built from this tree.
@@ -53,18 +54,10 @@ func startPeer(t *testing.T, flags ...string) *peer {
 
 // runPeer starts a peer of a built program.
 func runPeer(t *testing.T, program string, flags ...string) *peer {
-	p := &peer{t: t, program: program, data: filepath.Join(t.TempDir(), "data"), http: freeAddress(t), flags: flags}
+	p := &peer{t: t, program: program, data: filepath.Join(t.TempDir(), "data"), http: loopback.Free(t), flags: flags}
 	p.start()
 	t.Cleanup(func() { p.stop() })
 	return p
-}
-
-// freeAddress is an address that nobody used a moment ago.
-func freeAddress(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func (p *peer) start() {
@@ -142,7 +135,7 @@ func (b *browser) shoot(name string) {
 // texts, and a peer that restarts.
 func TestViews(t *testing.T) {
 	b := openBrowser(t)
-	p := startPeer(t, "--grpc", freeAddress(t), "--dns", freeAddress(t))
+	p := startPeer(t, "--grpc", loopback.Free(t), "--dns", loopback.Free(t))
 	b.ready(p)
 	run := func(name string, play func()) {
 		t.Run(name, func(t *testing.T) {
