@@ -1,6 +1,7 @@
 package etcdapi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -22,7 +23,7 @@ import (
 const (
 	noWatch       = -1         // the id of answers that belong to no watch
 	fragmentBytes = 1536 << 10 // of events in one answer of a watch with fragments
-	afterRefusal  = 100 * time.Millisecond
+	afterRefusal  = 10 * time.Millisecond
 )
 
 // Watch implements etcdserverpb.WatchServer. A refused or failed watch ends alone.
@@ -157,6 +158,9 @@ func (m *multiplex) create(ctx context.Context, req *pb.WatchCreateRequest) erro
 	}
 	if req.GetStartRevision() < 0 {
 		return m.refuse(ctx, rpctypes.ErrCompacted.Error())
+	}
+	if end := req.GetRangeEnd(); len(end) > 0 && !bytes.Equal(end, []byte{0}) && bytes.Compare(key, end) >= 0 {
+		return m.refuse(ctx, "mvcc: watcher range is empty")
 	}
 	release, err := m.s.watches.Take(ctx, "etcdapi.Watch")
 	if err != nil {

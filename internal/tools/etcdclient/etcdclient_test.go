@@ -110,12 +110,7 @@ func TestClient(t *testing.T) {
 // peer starts a peer of this tree, and returns the address where it serves etcd's clients.
 func peer(t *testing.T) string {
 	const etcd, api = "127.0.0.1:23791", "127.0.0.1:18611"
-	program := filepath.Join(t.TempDir(), "blackholed")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/blackholed")
-	build.Dir = "../../.."
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	run := exec.CommandContext(t.Context(), program, "run", "--data", t.TempDir(), "--http", api, "--grpc", "off", "--dns", "off", "--listen", "/ip4/127.0.0.1/tcp/0")
+	run := exec.CommandContext(t.Context(), build(t), "run", "--data", t.TempDir(), "--http", api, "--grpc", "off", "--dns", "off", "--listen", "/ip4/127.0.0.1/tcp/0")
 	run.Env = append(os.Environ(), "BLACKHOLE_ETCD_LISTEN="+etcd)
 	run.Cancel = func() error { return run.Process.Signal(os.Interrupt) }
 	require.NoError(t, run.Start())
@@ -125,4 +120,11 @@ func peer(t *testing.T) string {
 		return err == nil && answer.Body.Close() == nil && answer.StatusCode == http.StatusOK
 	}, 30*time.Second, 100*time.Millisecond)
 	return etcd
+}
+
+// build builds the program of this tree.
+func build(t *testing.T) string {
+	program := filepath.Join(t.TempDir(), "blackholed")
+	output(t, "../../..", "go", "build", "-o", program, "./cmd/blackholed")
+	return program
 }

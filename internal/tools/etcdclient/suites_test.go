@@ -1,0 +1,137 @@
+package etcdclient
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// suitesVersion is the version of etcd whose tests are played.
+const suitesVersion = "v3.7.3"
+
+// suites are packages of etcd's tests, and the files of each; none: all.
+var suites = []struct {
+	folder string
+	files  []string
+}{
+	{folder: "integration/clientv3/concurrency"},
+	{folder: "integration/clientv3/experimental/recipes"},
+	{folder: "integration/clientv3/lease"},
+	{folder: "integration/clientv3/watch"},
+	{folder: "integration/clientv3", files: []string{"kv_test.go", "txn_test.go", "main_test.go", "util.go"}},
+	{folder: "framework/config"},
+}
+
+// TestSuites plays etcd's own tests of its client, unchanged, against peers: each test with a new one. testdata/suites stands in the place of
+// etcd's server, and testdata/differences.txt has the tests that must fail, with reasons. ETCD_SUITES is a pattern of the tests to play; "." is all.
+func TestSuites(t *testing.T) {
+	chosen := os.Getenv("ETCD_SUITES")
+	if chosen == "" {
+		t.Skip("takes three minutes: set ETCD_SUITES=. or a pattern of tests")
+	}
+	differences := readDifferences(t)
+	program, tree := build(t), unpack(t)
+	for _, suite := range suites[:len(suites)-1] {
+		tests := filepath.Join(t.TempDir(), "tests")
+		output(t, tree, "go", "test", "-c", "-o", tests, "./"+suite.folder)
+		list := strings.Fields(output(t, tree, tests, "-test.list", chosen))
+		list = slices.DeleteFunc(list, func(name string) bool { return !strings.HasPrefix(name, "Test") }) // examples
+		passed := 0
+		for _, name := range list {
+			reason, differs := differences[name]
+			delete(differences, name)
+			text, ok := play(t, tests, program, name)
+			switch skipped := strings.Contains(text, "\n--- SKIP"); {
+			case ok && differs && !skipped:
+				t.Errorf("%s passes, and testdata/differences.txt says that it does not: %s", name, reason)
+			case !ok && !differs:
+				t.Errorf("%s fails:\n%s", name, text)
+			case !ok:
+				t.Logf("differs: %s: %s", name, reason)
+			case skipped:
+				lines := logged.FindAllStringSubmatch(text, -1)
+				require.NotEmpty(t, lines, text)
+				t.Logf("skipped: %s: %s", name, lines[len(lines)-1][1])
+			default:
+				passed++
+			}
+		}
+		t.Logf("%s: %d of %d passed", suite.folder, passed, len(list))
+	}
+	if chosen == "." {
+		require.Empty(t, differences, "no test has these names")
+	}
+}
+
+// logged finds what a test logs. The last line of a skipped test is the reason.
+var logged = regexp.MustCompile(`(?m)^ +\w+\.go:\d+: (.*)$`)
+
+// play runs one test of etcd.
+func play(t *testing.T, tests, program, name string) (output string, ok bool) {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
+	defer cancel()
+	run := exec.CommandContext(ctx, tests, "-test.run", "^"+name+"$", "-test.v", "-test.timeout", "90s")
+	run.Env = append(os.Environ(), "ETCD_SUITE_PROGRAM="+program)
+	run.Dir = t.TempDir()
+	out, err := run.CombinedOutput()
+	return string(out), err == nil
+}
+
+// readDifferences returns the tests that must fail, and why.
+func readDifferences(t *testing.T) map[string]string {
+	text, err := os.ReadFile("testdata/differences.txt")
+	require.NoError(t, err)
+	all := map[string]string{}
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		if name, reason, ok := strings.Cut(lines.Text(), " "); ok && !strings.HasPrefix(name, "#") {
+			all[name] = reason
+		}
+	}
+	return all
+}
+
+// unpack makes a module of etcd's tests and what stands in the place of its server.
+func unpack(t *testing.T) string {
+	tree := t.TempDir()
+	require.NoError(t, os.CopyFS(tree, os.DirFS("testdata/suites")))
+	var module struct{ Dir string }
+	require.NoError(t, json.Unmarshal([]byte(output(t, "testdata/suites", "go", "mod", "download", "-json", "go.etcd.io/etcd/tests/v3@"+suitesVersion)), &module))
+	for _, suite := range suites {
+		files := suite.files
+		if files == nil {
+			paths, err := filepath.Glob(filepath.Join(module.Dir, suite.folder, "*.go"))
+			require.NoError(t, err)
+			for _, path := range paths {
+				files = append(files, filepath.Base(path))
+			}
+		}
+		require.NoError(t, os.MkdirAll(filepath.Join(tree, suite.folder), 0o755))
+		for _, name := range files {
+			text, err := os.ReadFile(filepath.Join(module.Dir, suite.folder, name))
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(tree, suite.folder, name), text, 0o600))
+		}
+	}
+	return tree
+}
+
+func output(t *testing.T, folder, program string, args ...string) string {
+	c := exec.CommandContext(t.Context(), program, args...)
+	c.Dir = folder
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
+	out, err := c.Output()
+	require.NoError(t, err, "%s", &stderr)
+	return string(out)
+}
