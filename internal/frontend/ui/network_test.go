@@ -16,6 +16,7 @@ import (
 
 	ds "github.com/ipfs/go-datastore"
 	dssync "github.com/ipfs/go-datastore/sync"
+	golibp2p "github.com/libp2p/go-libp2p"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	libp2p "github.com/libp2p/go-libp2p/core/peer"
 	"github.com/multiformats/go-multiaddr"
@@ -50,7 +51,7 @@ func TestNetwork(t *testing.T) {
 	for _, p := range peers {
 		require.Eventually(t, func() bool { s, ok := p.look(t); return ok && s.Ready && s.Peers >= 7 }, waitForPeer, pollEvery)
 	}
-	provide(t, lead, offers)
+	provide(t, peers, offers)
 	for _, p := range peers { // each is a keeper of everything, so that its page shows all
 		require.Eventually(t, func() bool { return p.status(t).RecordsKept >= offers }, waitForPeer, pollEvery)
 	}
@@ -71,7 +72,6 @@ func TestNetwork(t *testing.T) {
 		"capabilities": {"cdn": {"bandwidth_mbps": 10}}, "location": {"latitude": 1, "longitude": 2}}`)
 	b.text(fmt.Sprint(offers+1, " offers"))
 
-	// From here on questions find out that no peer of the providers answers, and their offers go.
 	const question = "/v1/discovery/query?types=compute,storage,bandwidth,cdn&limit=1000"
 	t.Logf("bytes: 1000 results %d", first.size(t, question))
 	began, state := time.Now(), first.offersState(t)
@@ -134,14 +134,18 @@ func (p *peer) look(t *testing.T) (s discovery.Status, ok bool) {
 	return s, json.NewDecoder(resp.Body).Decode(&s) == nil
 }
 
-// provide stores offers of many providers in the network that lead belongs to. Keepers take 100 of one provider.
-func provide(t *testing.T, lead string, n int) {
-	at, err := libp2p.AddrInfoFromString(lead)
-	require.NoError(t, err)
+// provide stores offers of many providers at a network. Each provider is connected with all peers, so they find it alive. Keepers take 100 offers of one provider.
+func provide(t *testing.T, peers []*peer, n int) {
+	var all []libp2p.AddrInfo
+	for _, p := range peers {
+		at, err := libp2p.AddrInfoFromString(p.status(t).Listen[0])
+		require.NoError(t, err)
+		all = append(all, *at)
+	}
 	listen, err := multiaddr.NewMultiaddr("/ip4/127.0.0.1/tcp/0")
 	require.NoError(t, err)
 	node, err := p2p.New(t.Context(), p2p.Config{
-		Identity: newKey(t), Datastore: dssync.MutexWrap(ds.NewMapDatastore()), Listen: []multiaddr.Multiaddr{listen}, Bootstrap: []libp2p.AddrInfo{*at},
+		Identity: newKey(t), Datastore: dssync.MutexWrap(ds.NewMapDatastore()), Listen: []multiaddr.Multiaddr{listen}, Bootstrap: all[:1],
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, node.Close()) }()
@@ -156,6 +160,12 @@ func provide(t *testing.T, lead string, n int) {
 	random := mrand.New(mrand.NewPCG(1, 2))
 	for from := 0; from < n; from += records.MaxPerProvider {
 		key := newKey(t)
+		provider, err := golibp2p.New(golibp2p.Identity(key), golibp2p.ListenAddrs(listen)) // answers, so its offers stay
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, provider.Close()) })
+		for _, at := range all {
+			require.NoError(t, provider.Connect(t.Context(), at))
+		}
 		var batch []*records.Record
 		for i := from; i < min(n, from+records.MaxPerProvider); i++ {
 			now := time.Now()
@@ -179,7 +189,7 @@ func newKey(t *testing.T) crypto.PrivKey {
 func someOffer(random *mrand.Rand, n int) records.Offer {
 	lat, lon, price := random.Float64()*110-45, random.Float64()*340-170, random.Float64()
 	o := records.Offer{
-		ID: fmt.Sprint("o", n), Metadata: records.Metadata{Name: fmt.Sprint("offer ", n), Version: "1.0.0", Endpoints: []string{"https://p.example:443"}},
+		ID: fmt.Sprint("o", n), Metadata: records.Metadata{Name: fmt.Sprint("offer ", n), Version: "1.0.0", Endpoints: []string{"other://p.example:443"}}, // of a kind that nobody measures
 		Location: &records.Location{Latitude: &lat, Longitude: &lon, Country: "DE", City: "Berlin"},
 		Pricing:  &records.Pricing{Currency: "USD", BasePrice: &price, PriceUnit: "per-hour"}, Capabilities: &records.Capabilities{},
 	}

@@ -1,6 +1,6 @@
 // The world with offers: drawn on a canvas, clustered where they overlap.
 
-import { call, colour, html, price, types, useEffect, useRef, useState, ago, cli, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, Whole, shown, where, go } from './lib.js';
+import { call, colour, html, price, types, useEffect, useMemo, useRef, useState, ago, cli, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, Whole, shown, where, go } from './lib.js';
 import { nameOfPeer, useLive, Peer } from './live.js';
 
 const { d3, topojson } = globalThis;
@@ -329,7 +329,7 @@ export const Legend = ({ offers }) => {
 
 export const OfferRow = ({ offer, onPick }) => html`<tr>
   <td class="wraps"><button type="button" class="link" onClick=${() => onPick([offer])}><${Text} most=${40}>${offer.name || offer.id}<//></button></td>
-  <td class="extra"><i class="dot" style=${{ background: colour(offer.type) }}></i>${shown(offer.type, 16)}</td><td class="number wraps">${price(offer)}</td>
+  <td class="extra"><i class="dot" style=${{ background: colour(offer.type) }}></i>${shown(offer.type, 16)}</td><td class="number wraps"><span class="unbroken">${price(offer)}</span></td>
   <td><${Text} most=${30}>${[offer.city, offer.country].filter(Boolean).join(', ') || '–'}<//></td>
   <td class="extra"><${Peer} id=${offer.provider_id} /></td></tr>`;
 
@@ -342,15 +342,18 @@ export function OfferTable({ label, head, offers, onPick }) {
     ${offers.length > most && html`<p class="quiet">The first ${most} of ${offers.length}. <button type="button" onClick=${() => set(most + 2 * fewRows)}>Show more</button></p>`}`;
 }
 
+const names = new Intl.Collator('en', { numeric: true });
+const byName = (a, b) => names.compare(a.name || a.id, b.name || b.id);
+
 const offerHead = ['offer', ['type'], 'price', 'place', ['provider']];
 
 export function MapView() {
-  const { offers, loaded, answer } = useLive();
+  const { offers, loaded, answer, version } = useLive();
   const [picked, pick] = useState(null);
   useEffect(() => { loadWorld(); }, []); // while the offers are on their way
   const { values } = where();
   const only = values.get('type');
-  const list = [...offers.values()].filter(o => !only || o.type === only);
+  const list = useMemo(() => [...offers.values()].filter(o => !only || o.type === only).sort(byName), [version, only]);
   const choose = type => go('map', type ? new URLSearchParams({ type }) : undefined);
   const title = html`<${Heading} title="Map of offers">Everything that providers of this network offer. A circle with a number joins offers that are close to each other: zoom in, or click it.<//>`;
   if (offers.size === 0 && !loaded.has('offers')) return html`${title}<${NotLoaded} />`;
@@ -360,5 +363,5 @@ export function MapView() {
   return html`${title}<div class="heading"><label>type <select name="type" value=${only || ''} onChange=${e => choose(e.target.value)}><option value="">all</option>${types.map(t => html`<option>${t}</option>`)}</select></label><${Legend} offers=${list} /></div>
     <${World} offers=${list} onPick=${pick} label=${`World map with ${list.length} offers. The table below lists them. Arrow keys move, plus and minus zoom.`}><${Picked} offers=${picked} onPick=${pick} /><//>
     <div class="titled"><h3>${list.length} offers</h3><${Whole} of=${answer} /></div><${OfferTable} label="Offers" head=${offerHead} offers=${list} onPick=${pick} />
-    <${Elsewhere} commands=${[cli(`offer find --type ${only || 'compute'}`), `curl ${location.origin}/v1/discovery/query?type=${only || 'compute'}`]} />`;
+    <${Elsewhere} commands=${[cli(`offer find --type ${only || types.join(',')}`), `curl ${location.origin}/v1/discovery/query?types=${only || types.join(',')}`]} />`;
 }

@@ -34,7 +34,7 @@ function Ring({ group: g }) {
     <circle cx="60" cy="60" r="40" class="orbit" />
     ${voters.map((m, n) => { const [x, y] = at(n, voters.length, 40); return html`<g key=${m.peer_id}>${m.peer_id === g.leader && html`<circle cx=${x} cy=${y} r="13" class="leads" />`}<circle cx=${x} cy=${y} r="8" class=${m.active ? 'alive' : 'silent'}><title>${shown(named(m), 40)}</title></circle></g>`; })}
     ${learners.slice(0, 24).map((m, n) => { const [x, y] = at(n + 0.5, Math.min(learners.length, 24), 55); return html`<circle key=${m.peer_id} cx=${x} cy=${y} r="3" class="learner" />`; })}
-    <text x="60" y="62">${g.failures_survived ?? 0}</text><text x="60" y="76" class="small">may fail</text></svg>`;
+    <text x="60" y="58">${g.failures_survived ?? 0}</text><text x="60" y="70" class="small">may fail</text></svg>`;
 }
 
 const Tile = ({ title, view, children }) => html`<section class="tile"><h3><a href=${`#/${view}`}>${title}</a></h3>${children}</section>`;
@@ -73,6 +73,6 @@ export function OverviewView() {
       ${topics.includes('keys') && html`<${Tile} title="Locks" view="locks"><${LocksTile} locks=${locks} /><//>`}
     </div>
     <div class="beside"><${World} offers=${list} onPick=${() => go('map')} label=${`World map with ${list.length} offers; the view Map lists them`} />
-      <section class="tile"><h3><a href="#/timeline">Recent events</a></h3>${live.events.length === 0 ? html`<p class="quiet">Nothing has changed since this page was opened.</p>` : html`<ul class="plain recent">${live.events.slice(0, 9).map(e => html`<li><span class="quiet">${ago(e.at)}</span> <${Text} most=${140}>${`${e.topic === 'history' ? '' : `${e.topic} `}${e.kind}: ${peopled(e.text)}`}<//></li>`)}</ul>`}</section></div>
+      <section class="tile"><h3><a href="#/timeline">Recent events</a></h3>${live.events.length === 0 ? html`<p class="quiet">Nothing has changed since this page was opened.</p>` : html`<ul class="plain recent">${live.events.filter(e => !e.text.startsWith('requirements-status/')).slice(0, 14).map(e => html`<li><span class="quiet">${ago(e.at)}</span> <${Text} most=${140}>${`${e.topic === 'history' ? '' : `${e.topic} `}${e.kind}: ${peopled(e.text)}`}<//></li>`)}</ul>`}</section></div>
     <${Elsewhere} commands=${[cli('status'), `curl ${location.origin}/v1/status`]} />`;
 }

@@ -1,6 +1,6 @@
 // A question to the network, kept in the address bar.
 
-import { call, cli, colour, html, price, quote, useEffect, useMemo, useState, Elsewhere, Empty, Failed, Heading, Text, Whole, shown, where, go } from './lib.js';
+import { call, cli, colour, html, price, quote, useEffect, useMemo, useState, Badge, Elsewhere, Empty, Failed, Heading, Text, Whole, shown, where, go } from './lib.js';
 import { World, Picked } from './map.js';
 import { cities } from './cities.js';
 
@@ -131,8 +131,11 @@ function Nothing({ q, notes }) {
 }
 
 // Columns of the results with the value to sort by; the peer's order is the first.
-const columns = [['#', o => o.number], ['offer', o => o.name || o.id], ['what', o => o.what], ['price', o => o.price], ['distance', o => o.distance_km], ['score', o => -o.score]];
+const columns = [['#', o => o.number], ['offer', o => o.name || o.id], ['what', o => o.what], ['measured', o => (o.endpoint?.state === 'answers' ? 0 : o.endpoint?.checked_at ? 2 : 1)], ['price', o => o.price], ['distance', o => o.distance_km], ['score', o => -o.score]];
 const mostRows = 50;
+
+// Measured says what was found at an endpoint.
+const Measured = ({ of: e }) => html`<${Badge} tone=${e?.state === 'answers' ? 'UP' : e?.checked_at ? 'DOWN' : 'off'}>${e?.state || 'unmeasured'}<//>`;
 
 function Results({ offers, picked, onPick }) {
   const [order, sort] = useState({ by: 0, down: false });
@@ -149,11 +152,12 @@ function Results({ offers, picked, onPick }) {
   const nearest = offers.length > 1 && least('distance_km'), cheapest = offers.length > 1 && alike && least('price');
   const choose = by => sort(old => ({ by, down: old.by === by && !old.down }));
   return html`<div><div class="scroll" tabindex="0" role="region" aria-label="Results"><table>
-    <thead><tr>${columns.map(([title], by) => html`<th scope="col" class=${title === 'score' && 'extra'} aria-sort=${order.by !== by ? undefined : order.down ? 'descending' : 'ascending'}><button type="button" class="sort" onClick=${() => choose(by)}>${title}${order.by === by ? (order.down ? ' ↓' : ' ↑') : ''}</button></th>`)}</tr></thead>
+    <thead><tr>${columns.map(([title], by) => html`<th scope="col" class=${(title === 'score' || title === 'measured') && 'extra'} aria-sort=${order.by !== by ? undefined : order.down ? 'descending' : 'ascending'}><button type="button" class="sort" onClick=${() => choose(by)}>${title}${order.by === by ? (order.down ? ' ↓' : ' ↑') : ''}</button></th>`)}</tr></thead>
     <tbody>${list.slice(0, most).map(o => html`<tr key=${o.key} class=${picked?.length === 1 && picked[0].key === o.key && 'chosen'}><td class="number"><i class="dot" style=${{ background: colour(o.type) }}></i>${o.number}</td>
       <td class="wraps"><button type="button" class="link" onClick=${() => onPick([o])}><${Text} most=${40}>${o.name || o.id}<//></button> <span class="quiet"><${Text} most=${30}>${[o.city, o.country].filter(Boolean).join(', ')}<//></span></td>
       <td class="wraps"><${Text} most=${60}>${o.what || '–'}<//></td>
-      <td class="number wraps">${price(o)} ${o === cheapest && html`<span class="badge off">cheapest</span>`}</td>
+      <td class="extra"><${Measured} of=${o.endpoint} /></td>
+      <td class="number wraps"><span class="unbroken">${price(o)}</span> ${o === cheapest && html`<span class="badge off">cheapest</span>`}</td>
       <td class="number wraps">${o.distance_km === undefined ? '–' : `${o.distance_km.toFixed(0)} km`} ${o === nearest && html`<span class="badge off">nearest</span>`}</td><td class="number extra">${o.score.toFixed(1)}</td></tr>`)}</tbody></table></div>
     ${offers.length > most && html`<p class="quiet">The first ${most} of ${offers.length}. <button type="button" onClick=${() => show(most + 2 * mostRows)}>Show more</button></p>`}</div>`;
 }
