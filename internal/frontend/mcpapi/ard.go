@@ -17,6 +17,7 @@ import (
 // Media types of entries.
 const (
 	offerType    = "application/vnd.blackhole.offer+json"
+	agentType    = "application/a2a-agent-card+json"
 	serverType   = "application/mcp-server-card+json"
 	registryType = "application/ai-registry+json"
 )
@@ -88,8 +89,12 @@ func (f *found) entry() (e entry, err error) {
 		}
 	}
 	for _, at := range m.Endpoints {
-		if at = strings.TrimPrefix(at, "mcp+"); e.Type == offerType && strings.HasPrefix(at, "http") && slices.Contains(m.Protocols, "mcp") {
+		switch at = strings.TrimPrefix(strings.TrimPrefix(at, "mcp+"), "a2a+"); {
+		case e.Type != offerType || !strings.HasPrefix(at, "http"):
+		case slices.Contains(m.Protocols, "mcp"):
 			e.Type, e.Data = serverType, card(e.Name, m.Description, m.Version, at)
+		case slices.Contains(m.Protocols, "a2a") && strings.HasSuffix(at, ".json"): // only the agent itself has its card
+			e.Type, e.URL, e.Data = agentType, at, nil
 		}
 	}
 	return e, nil

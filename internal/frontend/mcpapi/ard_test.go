@@ -102,7 +102,7 @@ func TestSearch(t *testing.T) {
 	query := network(f, `{"total":3,"complete":true,"results":[
 		{"record":`+record("a", "compute", `,"subtype":"gpu","name":"Berlin GPU"`)+`,"peer":{"state":"reachable","by":"self","round_trip_ms":1.5},"endpoint":{"state":"answers","by":"peers","peers":3}},
 		{"record":`+record("b", "tool", `,"name":"Weather","domain":"weather.example","protocols":["mcp"],"endpoints":["mcp+https://weather.example/mcp"]`)+`,"domain":{"state":"checked"},"endpoint":{"state":"refuses"}},
-		{"record":`+record("c", "tool", `,"name":"Weather too","domain":"weather.example"`)+`,"domain":{"state":"claimed"}}]}`)
+		{"record":`+record("c", "tool", `,"name":"Weather too","domain":"weather.example","protocols":["a2a"],"endpoints":["a2a+https://weather.example/.well-known/agent-card.json"]`)+`,"domain":{"state":"claimed"}}]}`)
 	search := func(body string) (p page, complete string) {
 		t.Helper()
 		code, h := f.send("POST", "/search", body, &p)
@@ -129,6 +129,8 @@ func TestSearch(t *testing.T) {
 	require.Equal(t, "application/mcp-server-card+json", p.Results[1].Type)
 	require.Contains(t, fmt.Sprint(p.Results[1].Data["remotes"]), "https://weather.example/mcp")
 	require.Equal(t, "urn:air:12D3KooW:tool:c", p.Results[2].Identifier, "it was not")
+	require.Equal(t, []string{"application/a2a-agent-card+json", "https://weather.example/.well-known/agent-card.json"}, []string{p.Results[2].Type, p.Results[2].URL})
+	require.Nil(t, p.Results[2].Data, "the agent has its card")
 
 	p, _ = search(`{"query":{"text":"weather too"}}`)
 	require.Equal(t, []string{"Weather too", "Weather"}, []string{p.Results[0].DisplayName, p.Results[1].DisplayName}, "more of the words come first, and none is no hit")

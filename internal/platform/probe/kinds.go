@@ -27,7 +27,7 @@ type kind struct {
 // The first row that fits an endpoint is its kind, so special protocols come before those that carry them.
 func kinds() []kind {
 	return []kind{
-		mcpKind(), openaiKind(), ollamaKind(), s3Kind(), grpcKind(), websocketKind(), socksKind(), quicKind(), libp2pKind(), httpKind(), tcpKind(),
+		mcpKind(), a2aKind(), openaiKind(), ollamaKind(), s3Kind(), grpcKind(), websocketKind(), socksKind(), quicKind(), libp2pKind(), httpKind(), tcpKind(),
 	}
 }
 

@@ -130,7 +130,7 @@ func TestProbesHaveNoName(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(l) }()
 	t.Cleanup(func() { _ = s.Close(); <-done })
-	for _, protocol := range []string{"http", "mcp", "openai", "ollama", "s3", "websocket", "grpc"} {
+	for _, protocol := range []string{"http", "mcp", "a2a", "openai", "ollama", "s3", "websocket", "grpc"} {
 		target, ok := Parse("http://"+l.Addr().String(), []string{protocol})
 		require.True(t, ok, protocol)
 		_, _ = New(Config{Loopback: true}).Probe(t.Context(), target)
@@ -194,6 +194,9 @@ func TestEachKind(t *testing.T) {
 		"mcp":                {mcpServer(t, false), []string{"mcp"}, Answers, "mcp", "initialized 2025-06-18, 2 tools"},
 		"mcp events":         {mcpServer(t, true), []string{"http", "mcp"}, Answers, "mcp", "initialized 2025-06-18, 2 tools"},
 		"mcp at http":        {plain, []string{"MCP"}, WrongProtocol, "mcp", "answered 200 to initialize"},
+		"a2a":                {webServer(t, "/.well-known/agent-card.json", `{"name":"x","url":"http://x/a2a","skills":[]}`, 200) + "/a2a", []string{"a2a"}, Answers, "a2a", "answered 200"},
+		"a2a card elsewhere": {webServer(t, "/old/agent.json", `{"name":"x","skills":[{"id":"a"}]}`, 200) + "/old/agent.json", []string{"A2A"}, Answers, "a2a", "answered 200"},
+		"a2a at http":        {plain, []string{"a2a"}, WrongProtocol, "a2a", "answered 404, without skills"},
 		"openai":             {webServer(t, "/v1/models", `{"object":"list","data":[]}`, 200) + "/v1", []string{"openai"}, Answers, "openai", "answered 200"},
 		"openai with key":    {webServer(t, "/v1/models", `{"error":{}}`, 401), []string{"openai"}, Answers, "openai", "answered 401"},
 		"openai at http":     {plain, []string{"openai"}, WrongProtocol, "openai", "answered 404, without data"},
