@@ -157,6 +157,8 @@ func (s *Server) resources(serve func(http.ResponseWriter, *http.Request, string
 		switch fault.KindOf(err) {
 		case fault.Invalid:
 			code, name = http.StatusBadRequest, "INVALID_ARGUMENT"
+		case fault.NotFound:
+			code, name = http.StatusNotFound, "NOT_FOUND"
 		case fault.PoolExhausted, fault.LimitReached:
 			code, name = http.StatusTooManyRequests, "RESOURCE_EXHAUSTED"
 		}

@@ -53,6 +53,9 @@ func (s *Server) Routes() []httpapi.Route {
 		{Pattern: "POST /mcp", Role: access.RoleReadOnly, Waits: true, Handler: http.HandlerFunc(s.serve)},
 		{Pattern: "GET /.well-known/ai-catalog.json", Role: access.RoleReadOnly, Handler: s.resources(s.catalog)},
 		{Pattern: "POST /search", Role: access.RoleReadOnly, Handler: s.resources(s.search)},
+		{Pattern: "GET /v0.1/servers", Role: access.RoleReadOnly, Handler: s.resources(s.servers)},
+		{Pattern: "GET /v0.1/servers/{name}/versions", Role: access.RoleReadOnly, Handler: s.resources(s.serverVersions)},
+		{Pattern: "GET /v0.1/servers/{name}/versions/{version}", Role: access.RoleReadOnly, Handler: s.resources(s.server)},
 	}
 }
 

@@ -1,0 +1,71 @@
+package mcpapi_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+type listed struct {
+	Server struct {
+		Name, Title, Description, Version string
+		Remotes                           []struct{ Type, URL string }
+	}
+	Meta map[string]map[string]any `json:"_meta"`
+}
+
+// TestRegistry: clients of the MCP registry find offers that declare MCP, with what was measured.
+func TestRegistry(t *testing.T) {
+	f := start(t, nil)
+	query := network(f, `{"complete":true,"next":"12D3KooW/c","results":[
+		{"record":`+record("b", "tool", `,"name":"Weather","version":"1.2.0","domain":"weather.example","protocols":["mcp"],"endpoints":["mcp+https://weather.example/mcp"]`)+`,"domain":{"state":"checked"},"endpoint":{"state":"answers"}},
+		{"record":`+record("c", "tool", `,"name":"Claimed","version":"1.0.0","domain":"weather.example","protocols":["mcp"],"endpoints":["https://other.example/mcp"]`)+`},
+		{"record":`+record("d", "tool", `,"name":"Program","protocols":["mcp"],"endpoints":["stdio://x"]`)+`}]}`)
+	var p struct {
+		Servers  []listed
+		Metadata struct {
+			Count      int
+			NextCursor string
+		}
+	}
+	get := func(path string) {
+		t.Helper()
+		p.Servers = nil
+		code, h := f.send("GET", "/v0.1/servers"+path, "", &p)
+		require.Equal(t, http.StatusOK, code)
+		require.Equal(t, "true", h.Get("X-Blackhole-Complete"))
+	}
+	get("?limit=3&cursor=12D3KooW%2Fa")
+	require.JSONEq(t, `{"types":["agent","bandwidth","cdn","compute","mcp","model","storage","tool"],"limit":3,"after":"12D3KooW/a","sort":"stable",
+		"where":[{"field":"protocols","op":"any","values":["mcp"]}]}`, *query)
+	require.Len(t, p.Servers, 2, "one has no address to call")
+	require.Equal(t, []any{2, "12D3KooW/c"}, []any{p.Metadata.Count, p.Metadata.NextCursor})
+	one := p.Servers[0]
+	require.Equal(t, []string{"example.weather/b", "Weather", "Weather", "1.2.0"}, []string{one.Server.Name, one.Server.Title, one.Server.Description, one.Server.Version})
+	require.Equal(t, "https://weather.example/mcp", one.Server.Remotes[0].URL)
+	require.Equal(t, true, one.Meta["io.modelcontextprotocol.registry/official"]["isLatest"])
+	require.Equal(t, "answers", one.Meta["blackhole/measured"]["endpoint"].(map[string]any)["state"])
+	require.Equal(t, "12D3KooW/c", p.Servers[1].Server.Name, "nobody checked the domain")
+
+	get("?search=WEATHER")
+	require.Len(t, p.Servers, 1)
+	get("?updated_since=2026-11-28T00:00:00Z&version=latest")
+	require.NotNil(t, p.Servers)
+	require.Empty(t, p.Servers)
+	get("/example.weather%2Fb/versions")
+	require.Len(t, p.Servers, 1)
+	require.Contains(t, *query, `"values":["b"]`)
+
+	code, _ := f.send("GET", "/v0.1/servers/example.weather%2Fb/versions/latest", "", &one)
+	require.Equal(t, http.StatusOK, code)
+	require.Equal(t, "Weather", one.Server.Title)
+	for path, want := range map[string]int{
+		"?limit=0": 400, "?limit=101": 400, "?updated_since=today": 400, "?version=1.0.0": 400, "/example.weather%2Fx/versions": 404,
+		"/example.weather%2Fb/versions/9": 404, "/example.weather%2Fb/versions/1.2.0": 200,
+	} {
+		var answer map[string]any
+		code, _ := f.send("GET", "/v0.1/servers"+path, "", &answer)
+		require.Equal(t, want, code, "%s: %v", path, answer)
+	}
+}
