@@ -63,7 +63,7 @@ func places() map[string]pool {
 			front + "httpapi.TestLockWaitsAreBounded", front + "grpcapi.TestWaitsAreBounded", "pkg/coord/attempt.TestOwnersTakeTurns", "pkg/coord/attempt.TestOwnLane"}},
 		"calls": {"one for each 128 KiB of the memory limit, 2,048 to 32,768, of gRPC and clients of etcd together, on streams too", rule, known, "", []string{front + "grpcapi.TestCallsHavePlaces",
 			front + "etcdapi.TestRequestsAreBounded", access + "TestKeptPlaces"}},
-		"begun_calls": {"4,096 of gRPC and 1,024 of clients of etcd that have no place of `calls` yet, as their requests have not arrived; one that ends without a request keeps its place for 2 s", rule + "; 4 of each connection whose caller has no name beside it", "", "", []string{
+		"begun_calls": {"4,096 of gRPC and as many of clients of etcd that have no place of `calls` yet, as their requests have not arrived; one that ends without a request keeps its place for 2 s", rule + "; 4 of each connection whose caller has no name beside it", "", "", []string{
 			front + "grpcapi.TestBegunCalls", front + "budget.TestBegun", front + "budget.TestCallsWithoutRequests"}},
 		"request_bytes": {"as of `answer_bytes`; 16 KiB of a request are free", rule, known, "", []string{
 			front + "httpapi.TestHalfBodies", front + "grpcapi.TestRequestsAtWork", front + "etcdapi.TestRequestsAreBounded", front + "consulapi.TestBounds", access + "TestKeptPlaces"}},

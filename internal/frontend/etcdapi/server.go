@@ -44,7 +44,7 @@ const Version = "3.7.3"
 const (
 	maxRequest   = 5 << 20   // a transaction of 4 MiB with its frame; larger ones get an error of etcd
 	maxAnswer    = 64 << 20  // keys and values of one range
-	maxBegun     = 1024      // calls without a place of AtOnce, most because their request has not arrived
+	maxBegun     = 4096      // calls without a place of AtOnce, most because their request has not arrived
 	maxStreams   = 1024      // calls at once on a connection; clients wait with more
 	buffer       = 8 << 10   // of a connection, for reading and for writing
 	window       = 256 << 10 // bytes of a stream that its method did not ask for yet
@@ -104,6 +104,8 @@ type Server struct {
 	watches *access.Pool
 	shown   atomic.Pointer[pb.ResponseHeader] // by the last answer of a watch; never changed
 
+	refusals [64]chan struct{} // each taken after a refused watch of the callers of one hash
+
 	closing context.Context // done when Close begins; ends watches
 	close   context.CancelFunc
 }
@@ -117,6 +119,9 @@ func New(c Config) (*Server, error) {
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	s := &Server{Config: c, keys: keyspace(c.Prefix), watches: access.NewPool("watches", maxWatches, c.Refused)}
+	for n := range s.refusals {
+		s.refusals[n] = make(chan struct{}, 1)
+	}
 	s.closing, s.close = context.WithCancel(context.Background())
 	begun := budget.NewBegun("etcdapi", maxBegun, c.AtOnce, c.Name, c.Refused)
 	s.grpc = grpc.NewServer(

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"hash/fnv"
 	"io"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -138,6 +140,19 @@ func (s *Server) lately(ctx context.Context) *pb.ResponseHeader {
 	return now
 }
 
+// pace lets the refusals of a caller through one after another, on all its streams.
+func (s *Server) pace(ctx context.Context) {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(access.Client(ctx)))
+	turn := s.refusals[h.Sum32()%uint32(len(s.refusals))]
+	select {
+	case turn <- struct{}{}:
+		pause.For(ctx, afterRefusal)
+		<-turn
+	case <-ctx.Done():
+	}
+}
+
 // refuse answers a request for a watch that does not begin. The stream's next request waits: to ask costs a client less than to be refused.
 func (m *multiplex) refuse(ctx context.Context, reason string) error {
 	last := &pb.WatchResponse{Header: m.s.lately(ctx), WatchId: noWatch, Created: true, Canceled: true, CancelReason: reason}
@@ -145,7 +160,7 @@ func (m *multiplex) refuse(ctx context.Context, reason string) error {
 	err := m.answer(last)
 	m.mu.Unlock()
 	if err == nil {
-		pause.For(ctx, afterRefusal)
+		m.s.pace(ctx)
 	}
 	return err
 }
