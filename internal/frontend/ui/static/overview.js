@@ -49,7 +49,7 @@ export function OverviewView() {
   const live = useLive();
   const { group: g, peers, offers, answer, loaded, topics, keysRevision } = live;
   const locks = useCall('/v1/coordination/locks?limit=500', [keysRevision], 5000).value?.locks;
-  const usable = useCall('/v1/discovery/query?types=compute,storage,bandwidth,cdn&limit=1&exact_total=true', [offers.size], 15000).value?.total;
+  const usable = useCall('/v1/discovery/query?types=compute,storage,bandwidth,cdn&limit=1&exact_total=true', [offers.size], 15000).value?.total, known = usable === undefined || usable > offers.size; // a larger total counts what this page has not loaded
   const services = grouped(live.services), well = wellOf(services);
   const list = useMemo(() => [...offers.values()], [live.version]);
   const title = html`<${Heading} title="Overview">What this peer sees of its network.<//>`;
@@ -59,7 +59,7 @@ export function OverviewView() {
     counted(peers.size + 1, 'peer'),
     g && voters.length > 0 && `${counted(voters.length, 'voter')}, ${g.failures_survived ? `${g.failures_survived} may fail` : 'none may fail'}`,
     loaded.has('services') && (services.length === 0 ? 'no services' : well === services.length ? `${counted(well, 'service')}, all UP` : `${well} of ${counted(services.length, 'service')} all UP`),
-    loaded.has('offers') && `${counted(offers.size, 'offer')}${usable === undefined || offers.size === 0 ? '' : `, ${Math.min(usable, offers.size)} usable`}`,
+    loaded.has('offers') && `${counted(offers.size, 'offer')}${known || offers.size === 0 ? '' : `, ${usable} usable`}`,
     locks && `${counted(locks.length, 'lock')} held`,
   ].filter(Boolean);
   const tone = wrong[0]?.[0] ?? 'good', worst = services.filter(s => s.counts.UP !== s.total).concat(services.filter(s => s.counts.UP === s.total));
@@ -69,7 +69,7 @@ export function OverviewView() {
       ${topics.includes('keys') && html`<${Tile} title="Voters" view="group">${g ? html`<${Ring} group=${g} /><p class="quiet">${g.leader ? html`led by <${Text} most=${24}>${named(voters.find(m => m.peer_id === g.leader) || { peer_id: g.leader })}<//>, term ${g.term}` : 'no leader'}</p>` : html`<p class="quiet">not loaded</p>`}<//>`}
       <${Tile} title="Apps" view="services">${!loaded.has('services') ? html`<p class="quiet">not loaded</p>` : html`<p class="hero">${well} <small>of ${counted(services.length, 'service')} all UP</small></p>
         <ul class="plain bars">${worst.slice(0, 4).map(s => html`<li key=${s.name}><a href=${`#/services?service=${encodeURIComponent(s.name)}`}><${Text} most=${20}>${s.name}<//></a><${Bar} ...${s} /></li>`)}</ul>`}<//>
-      <${Tile} title="Offers" view="map">${!loaded.has('offers') ? html`<p class="quiet">not loaded</p>` : html`<p class="hero">${usable === undefined ? offers.size : Math.min(usable, offers.size)} <small>${usable === undefined ? 'known' : `of ${offers.size} usable`}</small></p><${Legend} offers=${list} /><${Whole} of=${answer} />`}<//>
+      <${Tile} title="Offers" view="map">${!loaded.has('offers') ? html`<p class="quiet">not loaded</p>` : html`<p class="hero">${known ? offers.size : usable} <small>${known ? 'known' : `of ${offers.size} usable`}</small></p><${Legend} offers=${list} /><${Whole} of=${answer} />`}<//>
       ${topics.includes('keys') && html`<${Tile} title="Locks" view="locks"><${LocksTile} locks=${locks} /><//>`}
     </div>
     <div class="beside"><${World} offers=${list} onPick=${() => go('map')} label=${`World map with ${list.length} offers; the view Map lists them`} />
