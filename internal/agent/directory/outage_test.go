@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // TestLogOfOutage checks that a long outage takes one warning, and its end one
@@ -33,5 +35,39 @@ func TestLogOfOutage(t *testing.T) {
 			require.Equal(t, n, count("WARN", "ended"))
 			require.Equal(t, n, count("INFO", "delivers again"))
 		}
+	})
+}
+
+// TestEndWithoutContact checks that the instance of another peer, whose place a
+// local one took without contact, comes back with the end of the local one.
+func TestEndWithoutContact(t *testing.T) {
+	run(t, func(t *testing.T, c *cluster) {
+		c.elect("a")
+		a, b := c.add("a"), c.add("b")
+		x := running("storage", "x")
+		a.Publish([]instance.Change{x})
+		a.Start()
+		b.Start()
+		time.Sleep(time.Minute)
+		b.cut(true)
+		time.Sleep(10 * time.Second)
+		other := running("storage", "x")
+		other.Instance.Lease, other.Reason = "lease-of-b", instance.ReasonRegistered
+		for range 2 {
+			b.Publish([]instance.Change{other})
+			b.Publish([]instance.Change{other})
+			require.Equal(t, "b", b.Catalog.Get(x.Key).Peer)
+			b.Publish([]instance.Change{{Key: x.Key}})
+			require.Equal(t, "a", b.Catalog.Get(x.Key).Peer)
+		}
+		_, stale := b.ids("storage")
+		require.True(t, stale)
+		b.cut(false)
+		time.Sleep(15 * time.Second)
+		require.Equal(t, "a", b.Catalog.Get(x.Key).Peer)
+		b.cut(true)
+		time.Sleep(10 * time.Second)
+		b.Publish([]instance.Change{{Key: x.Key}})
+		require.Equal(t, "a", b.Catalog.Get(x.Key).Peer, "an end without a registration ends nothing of another peer's")
 	})
 }

@@ -17,7 +17,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -32,6 +31,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/frontend/authority"
 	"github.com/blackhole/blackhole/internal/frontend/etcdapi"
+	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/secret"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -363,98 +363,6 @@ func TestLease(t *testing.T) {
 }
 
 // watching is an open stream of watches.
-type watching struct {
-	pb.Watch_WatchClient
-	t *testing.T
-}
-
-func (w watching) create(r *pb.WatchCreateRequest) *pb.WatchResponse {
-	w.t.Helper()
-	require.NoError(w.t, w.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: r}}))
-	return w.next()
-}
-
-func (w watching) next() *pb.WatchResponse {
-	w.t.Helper()
-	r, err := w.Recv()
-	require.NoError(w.t, err)
-	return r
-}
-
-func TestWatch(t *testing.T) {
-	f := start(t, nil)
-	first := f.put(t, "a", "1")
-	f.put(t, "a", "2")
-	stream, err := f.Watch(t.Context())
-	require.NoError(t, err)
-	w := watching{stream, t}
-	created := w.create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: first, PrevKv: true})
-	require.True(t, created.GetCreated())
-	require.Zero(t, created.GetWatchId())
-	events := w.next().GetEvents()
-	require.Len(t, events, 2)
-	require.Equal(t, "a", string(events[1].GetKv().GetKey()))
-	require.Equal(t, "1", string(events[1].GetPrevKv().GetValue()))
-
-	duplicate := w.create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: created.GetWatchId() + 5})
-	require.False(t, duplicate.GetCanceled())
-	duplicate = w.create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: created.GetWatchId() + 5})
-	require.True(t, duplicate.GetCanceled())
-	require.EqualValues(t, -1, duplicate.GetWatchId())
-	negative := w.create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: -1})
-	require.True(t, negative.GetCanceled())
-	require.Equal(t, rpctypes.ErrCompacted.Error(), negative.GetCancelReason())
-
-	for _, id := range []int64{0, 5} {
-		require.NoError(t, w.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}}))
-		end := w.next()
-		require.True(t, end.GetCanceled())
-		require.Equal(t, id, end.GetWatchId())
-		require.Empty(t, end.GetCancelReason())
-	}
-
-	filtered := w.create(&pb.WatchCreateRequest{RangeEnd: []byte{0}, Filters: []pb.WatchCreateRequest_FilterType{pb.WatchCreateRequest_NOPUT}, ProgressNotify: true})
-	f.put(t, "b", "1")
-	_, err = f.DeleteRange(t.Context(), &pb.DeleteRangeRequest{Key: []byte("b")})
-	require.NoError(t, err)
-	got := w.next()
-	require.Equal(t, filtered.GetWatchId(), got.GetWatchId())
-	require.Len(t, got.GetEvents(), 1)
-	require.Equal(t, mvccpb.Event_DELETE, got.GetEvents()[0].GetType())
-	require.NoError(t, w.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}))
-	mark := w.next()
-	require.EqualValues(t, -1, mark.GetWatchId())
-	require.Empty(t, mark.GetEvents())
-	require.Equal(t, got.GetHeader().GetRevision(), mark.GetHeader().GetRevision())
-
-	_, err = f.Compact(t.Context(), &pb.CompactionRequest{Revision: first + 1})
-	require.NoError(t, err)
-	old := w.create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
-	require.True(t, old.GetCreated())
-	gone := w.next()
-	require.True(t, gone.GetCanceled())
-	require.Equal(t, first+1, gone.GetCompactRevision())
-}
-
-func TestFragments(t *testing.T) {
-	f := start(t, nil)
-	stream, err := f.Watch(t.Context())
-	require.NoError(t, err)
-	w := watching{stream, t}
-	w.create(&pb.WatchCreateRequest{RangeEnd: []byte{0}, Fragment: true})
-	ops := make([]*pb.RequestOp, 3)
-	for i := range ops {
-		ops[i] = &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: fmt.Append(nil, i), Value: make([]byte, 1<<20)}}}
-	}
-	_, err = f.Txn(t.Context(), &pb.TxnRequest{Success: ops})
-	require.NoError(t, err)
-	for i := range ops {
-		part := w.next()
-		require.Len(t, part.GetEvents(), 1)
-		require.Equal(t, i < len(ops)-1, part.GetFragment())
-	}
-}
-
 // TestMemberList has the addresses of all fronts, so that a client that asks one of them goes on when it dies.
 func TestMemberList(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
