@@ -16,7 +16,6 @@ import (
 
 	ds "github.com/ipfs/go-datastore"
 	dssync "github.com/ipfs/go-datastore/sync"
-	golibp2p "github.com/libp2p/go-libp2p"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	libp2p "github.com/libp2p/go-libp2p/core/peer"
 	"github.com/multiformats/go-multiaddr"
@@ -26,6 +25,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/keeper"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
+	"github.com/blackhole/blackhole/internal/sim/loopback"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -160,12 +160,7 @@ func provide(t *testing.T, peers []*peer, n int) {
 	random := mrand.New(mrand.NewPCG(1, 2))
 	for from := 0; from < n; from += records.MaxPerProvider {
 		key := newKey(t)
-		provider, err := golibp2p.New(golibp2p.Identity(key), golibp2p.ListenAddrs(listen)) // answers, so its offers stay
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, provider.Close()) })
-		for _, at := range all {
-			require.NoError(t, provider.Connect(t.Context(), at))
-		}
+		loopback.Answering(t, key, all) // so its offers stay
 		var batch []*records.Record
 		for i := from; i < min(n, from+records.MaxPerProvider); i++ {
 			now := time.Now()
