@@ -1,0 +1,58 @@
+package offer
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// TestCatalog: MCP servers and agents with an address become offers with ids that stay the same.
+func TestCatalog(t *testing.T) {
+	offers, left, err := offersOf([]byte(`{"specVersion":"1.0","entries":[
+		{"identifier":"urn:air:weather.example:tool:Rain_1","displayName":"Rain","type":"application/mcp-server-card+json","description":"Forecasts","data":{"version":"2.1.0","remotes":[{"type":"streamable-http","url":"https://weather.example/mcp"}]}},
+		{"identifier":"urn:air:a.example:agent","displayName":"Agent","type":"application/a2a-agent-card+json","version":"3","url":"https://a.example/card.json"},
+		{"identifier":"urn:air:a.example:program","displayName":"Program","type":"application/mcp-server-card+json","data":{"remotes":[]}},
+		{"identifier":"urn:air:a.example:search","displayName":"Search","type":"application/ai-registry+json","url":"https://a.example"}]}`))
+	require.NoError(t, err)
+	require.Equal(t, 2, left)
+	require.Equal(t, []records.Offer{
+		{ID: "weather.example-tool-rain_1", Metadata: records.Metadata{Type: "mcp", Name: "Rain", Description: "Forecasts", Version: "2.1.0", Protocols: []string{"mcp"}, Endpoints: []string{"https://weather.example/mcp"}}},
+		{ID: "a.example-agent", Metadata: records.Metadata{Type: "agent", Name: "Agent", Version: "3", Protocols: []string{"a2a"}, Endpoints: []string{"https://a.example/card.json"}}},
+	}, offers)
+	long := idOf("urn:air:" + strings.Repeat("x", 70) + ":a")
+	require.Len(t, long, maxID)
+	require.NotEqual(t, long, idOf("urn:air:"+strings.Repeat("x", 70)+":b"))
+	_, _, err = offersOf([]byte("<html>"))
+	require.ErrorIs(t, err, fault.Invalid)
+}
+
+// TestCatalogOfURL: a URL without a path has its catalog at the well-known one, and what is no catalog is an error.
+func TestCatalogOfURL(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/.well-known/ai-catalog.json":
+			_, _ = w.Write([]byte("{}"))
+		case "/away":
+			http.Redirect(w, r, "/.well-known/ai-catalog.json", http.StatusFound)
+		case "/large":
+			_, _ = w.Write(make([]byte, maxCatalog+1))
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer s.Close()
+	for path, want := range map[string]error{"": nil, "/": nil, "/x": fault.Unavailable, "/away": fault.Unavailable, "/large": fault.TooLarge} {
+		text, err := catalogOf(t.Context(), &term.Console{}, s.URL+path)
+		require.ErrorIs(t, err, want, path)
+		if want == nil {
+			require.Equal(t, "{}", string(text))
+		}
+	}
+}
