@@ -48,15 +48,7 @@ func ARD(con *term.Console) *cobra.Command {
 		if len(offers) == 0 {
 			return fault.Invalidf("FILE|URL", args[0], "lists no MCP server and no A2A agent")
 		}
-		out := offerResults(len(offers))
-		answers, err := c.RegisterBatch(ctx, offers)
-		if err != nil {
-			return err
-		}
-		for i, o := range answers[:min(len(answers), len(offers))] {
-			addReceipt(out, offers[i].ID, o.Receipt, o.Err)
-		}
-		return out.Print(r)
+		return registerAll(ctx, r, c, offers)
 	}))
 }
 

@@ -47,21 +47,27 @@ func offerRegister(con *term.Console) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		out := offerResults(len(offers))
-		if len(offers) == 1 {
-			got, err := c.Register(ctx, offers[0])
-			addReceipt(out, offers[0].ID, got, err)
-			return out.Print(r)
+		if len(offers) > 1 {
+			return registerAll(ctx, r, c, offers)
 		}
-		answers, err := c.RegisterBatch(ctx, offers)
-		if err != nil {
-			return err
-		}
-		for i, o := range answers[:min(len(answers), len(offers))] {
-			addReceipt(out, offers[i].ID, o.Receipt, o.Err)
-		}
+		out := offerResults(1)
+		got, err := c.Register(ctx, offers[0])
+		addReceipt(out, offers[0].ID, got, err)
 		return out.Print(r)
 	})
+}
+
+// registerAll registers offers as one batch and prints a result for each.
+func registerAll(ctx context.Context, r *remote.Peer, c *client.Client, offers []records.Offer) error {
+	out := offerResults(len(offers))
+	answers, err := c.RegisterBatch(ctx, offers)
+	if err != nil {
+		return err
+	}
+	for i, o := range answers[:min(len(answers), len(offers))] {
+		addReceipt(out, offers[i].ID, o.Receipt, o.Err)
+	}
+	return out.Print(r)
 }
 
 func offerUpdate(con *term.Console) *cobra.Command {
