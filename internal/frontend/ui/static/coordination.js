@@ -114,7 +114,7 @@ export function KeysView() {
   const list = useCall('/v1/coordination/keys?prefix=true&limit=500', [keysRevision]);
   const [picked, pick] = useState(null);
   if (!topics.includes('keys')) return html`<h2>Keys</h2>${absent}`;
-  const keys = (list.value?.kvs || []).map(versionOf).filter(kv => !(kv.key || '').startsWith('directory/'));
+  const keys = (list.value?.kvs || []).map(versionOf).filter(kv => !/^(directory|requirements-status)\//.test(kv.key || ''));
   const recent = picked && events.filter(e => e.topic === 'keys' && e.text === picked.key).slice(0, 20);
   const current = picked && keys.find(kv => kv.key_base64 === picked.key_base64);
   return html`<${Heading} title="Keys">Small values that programs share. Locks and requirements are keys as well.<//><${Failed} error=${list.error} />
