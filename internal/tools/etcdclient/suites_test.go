@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -83,9 +84,15 @@ func play(t *testing.T, tests, program, name string) (output string, ok bool) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
 	defer cancel()
 	run := exec.CommandContext(ctx, tests, "-test.run", "^"+name+"$", "-test.v", "-test.timeout", "90s")
-	run.Env = append(os.Environ(), "ETCD_SUITE_PROGRAM="+program)
-	run.Dir = t.TempDir()
+	folder := t.TempDir()
+	run.Env, run.Dir = append(os.Environ(), "ETCD_SUITE_PROGRAM="+program, "TMPDIR="+folder), folder
+	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a test that panics leaves its peer
+	run.WaitDelay = time.Second
+	run.Cancel = func() error { return syscall.Kill(-run.Process.Pid, syscall.SIGKILL) }
 	out, err := run.CombinedOutput()
+	if run.Process != nil {
+		_ = syscall.Kill(-run.Process.Pid, syscall.SIGKILL) // most often nobody is left
+	}
 	return string(out), err == nil
 }
 
