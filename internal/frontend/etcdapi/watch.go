@@ -245,8 +245,9 @@ func (m *multiplex) send(w *watch, events []*mvccpb.Event, mark bool) error {
 		if !mark || !w.req.GetProgressNotify() {
 			return nil
 		}
-		w.header.Revision = w.synced
-		return m.answer(&pb.WatchResponse{Header: w.header, WatchId: w.id})
+		at := proto.CloneOf(w.header) // refusals of other streams may show this one
+		at.Revision = w.synced
+		return m.answer(&pb.WatchResponse{Header: at, WatchId: w.id})
 	}
 	for len(events) > 0 {
 		n, size := 1, proto.Size(events[0])
