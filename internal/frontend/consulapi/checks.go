@@ -9,7 +9,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// clock is that of a check, by its id. Each stands in a record of an instance of this peer.
+// clock keeps the times of one check. The check itself stands in the record of an instance of this peer.
 type clock struct {
 	of      instance.Key
 	ttl     time.Duration // 0: this peer runs the check

@@ -245,7 +245,7 @@ func (m *multiplex) send(w *watch, events []*mvccpb.Event, mark bool) error {
 		if !mark || !w.req.GetProgressNotify() {
 			return nil
 		}
-		at := proto.CloneOf(w.header) // refusals of other streams may show this one
+		at := proto.CloneOf(w.header) // a refusal on another stream may be sending w.header
 		at.Revision = w.synced
 		return m.answer(&pb.WatchResponse{Header: at, WatchId: w.id})
 	}
