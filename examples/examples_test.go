@@ -125,9 +125,10 @@ func TestPrograms(t *testing.T) {
 		t.Skip("builds and runs programs")
 	}
 	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir+string(filepath.Separator), "./provider", "./consumer")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	for _, pkg := range []string{"./provider", "./consumer"} {
+		_, err := process.Program(t.Context(), dir, pkg)
+		require.NoError(t, err)
+	}
 	grpc := peer(t, dir)
 	consume := func() string {
 		out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "consumer"), "-grpc", grpc).CombinedOutput()
@@ -167,8 +168,8 @@ func TestEmbed(t *testing.T) {
 		t.Skip("builds and runs programs")
 	}
 	dir := t.TempDir()
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir+string(filepath.Separator), "./embed").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	program, err := process.Program(t.Context(), dir, "./embed")
+	require.NoError(t, err)
 	c, err := client.New(peer(t, dir))
 	require.NoError(t, err)
 	defer c.Close()
@@ -177,7 +178,7 @@ func TestEmbed(t *testing.T) {
 	require.NoError(t, err)
 	status, err := c.Status(t.Context())
 	require.NoError(t, err)
-	embedded := start(t, filepath.Join(dir, "embed"), "-connect", status.Listen[0], "-network", status.Network, "-data", filepath.Join(dir, "embedded"))
+	embedded := start(t, program, "-connect", status.Listen[0], "-network", status.Network, "-data", filepath.Join(dir, "embedded"))
 	embedded.says(t, "Ctrl-C ends it")
 	require.Contains(t, embedded.output(), "Found of-a-daemon of "+status.PeerID)
 	found := func() bool {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
+	"github.com/blackhole/blackhole/testnet/process"
 )
 
 // peer serves a coordination plane on loopback and returns its address.
@@ -35,8 +36,6 @@ func TestPrograms(t *testing.T) {
 		t.Skip("builds and runs programs")
 	}
 	dir, grpc := t.TempDir(), peer(t)
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir+string(filepath.Separator), "./file", "./row", "./endpoint").CombinedOutput()
-	require.NoError(t, err, "%s", out)
 	path := filepath.Join(dir, "written")
 	for _, c := range []struct {
 		program string
@@ -48,7 +47,9 @@ func TestPrograms(t *testing.T) {
 		{"row", nil, "token 12 set the balance to 80\ntoken 10 was refused: no row changed: the token is stale, or the row does not exist\n"},
 		{"endpoint", nil, "PUT with token 16: 204 No Content\nPUT with token 14: 412 Precondition Failed\n"},
 	} {
-		cmd := exec.CommandContext(t.Context(), filepath.Join(dir, c.program), append(c.args, "-grpc", grpc)...)
+		program, err := process.Program(t.Context(), dir, "./"+c.program)
+		require.NoError(t, err)
+		cmd := exec.CommandContext(t.Context(), program, append(c.args, "-grpc", grpc)...)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		require.Equal(t, c.lines, string(out))

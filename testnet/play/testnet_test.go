@@ -2,10 +2,7 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,23 +12,6 @@ import (
 
 	"github.com/blackhole/blackhole/testnet/process"
 )
-
-// TestMain builds blackholed once, beside this program, where process.Build finds it. A run of chosen tests builds when a test
-// needs it.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if !testing.Short() && flag.Lookup("test.run").Value.String() == "" {
-		self, err := os.Executable()
-		if err == nil {
-			_, err = process.Build(context.Background(), filepath.Dir(self))
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(exitFailed)
-		}
-	}
-	os.Exit(m.Run())
-}
 
 // TestTour is the real thing, small: every step, on processes.
 func TestTour(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -30,7 +31,7 @@ const (
 // Build returns a blackholed whose clock SetClock sets: the one beside this program, which "go run ./testnet" builds with
 // it. Without one, as in tests, Build compiles it into dir.
 func Build(ctx context.Context, dir string) (string, error) {
-	const name, tag = "blackholed", "-tags=lab"
+	const name = "blackholed"
 	if program, err := os.Executable(); err == nil {
 		beside := filepath.Join(filepath.Dir(program), name)
 		if _, err := os.Stat(beside); err == nil {
@@ -41,14 +42,20 @@ func Build(ctx context.Context, dir string) (string, error) {
 			return beside, nil
 		}
 	}
-	binary := filepath.Join(dir, name)
-	cmd := exec.CommandContext(ctx, "go", "build", tag, "-o", binary, "github.com/blackhole/blackhole/cmd/blackholed")
+	return Program(ctx, dir, "github.com/blackhole/blackhole/cmd/blackholed", "-tags=lab")
+}
+
+// Program puts the program of a package into dir, and returns its path. It asks "go run" to copy it, which keeps what it has
+// linked; "go build" links again for each directory.
+func Program(ctx context.Context, dir, pkg string, flags ...string) (string, error) {
+	binary := filepath.Join(dir, path.Base(pkg))
+	cmd := exec.CommandContext(ctx, "go", append(append([]string{"run"}, flags...), "-exec=cp", pkg, binary)...)
 	out, err := cmd.CombinedOutput()
 	switch {
 	case ctx.Err() != nil:
-		return "", fault.Wrap("process.Build", ctx.Err())
+		return "", fault.Wrap("process.Program", ctx.Err())
 	case err != nil:
-		return "", fault.New("process.Build", fault.Unavailable, "go build ./cmd/blackholed: %w\n%s", err, out)
+		return "", fault.New("process.Program", fault.Unavailable, "go run %s: %w\n%s", pkg, err, out)
 	}
 	return binary, nil
 }

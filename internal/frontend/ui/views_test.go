@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/sim/loopback"
+	"github.com/blackhole/blackhole/testnet/process"
 )
 
 // peer is a blackholed of its own, built from this tree.
@@ -25,30 +26,12 @@ type peer struct {
 	stop          func()
 }
 
-// built is the place of the program that the first test which needs it builds for all of them.
-func built() string {
-	return filepath.Join(os.TempDir(), fmt.Sprintf("page-%d", os.Getpid()), "blackholed")
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	_ = os.RemoveAll(filepath.Dir(built()))
-	os.Exit(code)
-}
-
 func startPeer(t *testing.T, flags ...string) *peer {
 	if len(flags) == 0 {
 		flags = []string{"--grpc", "off"}
 	}
-	program := os.Getenv("PAGE_PROGRAM") // built before: to link it takes long on a busy machine
-	if program == "" {
-		program = built()
-	}
-	if _, err := os.Stat(program); err != nil {
-		build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../../cmd/blackholed")
-		text, err := build.CombinedOutput()
-		require.NoError(t, err, "%s", text)
-	}
+	program, err := process.Build(t.Context(), t.TempDir())
+	require.NoError(t, err)
 	return runPeer(t, program, flags...)
 }
 

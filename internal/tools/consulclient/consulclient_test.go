@@ -388,7 +388,7 @@ func peer(t *testing.T) string {
 	require.NoError(t, err)
 	address := free.Addr().String()
 	program := filepath.Join(t.TempDir(), "blackholed")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/blackholed")
+	build := exec.CommandContext(t.Context(), "go", "run", "-tags=lab", "-exec=cp", "./cmd/blackholed", program) // "go run" keeps what it has linked
 	build.Dir = "../../.."
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
