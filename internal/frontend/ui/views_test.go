@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/sim/loopback"
-	"github.com/blackhole/blackhole/testnet/process"
 )
 
 // peer is a blackholed of its own, built from this tree.
@@ -30,8 +29,10 @@ func startPeer(t *testing.T, flags ...string) *peer {
 	if len(flags) == 0 {
 		flags = []string{"--grpc", "off"}
 	}
-	program, err := process.Build(t.Context(), t.TempDir())
-	require.NoError(t, err)
+	program := filepath.Join(t.TempDir(), "blackholed")
+	build := exec.CommandContext(t.Context(), "go", "run", "-tags=lab", "-exec=cp", "../../../cmd/blackholed", program) // "go run" keeps what it has linked
+	text, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", text)
 	return runPeer(t, program, flags...)
 }
 
