@@ -2,7 +2,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -140,7 +139,7 @@ func reclaimCommand(con *term.Console, reclaim func(dataDir string) (int, error)
 		if err != nil {
 			return err
 		}
-		return f.Print(con, term.Document{Value: map[string]int{"offers": n}, Table: term.Plain(fmt.Sprintf("%d offers reclaimed: start this peer\n", n))})
+		return f.Print(con, term.Document{Value: map[string]int{"offers": n}, Table: term.Plain(fault.Counted(n, "offer") + " reclaimed: start this peer\n")})
 	}
 	return cmd
 }

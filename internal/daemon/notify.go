@@ -69,13 +69,13 @@ func (m *manager) send(assignments ...string) error {
 // describe is the peer in one line for `systemctl status`. It asks each plane, and thereby shows that none hangs.
 func (p *parts) describe() string {
 	s := p.Status()
-	line := fmt.Sprintf("%d peers, %d records kept", s.Peers, s.RecordsKept)
+	line := fault.Counted(s.Peers, "peer") + ", " + fault.Counted(s.RecordsKept, "record") + " kept"
 	if p.agent != nil {
 		instances := 0
 		for _, n := range p.agent.Count() {
 			instances += n
 		}
-		line += fmt.Sprintf(", %d instances", instances)
+		line += ", " + fault.Counted(instances, "instance")
 	}
 	if s.Group != nil {
 		line += ", group: " + s.Group.Role

@@ -8,6 +8,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -134,7 +135,7 @@ func (p *Parts) tellUnreachable(a *query.Answer, excluded []peer.ID) {
 // reason explains why a provider is unreachable.
 func reason(m records.Measured) string {
 	if m.Peers > 0 {
-		return fmt.Sprintf("%d peers got no answer at any of its addresses", m.Peers)
+		return fault.Counted(m.Peers, "peer") + " got no answer at any of its addresses"
 	}
 	return "no answer at any of its addresses"
 }

@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -21,6 +22,14 @@ func Text(field, s string, limit int) error {
 		return Invalidf(field, nil, "must not have invisible characters, such as direction marks and zero-width spaces")
 	}
 	return nil
+}
+
+// Counted is a number with its noun: 1 peer, 2 peers.
+func Counted(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return strconv.Itoa(n) + " " + noun
 }
 
 // invisible reports whether a character shows nothing: one of format, a separator of lines or paragraphs (Unicode categories

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // Describe explains the query with its defaults, one part per line, for Query.Explain.
@@ -31,7 +33,7 @@ func (p *Plan) Describe() []string {
 	}
 	lines = append(lines, "health "+string(q.Health))
 	if n := len(q.Exclude); n > 0 {
-		lines = append(lines, fmt.Sprintf("without %d providers found unreachable", n))
+		lines = append(lines, "without "+fault.Counted(n, "provider")+" found unreachable")
 	}
 	order := fmt.Sprintf("by %s, at most %d", q.Sort, q.Limit)
 	if q.Sort == SortRandom {

@@ -130,7 +130,7 @@ func ExactArgs(args, names []string) error {
 		if len(names) == 0 {
 			return NoArgs(nil, args)
 		}
-		return fault.Invalidf(strings.Join(names, " "), nil, "must be given once: there are %s", term.Counted(len(args), "argument"))
+		return fault.Invalidf(strings.Join(names, " "), nil, "must be given once: there are %s", fault.Counted(len(args), "argument"))
 	}
 	return nil
 }

@@ -216,7 +216,7 @@ func conditions(text string, names ...string) func(*facts) finding {
 
 func checkNetwork(f *facts) finding {
 	s := f.status
-	found := conditions(term.Counted(s.Peers, "peer")+" connected", "isolated", "address_limit", "private_addresses")(f)
+	found := conditions(fault.Counted(s.Peers, "peer")+" connected", "isolated", "address_limit", "private_addresses")(f)
 	switch {
 	case found.State == fine && !s.Ready:
 		return finding{State: broken, Text: "no bootstrap peer was reached", Do: "check the setting bootstrap and the firewall"}
@@ -225,7 +225,7 @@ func checkNetwork(f *facts) finding {
 		if s.RecordsOwn == 0 {
 			return finding{State: fine, Text: text}
 		}
-		return finding{State: warned, Text: "nobody else finds the " + term.Counted(s.RecordsOwn, "offer") + " of this peer: no other peer is connected", Do: BeSeen(s)}
+		return finding{State: warned, Text: "nobody else finds the " + fault.Counted(s.RecordsOwn, "offer") + " of this peer: no other peer is connected", Do: BeSeen(s)}
 	}
 	return found
 }
@@ -252,7 +252,7 @@ func checkNAT(f *facts) finding {
 	case r.State == "checking":
 		found.State = waiting
 	case r.Direct+r.Relayed > 0:
-		found.Text += fmt.Sprintf(" (%s, %d relayed)", term.Counted(r.Direct, "direct connection"), r.Relayed)
+		found.Text += fmt.Sprintf(" (%s, %d relayed)", fault.Counted(r.Direct, "direct connection"), r.Relayed)
 	}
 	return found
 }
@@ -264,9 +264,9 @@ func checkDHT(f *facts) finding {
 		role = "keeps records for others"
 	}
 	if s.RoutingTable == 0 && s.Peers > 0 {
-		return finding{State: broken, Text: fmt.Sprintf("of %s connected, none serves the DHT", term.Counted(s.Peers, "peer")), Do: "connect to a peer with a public address, or announce one"}
+		return finding{State: broken, Text: fmt.Sprintf("of %s connected, none serves the DHT", fault.Counted(s.Peers, "peer")), Do: "connect to a peer with a public address, or announce one"}
 	}
-	return finding{State: fine, Text: fmt.Sprintf("%s in the routing table; this peer %s", term.Counted(s.RoutingTable, "peer"), role)}
+	return finding{State: fine, Text: fmt.Sprintf("%s in the routing table; this peer %s", fault.Counted(s.RoutingTable, "peer"), role)}
 }
 
 func checkClock(f *facts) finding {
@@ -297,7 +297,7 @@ func checkGroup(f *facts) finding {
 	case g.Leader == "":
 		return finding{State: broken, Text: "the group has no leader", Do: "start its voters: see `" + command.Program + " group members`"}
 	default:
-		text := fmt.Sprintf("%s of a group of %s, leader %s", g.Phase, term.Counted(len(g.Voters), "voter"), term.Named(g.Leader, g.NameOf(g.Leader)))
+		text := fmt.Sprintf("%s of a group of %s, leader %s", g.Phase, fault.Counted(len(g.Voters), "voter"), term.Named(g.Leader, g.NameOf(g.Leader)))
 		return conditions(text, "no_reserve")(f)
 	}
 }
@@ -346,7 +346,7 @@ func checkPorts(f *facts) finding {
 	if len(taken) > 0 {
 		return finding{State: broken, Text: strings.Join(taken, "; "), Do: "stop the program that uses the port, or choose another address"}
 	}
-	return finding{State: fine, Text: term.Counted(len(list), "port") + " free"}
+	return finding{State: fine, Text: fault.Counted(len(list), "port") + " free"}
 }
 
 // port is a port of a peer.

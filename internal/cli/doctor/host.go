@@ -16,9 +16,9 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/blackhole/blackhole/internal/cli/exit"
-	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // lowDisk is the free space below which a peer is in danger: its databases stop at a full disk.
@@ -107,7 +107,7 @@ func checkVersions(f *facts) finding {
 		list = append(list, fmt.Sprintf("%s at %d", version, n))
 	}
 	slices.Sort(list)
-	return finding{State: fine, Text: fmt.Sprintf("%s here, of %s connected: %s", f.status.Version, term.Counted(len(f.peers), "peer"), strings.Join(list, ", "))}
+	return finding{State: fine, Text: fmt.Sprintf("%s here, of %s connected: %s", f.status.Version, fault.Counted(len(f.peers), "peer"), strings.Join(list, ", "))}
 }
 
 // resolveTime bounds the question to the name server. A server on this machine needs some milliseconds.

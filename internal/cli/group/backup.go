@@ -119,7 +119,7 @@ func (r Restoration) table() term.Grid {
 		{"incarnation", strconv.FormatUint(r.Incarnation, 10)},
 		{"only voter", r.Peer},
 		{"revision", fmt.Sprintf("%d, from then on above %d", r.Revision, r.From)},
-		{"keeps", fmt.Sprintf("%d leases, %d locks, %d keys", r.Leases, r.Locks, r.Keys)},
+		{"keeps", holds(r.Leases, r.Locks, r.Keys)},
 	})
 }
 
@@ -186,7 +186,7 @@ func (r Recovery) table() term.Grid {
 		{"only voter", r.Self.Peer},
 		{"log ends at", fmt.Sprintf("term %d, index %d", r.Term, r.Index)},
 		{"revision", fmt.Sprintf("%d, from then on above %d", r.Revision, r.Revision+1<<40)},
-		{"keeps", fmt.Sprintf("%d leases, %d locks, %d keys", r.Leases, r.Locks, r.Keys)},
+		{"keeps", holds(r.Leases, r.Locks, r.Keys)},
 	}
 	for role, members := range [][]coord.Member{r.Voters, r.Learners} {
 		for _, m := range members {

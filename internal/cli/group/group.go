@@ -42,7 +42,7 @@ func groupStatus(con *term.Console) *cobra.Command {
 		return r.Print(term.Document{Value: s, Table: term.Pairs(append(rows, [][]string{
 			{"leader", term.Named(s.Leader, s.NameOf(s.Leader))},
 			{"term", strconv.FormatUint(s.Term, 10)},
-			{"members", term.Counted(len(s.Voters), "voter") + ", " + term.Counted(len(s.Learners), "learner")},
+			{"members", fault.Counted(len(s.Voters), "voter") + ", " + fault.Counted(len(s.Learners), "learner")},
 			{"survives", term.OrDash(s.Tolerance)},
 			{"revision", strconv.FormatInt(int64(s.Revision), 10)},
 			{"feature level", levelText(s)},
@@ -53,8 +53,10 @@ func groupStatus(con *term.Console) *cobra.Command {
 }
 
 // Keeps counts what a group keeps.
-func Keeps(s coord.GroupState) string {
-	return term.Counted(s.Leases, "lease") + ", " + term.Counted(s.Locks, "lock") + ", " + term.Counted(s.Keys, "key")
+func Keeps(s coord.GroupState) string { return holds(s.Leases, s.Locks, s.Keys) }
+
+func holds(leases, locks, keys int) string {
+	return fault.Counted(leases, "lease") + ", " + fault.Counted(locks, "lock") + ", " + fault.Counted(keys, "key")
 }
 
 // levelText shows the feature level of a group and the peers that keep it down.

@@ -245,7 +245,7 @@ func explainNoOffer(ctx context.Context, r *remote.Peer, c *client.Client, q que
 	if len(left) == 0 {
 		return // it came meanwhile
 	}
-	r.Say("%s of type %s, none passes; left out: %s", term.Counted(all.Total, "offer"), kind, strings.Join(left, ", "))
+	r.Say("%s of type %s, none passes; left out: %s", fault.Counted(all.Total, "offer"), kind, strings.Join(left, ", "))
 }
 
 // nearestOffer says how far the nearest offer is, whatever its other properties.

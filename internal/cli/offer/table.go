@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -62,7 +63,7 @@ func cellTable(a query.AnswerView) term.Grid {
 	}
 	g := term.Table([]string{"CELL", "CENTRE", "OFFERS", "LEAST PRICE"}, rows)
 	if a.Cells.Unplaced > 0 {
-		g.Notes = append(g.Notes, fmt.Sprintf("# %d offers have no place", a.Cells.Unplaced))
+		g.Notes = append(g.Notes, "# without a place: "+fault.Counted(a.Cells.Unplaced, "offer"))
 	}
 	return g
 }
@@ -213,7 +214,7 @@ func measuredOf(m *records.Measured) string {
 		text += " " + term.Millis(query.Millis(m.RoundTrip))
 	}
 	if m.Peers > 0 {
-		text += fmt.Sprintf(" by %d peers", m.Peers)
+		text += " by " + fault.Counted(m.Peers, "peer")
 	}
 	return text
 }

@@ -53,7 +53,7 @@ func statusDocument(s discovery.Status) term.Document {
 		rows = append(rows, []string{"not stored", strings.Join(s.RecordsUnstored, " ")})
 	}
 	if s.RecordsAnnouncing > 0 {
-		rows = append(rows, []string{"announcing", fmt.Sprintf("%d changes of own records; complete answers may lack them", s.RecordsAnnouncing)})
+		rows = append(rows, []string{"announcing", fault.Counted(s.RecordsAnnouncing, "change") + " of own records; complete answers may lack them"})
 	}
 	if s.ClockOffset != nil {
 		rows = append(rows, []string{"clock", term.Offset(*s.ClockOffset) + " against its keepers"})

@@ -188,7 +188,7 @@ func (p picture) head() [][]string {
 	up := (time.Duration(v.Status.UptimeSeconds) * time.Second).Round(time.Second)
 	rows := [][]string{
 		{"peer", strings.TrimSpace(v.Status.Name + " " + term.ShortPeer(v.Status.PeerID) + ", " + v.Status.Version + ", up " + up.String())},
-		{"network", fmt.Sprintf("%s, %s, %s", networkText(v.Status), term.Counted(v.Status.Peers, "peer"), v.Status.Reach.Text)},
+		{"network", fmt.Sprintf("%s, %s, %s", networkText(v.Status), fault.Counted(v.Status.Peers, "peer"), v.Status.Reach.Text)},
 		{"offers", fmt.Sprintf("%d own, %d kept%s", v.Status.RecordsOwn, v.Status.RecordsKept, p.rate(func(o *overview) float64 { return float64(o.Status.RecordsKept) }))},
 	}
 	if g := v.Group; g != nil {

@@ -239,7 +239,7 @@ func seenBy(status discovery.Status, o records.Offer, announced, alone bool) (by
 	case alone || slices.Contains(status.RecordsUnstored, o.ID):
 		by, more = "nobody else yet: no other peer holds it; this peer announces it again", "see "+command.Program+" doctor"
 	default:
-		by = "every peer of network " + status.Network + " (" + term.Counted(status.Peers, "peer") + " connected)"
+		by = "every peer of network " + status.Network + " (" + fault.Counted(status.Peers, "peer") + " connected)"
 	}
 	return by, more
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/platform/spelling"
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -323,5 +324,5 @@ func explainNothing(ctx context.Context, r *remote.Peer, c *client.Client, q ins
 			left = append(left, text)
 		}
 	}
-	r.Say("%s of %s, none passes; left out: %s", term.Counted(all, "instance"), q.Service, strings.Join(left, ", "))
+	r.Say("%s of %s, none passes; left out: %s", fault.Counted(all, "instance"), q.Service, strings.Join(left, ", "))
 }

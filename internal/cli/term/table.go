@@ -6,6 +6,8 @@ import (
 	"unicode"
 
 	"golang.org/x/text/width"
+
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // Terminal describes the terminal of the program. The zero value is none: files and pipes.
@@ -86,7 +88,7 @@ func (g Grid) On(s Screen) string {
 	}
 	writeLines(&b, g.Notes, "", s)
 	if left > 0 {
-		writeLines(&b, []string{"(" + Counted(left, "column") + " left out: widen, or -o json)"}, "", s)
+		writeLines(&b, []string{"(" + fault.Counted(left, "column") + " left out: widen, or -o json)"}, "", s)
 	}
 	return b.String()
 }

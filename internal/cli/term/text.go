@@ -91,11 +91,3 @@ func ShortPeers(text string) string {
 	}
 	return strings.Join(words, " ")
 }
-
-// Counted is a number with its noun: 1 peer, 2 peers.
-func Counted(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return strconv.Itoa(n) + " " + noun
-}

@@ -11,6 +11,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -154,10 +155,10 @@ func (w *Watch) seeVoters(now coord.GroupState) {
 		return ids
 	}
 	for _, id := range without(before.Voters, now.Voters) {
-		w.memory.Note(kindVoters, id, "%s became a voter: %d voters, %s", nameIn(id, now, before), len(now.Voters), now.Tolerance)
+		w.memory.Note(kindVoters, id, "%s became a voter: %s, %s", nameIn(id, now, before), fault.Counted(len(now.Voters), "voter"), now.Tolerance)
 	}
 	for _, id := range without(now.Voters, before.Voters) {
-		w.memory.Note(kindVoters, id, "%s is no voter any more: %d voters, %s", nameIn(id, now, before), len(now.Voters), now.Tolerance)
+		w.memory.Note(kindVoters, id, "%s is no voter any more: %s, %s", nameIn(id, now, before), fault.Counted(len(now.Voters), "voter"), now.Tolerance)
 	}
 }
 

@@ -382,8 +382,8 @@ func (a *Asker) timeDoubt(groups []group) string {
 	for _, g := range groups {
 		for _, x := range g.answers {
 			if n := x.untimely(); n > 0 && x.apart.Abs() > clock.Warn {
-				return fmt.Sprintf("%d records are not valid now by this peer's clock, which differs from the clock of their keeper by %s",
-					n, x.apart.Abs().Round(time.Second))
+				return fmt.Sprintf("this peer's clock leaves out %s as not valid now: it differs from the keeper's by %s",
+					fault.Counted(n, "record"), x.apart.Abs().Round(time.Second))
 			}
 		}
 	}
