@@ -1,5 +1,6 @@
-// Package formation brings the peers of a network into one coordination group: it knows the other groups of the network, and
-// ends this peer's group for another one, in the four steps of "Merging two groups" in ../DESIGN.md.
+// Package formation brings the peers of a network into one coordination group: who may found and be a
+// member, search and begin, backup, recovery and succession, and the end of this peer's group for another one, in the four steps of
+// "Merging two groups" in ../DESIGN.md.
 package formation
 
 import (

@@ -27,7 +27,7 @@ const (
 // summaryAge bounds the age of a member's summary of its group: peers ask for it at any rate.
 const summaryAge = time.Second
 
-// Member describes and ends the group of this peer's member. It is safe for concurrent use.
+// Member describes the group of this peer's member; Apply ends it. It is safe for concurrent use.
 type Member struct {
 	*member.Member
 	Group machine.GroupID
@@ -83,10 +83,11 @@ type Config struct {
 // Departure is the change of this peer to another group.
 type Departure struct {
 	To    bootstrap.Membership
-	Floor coord.Revision // reached by the other group: earlier cursors of watches can be of the former one
+	Floor coord.Revision // of the other group: earlier cursors of watches can be of the former one
 }
 
-// Merger carries out the decisions of Next. It keeps nothing that lasts: the end of a group is in its log.
+// Merger carries out the decisions of Next. It keeps nothing that lasts: the end of a group is in its log. Run is for one goroutine;
+// other methods are safe for concurrent use.
 type Merger struct {
 	config Config
 	others *others

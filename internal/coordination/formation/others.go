@@ -63,7 +63,7 @@ func (o *other) describe() Group {
 	return g
 }
 
-// hint notes a trusted peer's description of another group, of any age. Only the answers to look count as present.
+// hint notes a trusted peer's description of another group, of any age. Only answers to questions of this peer count as present.
 func (r *others) hint(from peer.ID, info *groupv1.GroupInfo) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,8 +73,8 @@ func (r *others) hint(from peer.ID, info *groupv1.GroupInfo) {
 	}
 }
 
-// about returns the group of a description, which may be new; nil for this peer's own group, or if the membership is not the
-// one of its group. Call it with mu held.
+// about returns the group of a description, which may be new; nil for this peer's own group, without one, beyond
+// maxGroups, or if the membership is not the one of its group. Call it with mu held.
 func (r *others) about(info *groupv1.GroupInfo) *other {
 	id := machine.GroupID(info.GetGroupId())
 	own, exists := r.Group()

@@ -3,7 +3,7 @@
 // A Tracker has two phases. Without a known leader it asks all peers that may know, again and again. A peer
 // counts as leader only on its own word: its answer, its signed announcement, or its heartbeats to this peer's
 // own Raft member. A leader named by others is asked. With a known leader the Tracker asks only this leader,
-// more and more rarely, and nobody while a voting member of this peer receives the leader's heartbeats. A
+// more and more rarely, and a peer that others name for a later term, and nobody while a voting member of this peer receives the leader's heartbeats. A
 // leader that fails a caller is asked again; a leader that refuses or stays silent is abandoned, and all peers
 // are asked at once. A leader of a lower term than an earlier one is never believed.
 //
@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	maxPeers  = 128                   // questions that are open at a time
+	maxPeers  = 128                   // peers that are kept; twice as many questions may be open
 	minRepeat = 20 * time.Millisecond // between two rounds that callers demand
 )
 
@@ -67,8 +67,8 @@ type Tracker struct {
 	began     time.Duration // of the round
 	next      time.Duration // end of the pause between rounds, or of the leader's time to answer
 	checking  bool          // the known leader was asked in this round
-	calling   bool          // calls wait for an answer of the leader,
-	called    time.Duration // since this time at most
+	calling   bool          // calls wait for an answer of the leader
+	called    time.Duration // calls have waited since then, or for less long
 	watching  bool          // watches are open at the leader
 	base      time.Duration // of the pause, which lasts between base and twice base
 }
@@ -97,7 +97,7 @@ func New(c Config) *Tracker {
 }
 
 // Known returns the highest incarnation and term in which a leader was confirmed, and this leader. Peer is
-// empty in the polling phase.
+// empty in the polling phase, and the term 0 in an incarnation without a confirmed leader.
 func (t *Tracker) Known() Leadership { return t.known }
 
 // Open returns the number of questions without an answer.

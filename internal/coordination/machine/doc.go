@@ -6,7 +6,8 @@
 // A Machine only computes. Apply takes the next entry of the group's log and returns its result
 // and effects. The same entries give the same states and results on every member. A Machine reads
 // no clock, draws no random number, starts no goroutine and has no configuration: its limits are
-// state, changed by a command. Time, network, log and disk belong to package coordination.
+// state, changed by a command. Time, network, log and disk belong to the packages lessor, transport, member,
+// replica and raftlog.
 //
 // # History
 //

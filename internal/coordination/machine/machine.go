@@ -8,7 +8,7 @@ import (
 )
 
 // Machine is the replicated state, for one goroutine at a time. Reads may overlap each other, but not
-// Apply or the methods that copy: View, Image, Snapshot, StateHash. The copies are independent.
+// Apply or the methods that copy: View and Image. The copies are independent.
 type Machine struct {
 	Keyspace
 

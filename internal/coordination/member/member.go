@@ -31,7 +31,7 @@ type Config struct {
 	Replica replica.Config
 	// Transport delivers messages to Receive as soon as the Member runs.
 	Transport Transport
-	// Fatal is called once, from a goroutine of the Member, and must end the process. It must not call Close.
+	// Fatal is called once, from a goroutine of the Member: its owner closes this Member or ends the process. It must not call Close itself.
 	Fatal func(error)
 }
 

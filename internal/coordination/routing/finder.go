@@ -225,7 +225,7 @@ func (f *finder) during(ctx context.Context, at peer.ID) (context.Context, conte
 	return bounded, cancel
 }
 
-// replaced returns a channel that is closed when a peer other than at is the leader.
+// replaced returns a channel that is closed when the session with the leader at ends; without one, at the next change of leader or term.
 func (f *finder) replaced(at peer.ID) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -77,7 +77,7 @@ type remotes struct {
 	open map[peer.ID]Remote // nil after Close
 }
 
-// maxRemotes bounds the connections: all members of a group, and some more.
+// maxRemotes bounds the peers: all members of a group, and some more. Any of them makes room for a new one.
 const maxRemotes = 16
 
 func (r *remotes) get(p peer.ID) (Remote, error) {

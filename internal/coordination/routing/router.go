@@ -39,7 +39,8 @@ type Member interface {
 	Changed() <-chan struct{} // closed at the next change of Belief
 }
 
-// Config holds what a Router needs from its peer. The functions must not call the Router.
+// Config holds what a Router needs from its peer. Start and Member run under a lock of the Router: they, Belief and Changed
+// must not call it.
 type Config struct {
 	Self  peer.ID
 	Life  context.Context   // ends when this peer leaves the group or stops

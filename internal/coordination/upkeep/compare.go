@@ -1,5 +1,5 @@
-// Package upkeep keeps a member of the group sound: it compares the members' states, notices a copy of this member, and watches the
-// room for keys.
+// Package upkeep keeps the group sound: while its member leads, it changes members, feature level and limits; always, it compares the
+// members' states, notices a copy of this member, and watches the room for keys.
 package upkeep
 
 import (

@@ -41,7 +41,7 @@ type MembershipConfig struct {
 	Limits  func(coord.Limits) coord.Limits      // the wanted limits from the present ones; nil keeps them
 	Dial    func(context.Context, peer.ID) error // connects to a candidate; nil: all can be dialled
 	Keeps   func(peer.ID) bool                   // whether a member may stay one
-	IsOver  func() bool                          // whether the group gave itself up, and refuses every change
+	IsOver  func() bool                          // whether the group gave itself up: then Reconcile changes nothing
 
 	WithName func(id string) string
 	Logger   *slog.Logger
@@ -54,10 +54,11 @@ type Membership struct {
 	candidates candidates
 	observed   atomic.Pointer[[]membership.Member] // nil while the member does not lead
 
+	// Of the goroutine of Reconcile.
 	origin  time.Time
 	tracker *membership.Tracker // nil while the member does not lead
 	term    uint64              // of the tracker
-	touched time.Duration       // time of the last change, or of the election
+	touched time.Duration       // time of the last change that Reconcile began, or of the election; not of an operator's
 	elected time.Duration
 	limited bool          // the limits are as wanted, or were refused
 	change  chan struct{} // the change under way closes it at its end; nil without one

@@ -1,5 +1,6 @@
 // Package view holds the coordination group as other peers describe it: its id, its incarnation and its members, and what
-// peers say of themselves. It asks them, and knows nothing of this peer's own member.
+// peers say of themselves. It asks them. Of this peer's own member it learns by IsMember and
+// Describe alone.
 package view
 
 import (
@@ -30,7 +31,7 @@ const (
 // Orphaned is the time without a leader until a recovery by any eligible peer is believed.
 const Orphaned = 30 * time.Second
 
-// Config configures a View. All fields are required, but for Name.
+// Config configures a View. All fields are required, but for Name and Etcd.
 type Config struct {
 	Network bootstrap.Network
 	Self    peer.ID
@@ -149,7 +150,7 @@ func (v *View) Learn(info *groupv1.GroupInfo) (named leader.Leadership, ok bool)
 	}, true
 }
 
-// Concerns reports whether a question of an eligible peer is about this group and incarnation.
+// Concerns reports whether a question of an eligible peer is about this group and incarnation. It adopts a newer one.
 func (v *View) Concerns(m *groupv1.InfoRequest) bool {
 	orphaned := v.Leaderless() > Orphaned
 	v.mu.Lock()
@@ -217,7 +218,7 @@ func readMembers(ms []*groupv1.Member) (map[uint64]member, bool) {
 	return members, true
 }
 
-// Incarnation returns the incarnation, and whether a member of it has described the group.
+// Incarnation returns the incarnation, and whether a trusted peer has described the group in it.
 func (v *View) Incarnation() (_ Incarnation, described bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
