@@ -94,7 +94,7 @@ func TestHangup(t *testing.T) {
 		{"no YAML", "info", ops + "]]", "", "field=config", true},
 		{"a missing file", "info", "{token_file: " + dir + "/none, role: admin, name: ops}", "", "field=auth.tokens[0].token_file", true},
 		{"no authentication", "info", "", "", "field=auth.enabled", true},
-		{"another setting", "info", ops + "," + web, "profile: lan", "restart_for=[profile", true},
+		{"another setting", "info", ops + "," + web, "dns_ttl: 40s", "restart_for=[dns_ttl", true},
 		{"a revoked token and a level", "warn", ops, "", "", false},
 		{"the token again", "info", ops + "," + web, "", "level=INFO", true},
 	} {

@@ -28,13 +28,9 @@ type Joined struct {
 	Closed    bool
 }
 
-// Remember writes the network of these settings to their data directory, unless it has one or a start without settings finds
-// that network anyway: the identity, the group and the records of a directory belong to one network.
+// Remember writes the network of these settings to their data directory, unless it has one: the identity, the group and the
+// records of a directory belong to one network, so a later invitation to another one is refused before it changes anything.
 func (c *Config) Remember() error {
-	plain := Default()
-	if c.NetworkName() == plain.NetworkName() {
-		return nil
-	}
 	if _, err := os.Stat(filepath.Join(c.Data, joinedFile)); !errors.Is(err, fs.ErrNotExist) {
 		return fault.As("config.Remember", fault.Invalid, err)
 	}
@@ -93,22 +89,25 @@ func (s Source) join(c *Config, origin Origin) error {
 	case origin[networkKey] != "default" && c.Network.Name != string(joined.Name):
 		return fault.Invalidf(networkKey, c.Network.Name, "%q contradicts the network %q of %s (set by %s)",
 			c.Network.Name, joined.Name, from, origin[networkKey])
+	case saved != nil && origin[networkKey] == "default" && c.Profile != saved.Profile && saved.Name == network.Default(saved.Profile):
+		return fault.Invalidf("profile", c.Profile, "is the network %q, but %s belongs to the network %q of profile %s: another network needs another data directory",
+			c.NetworkName(), c.Data, saved.Name, saved.Profile)
 	}
-	settings := map[string]func(){
-		networkKey: func() { c.Network.Name = string(joined.Name) },
-		"profile":  func() { c.Profile = joined.Profile },
-	}
-	if len(joined.Bootstrap) > 0 {
-		settings["bootstrap"] = func() { c.Bootstrap = joined.Bootstrap }
-	}
-	if joined.Closed {
-		settings[closedKey] = func() { c.Network.Closed = true }
-	}
-	for key, set := range settings {
+	set := func(key string, apply func()) {
 		if origin[key] == "default" {
 			origin[key] = from
-			set()
+			apply()
 		}
+	}
+	set("profile", func() { c.Profile = joined.Profile })
+	if c.NetworkName() != joined.Name { // a name that the profile means stays empty, as at the first start
+		set(networkKey, func() { c.Network.Name = string(joined.Name) })
+	}
+	if len(joined.Bootstrap) > 0 {
+		set("bootstrap", func() { c.Bootstrap = joined.Bootstrap })
+	}
+	if joined.Closed {
+		set(closedKey, func() { c.Network.Closed = true })
 	}
 	return nil
 }
