@@ -79,7 +79,7 @@ func (m *market) Announce(_ context.Context, caller string, o records.Offer) err
 	return err
 }
 
-func (m *market) Withdraw(_ context.Context, id string) error {
+func (m *market) Retract(_ context.Context, id string) error {
 	m.delay()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -417,7 +417,7 @@ func TestOffer(t *testing.T) {
 		time.Sleep(again)
 		synctest.Wait()
 		require.Equal(t, "HEALTHY", s.market.record("disk").Service().GetHealth().GetStatus().String())
-		require.Equal(t, "default/web/a", s.market.record("disk").Service().GetMetadata().GetAttributes()[source])
+		require.Equal(t, "default/web/a", s.market.record("disk").Service().GetMetadata().GetAttributes()[records.InstanceAttribute])
 
 		beat := func() {
 			_, err := s.Heartbeat(t.Context(), []instance.Ref{{Key: r.Key}})

@@ -23,15 +23,11 @@ type Announcer interface {
 	// Announce registers a service for a caller, by whose share of the peer's services the registration may be refused, or replaces its
 	// content.
 	Announce(ctx context.Context, caller string, o records.Offer) error
-	// Withdraw ends a service everywhere. Errors: NotFound.
-	Withdraw(ctx context.Context, id string) error
+	// Retract ends a service everywhere. Errors: NotFound.
+	Retract(ctx context.Context, id string) error
 	// OwnAll returns this peer's own records.
 	OwnAll() []*records.Record
 }
-
-// source is the record attribute with the key of the announced instance. It
-// identifies the announcements of earlier processes.
-const source = "blackhole.instance"
 
 // Times of announcing.
 const (
@@ -72,7 +68,7 @@ func newOffers(a Announcer, measured func(instance.Key) (health.Measured, bool),
 
 // sourceOf returns the instance of a record.
 func sourceOf(r *records.Record) (instance.Key, bool) {
-	parts := strings.SplitN(r.Service().GetMetadata().GetAttributes()[source], "/", 3)
+	parts := strings.SplitN(r.Service().GetMetadata().GetAttributes()[records.InstanceAttribute], "/", 3)
 	if len(parts) != 3 {
 		return instance.Key{}, false
 	}
@@ -88,7 +84,7 @@ func parseOffer(k instance.Key, text json.RawMessage) (records.Offer, error) {
 	if o.Metadata.Attributes == nil {
 		o.Metadata.Attributes = map[string]string{}
 	}
-	o.Metadata.Attributes[source] = k.String()
+	o.Metadata.Attributes[records.InstanceAttribute] = k.String()
 	return o, fault.In("offer", o.Validate())
 }
 
@@ -215,7 +211,7 @@ func (o *offers) compare(ctx context.Context) bool {
 		if offer, err := parseOffer(k, offerOf(i)); err == nil && offer.ID == id {
 			continue // announced a moment ago
 		}
-		if err := o.announcer.Withdraw(ctx, id); err != nil && fault.KindOf(err) != fault.NotFound && ctx.Err() == nil {
+		if err := o.announcer.Retract(ctx, id); err != nil && fault.KindOf(err) != fault.NotFound && ctx.Err() == nil {
 			o.report("agent.offers", err)
 			well = false
 		}
@@ -248,7 +244,7 @@ func (o *offers) one(ctx context.Context, k instance.Key) error {
 }
 
 func (o *offers) withdraw(ctx context.Context, k instance.Key, id string) error {
-	if err := o.announcer.Withdraw(ctx, id); err != nil && fault.KindOf(err) != fault.NotFound {
+	if err := o.announcer.Retract(ctx, id); err != nil && fault.KindOf(err) != fault.NotFound {
 		return err
 	}
 	o.mu.Lock()

@@ -19,7 +19,6 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/registry"
 	"github.com/blackhole/blackhole/internal/agent/requirement"
 	"github.com/blackhole/blackhole/internal/coordination"
-	"github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
@@ -31,7 +30,6 @@ import (
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
-	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // instancesDir is the registry's folder in the data directory.
@@ -80,7 +78,7 @@ func (p *parts) startAgent(context.Context) (err error) {
 		Validate: c.DependencyValidation, Strict: c.Strict, Loopback: c.Checks.AllowLoopback != "false",
 		Caller:    p.fronts.auth.callerName,
 		Client:    access.Client,
-		Announcer: announcer{p.discovery}, Metrics: instruments, Now: p.now, Logger: log,
+		Announcer: p.discovery, Metrics: instruments, Now: p.now, Logger: log,
 		Tracer: p.tracing.Tracer,
 	}
 	p.fronts.requests = instruments
@@ -154,24 +152,6 @@ func (p *parts) instances() map[string]int {
 		}
 	}
 	return counts
-}
-
-// announcer implements agent.Announcer with the discovery plane.
-type announcer struct{ *discovery.Service }
-
-// Announce registers a service or replaces its content.
-func (a announcer) Announce(ctx context.Context, caller string, o records.Offer) error {
-	_, err := a.Update(ctx, o)
-	if fault.KindOf(err) == fault.NotFound {
-		_, err = a.RegisterFor(ctx, caller, o)
-	}
-	return err
-}
-
-// Withdraw ends a service everywhere.
-func (a announcer) Withdraw(ctx context.Context, id string) error {
-	_, err := a.Service.Withdraw(ctx, id)
-	return err
 }
 
 // startDNS starts the DNS server.

@@ -62,9 +62,46 @@ func (s *Service) registerBatch(ctx context.Context, caller string, offers []rec
 	return out, err
 }
 
-// Update replaces the content of an own service and keeps its created_at. Errors: Invalid, NotFound. An error
-// changes nothing.
+// Announce registers the offer of an instance for a caller, by whose share of the peer's services the registration may be refused, or
+// replaces its content.
+func (s *Service) Announce(ctx context.Context, caller string, o records.Offer) error {
+	_, err := s.update(ctx, o)
+	if fault.KindOf(err) == fault.NotFound {
+		_, err = s.RegisterFor(ctx, caller, o)
+	}
+	return err
+}
+
+// Retract withdraws the offer of an instance. Error: NotFound.
+func (s *Service) Retract(ctx context.Context, id string) error {
+	_, err := s.withdraw(ctx, id)
+	return err
+}
+
+// ofInstance refuses to change what Announce keeps: the next check of the instance would undo the change.
+func (s *Service) ofInstance(op, id string) error {
+	r, known := s.Registry.Get(id)
+	if !known {
+		return nil
+	}
+	k := strings.SplitN(r.Service().GetMetadata().GetAttributes()[records.InstanceAttribute], "/", 3)
+	if len(k) != 3 {
+		return nil
+	}
+	return fault.Wrap(op, fault.Refused(fault.Conflict, "id",
+		"is the offer of an instance, whose next check would announce it again: change or deregister instance %s of service %s", k[2], k[1]))
+}
+
+// Update replaces the content of an own service and keeps its created_at. Errors: Invalid, NotFound, Conflict for the offer of an
+// instance. An error changes nothing.
 func (s *Service) Update(ctx context.Context, o records.Offer) (discovery.Receipt, error) {
+	if err := s.ofInstance("discovery.Update", o.ID); err != nil {
+		return discovery.Receipt{}, err
+	}
+	return s.update(ctx, o)
+}
+
+func (s *Service) update(ctx context.Context, o records.Offer) (discovery.Receipt, error) {
 	const op = "discovery.Update"
 	before, _ := s.Registry.Get(o.ID)
 	r, err := s.Registry.Update(o, s.Now())
@@ -79,8 +116,15 @@ func (s *Service) Update(ctx context.Context, o records.Offer) (discovery.Receip
 	return s.announce(ctx, []*records.Record{r})[0], nil
 }
 
-// Withdraw ends an own service everywhere by a tombstone. Error: NotFound.
+// Withdraw ends an own service everywhere by a tombstone. Errors: NotFound, Conflict for the offer of an instance.
 func (s *Service) Withdraw(ctx context.Context, id string) (discovery.Receipt, error) {
+	if err := s.ofInstance("discovery.Withdraw", id); err != nil {
+		return discovery.Receipt{}, err
+	}
+	return s.withdraw(ctx, id)
+}
+
+func (s *Service) withdraw(ctx context.Context, id string) (discovery.Receipt, error) {
 	const op = "discovery.Withdraw"
 	r, err := s.Registry.Withdraw(id, s.Now())
 	if err != nil {

@@ -243,3 +243,28 @@ func TestReceiptNamesIgnoredUpdates(t *testing.T) {
 		require.Equal(t, []string{"other peers may ignore it"}, receipt.Warnings)
 	})
 }
+
+// TestOffersOfInstances: callers cannot change what the next check of an instance would announce again. The agent can.
+func TestOffersOfInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		o := offer("a", 1)
+		o.Metadata.Attributes = map[string]string{records.InstanceAttribute: "default/sell-gpu/one/two"}
+		require.NoError(t, f.Announce(t.Context(), "", o))
+		_, err := f.Withdraw(t.Context(), "a")
+		require.ErrorIs(t, err, &fault.Error{Kind: fault.Conflict, Field: "id"})
+		require.ErrorContains(t, err, "deregister instance one/two of service sell-gpu")
+		_, err = f.Update(t.Context(), offer("a", 2))
+		require.ErrorIs(t, err, &fault.Error{Kind: fault.Conflict, Field: "id"})
+		require.Equal(t, 1.0, f.ask(storage()).Results[0].Record.Facts().Price)
+		require.NoError(t, f.Retract(t.Context(), "a"))
+		require.ErrorIs(t, f.Retract(t.Context(), "a"), fault.NotFound)
+		o = offer("b", 1)
+		o.Metadata.Attributes = map[string]string{records.InstanceAttribute: "no key of an instance"}
+		_, err = f.Register(t.Context(), o)
+		require.NoError(t, err)
+		_, err = f.Withdraw(t.Context(), "b")
+		require.NoError(t, err)
+	})
+}

@@ -52,6 +52,10 @@ type Facts struct {
 	Attributes   []Attribute // sorted by key, each key once
 }
 
+// InstanceAttribute is the custom attribute with the key (namespace/service/id) of the agent's instance that an offer belongs to. It
+// identifies the announcements of earlier processes.
+const InstanceAttribute = "blackhole.instance"
+
 // Attribute is one custom attribute.
 type Attribute struct{ Key, Value string }
 
