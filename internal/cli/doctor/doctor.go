@@ -232,10 +232,11 @@ func checkNetwork(f *facts) finding {
 
 // BeSeen says how others come to find the offers of a peer without connections.
 func BeSeen(s discovery.Status) string {
-	do := "give the others the line of `" + command.Program + " invite`, or join them with `" + command.Program + " run --join LINE`"
+	join := "`" + command.Program + " run --data NEW_DIRECTORY --join LINE`, with LINE of `" + command.Program + " invite` at one of its peers, and sell there"
+	do := "give the others the line of `" + command.Program + " invite`; to join another network instead: " + join
 	switch s.Profile {
 	case "dev":
-		do = "profile dev never leaves this machine: `" + command.Program + " run --join LINE`, or --profile public with --bootstrap ADDRESS"
+		do = "profile dev never leaves this machine; to join a network: " + join
 	case "public":
 		do = "give --bootstrap ADDRESS of a peer that others know; there is no public network that everybody joins"
 	}

@@ -17,6 +17,9 @@ import (
 // none is the value of --check for an offer without a check.
 const none = "none"
 
+// service is that of the instances which sell this kind.
+func (s *seller) service() string { return "sell-" + s.name }
+
 // document is the text of the offer file: an instance with a check and the offer, or the offer alone. again is the
 // command that registers it after a change. It decides about the check.
 func (s *seller) document(o records.Offer) (text []byte, again string, err error) {
@@ -44,7 +47,7 @@ func (s *seller) document(o records.Offer) (text []byte, again string, err error
 			Port    int               `json:"port"`
 			Check   map[string]string `json:"health_check"`
 			Offer   records.Offer     `json:"offer"`
-		}{"sell-" + s.name, o.ID, asked.Hostname(), port, map[string]string{"type": string(instance.HTTP), "endpoint": s.check}, o}
+		}{s.service(), o.ID, asked.Hostname(), port, map[string]string{"type": string(instance.HTTP), "endpoint": s.check}, o}
 	}
 	again = command.Program + " " + verb + " -f " + s.file
 	text, err = term.YAML(content)

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -26,6 +27,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo/cities"
+	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -99,12 +101,18 @@ func (s *seller) run(ctx context.Context, c *client.Client, _ []string) error {
 	if err != nil {
 		return err
 	}
+	if host := s.endpoint.url.Hostname(); host == "localhost" || net.ParseIP(host).IsLoopback() {
+		s.Say("warning: only this machine reaches %s: buyers elsewhere need another --endpoint", s.endpoint.text)
+	}
 	text, again, err := s.document(o)
 	if err != nil {
 		return err
 	}
 	if !s.yes && !s.Terminal.Input {
 		return fault.Invalidf("--yes", nil, "is required without a terminal: register without a question")
+	}
+	if err := s.unused(ctx, c, o.ID); err != nil {
+		return err
 	}
 	if err := s.write(text); err != nil {
 		return err
@@ -128,6 +136,22 @@ func (s *seller) run(ctx context.Context, c *client.Client, _ []string) error {
 
 func (s *seller) taken() error {
 	return fault.Invalidf("--file", s.file, "%s exists and is never overwritten: name another file, and another --id for a second offer", s.file)
+}
+
+// unused refuses the id of another sale: an instance would replace it. Without an answer the registration says why.
+func (s *seller) unused(ctx context.Context, c *client.Client, id string) error {
+	ctx, cancel := s.Connecting(ctx)
+	defer cancel()
+	_, err := c.Get(ctx, id)
+	sold := err == nil
+	if !sold && s.check != none {
+		ends, err := c.LastChecks(ctx, instance.Key{Namespace: instance.DefaultNamespace, Service: s.service(), ID: id}) // of this peer alone
+		sold = err == nil && len(ends) > 0
+	}
+	if sold {
+		return fault.Invalidf("--id", id, "%s is sold already: name another --id for a second offer, or edit the file of the first one and register it", id)
+	}
+	return nil
 }
 
 // write creates the file.
@@ -186,7 +210,7 @@ func slug(s string) string {
 
 // register registers the content of the file, and shows who finds the offer.
 func (s *seller) register(ctx context.Context, c *client.Client, o records.Offer, text []byte, again string) error {
-	checked := "none: the offer lasts until " + command.Program + " offer withdraw " + o.ID
+	checked := "none: the offer lasts until it is withdrawn"
 	announced, alone := true, false
 	if s.check == none {
 		got, err := c.Register(ctx, o)
@@ -217,8 +241,16 @@ func (s *seller) register(ctx context.Context, c *client.Client, o records.Offer
 	by, more := seenBy(status, o, announced, alone)
 	return s.Print(term.Document{
 		Value: map[string]any{"id": o.ID, "file": s.file, "check": checked, "announced": announced, "seen_by": by, "next": more},
-		Table: term.Pairs([][]string{{"offer", o.ID}, {"check", checked}, {"seen by", by}, {"to be seen", more}, {"to change", "edit " + s.file + ", then " + again}}),
+		Table: term.Pairs([][]string{{"offer", o.ID}, {"check", checked}, {"seen by", by}, {"to be seen", more}, {"to change", "edit " + s.file + ", then " + again}, {"to end", s.ending(o.ID)}}),
 	})
+}
+
+// ending is the command that ends the sale.
+func (s *seller) ending(id string) string {
+	if s.check == none {
+		return command.Program + " offer withdraw " + id
+	}
+	return command.Program + " instance deregister " + s.service() + " " + id
 }
 
 func (s *seller) warn(texts []string) {
@@ -239,7 +271,7 @@ func seenBy(status discovery.Status, o records.Offer, announced, alone bool) (by
 	case alone || slices.Contains(status.RecordsUnstored, o.ID):
 		by, more = "nobody else yet: no other peer holds it; this peer announces it again", "see "+command.Program+" doctor"
 	default:
-		by = "every peer of network " + status.Network + " (" + fault.Counted(status.Peers, "peer") + " connected)"
+		by = "the peers of network " + status.Network + " (" + fault.Counted(status.Peers, "peer") + " connected), while its endpoint answers them"
 	}
 	return by, more
 }
