@@ -22,11 +22,14 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// unasking is a host without outgoing questions about the group.
-type unasking struct{ host.Host }
+// unasking is a host without questions about the group, until its DHT had a value.
+type unasking struct {
+	host.Host
+	values *values
+}
 
 func (u unasking) NewStream(ctx context.Context, to peer.ID, ids ...protocol.ID) (network.Stream, error) {
-	if slices.Contains(ids, transport.AskProtocol("test")) {
+	if u.values.found.Load() == 0 && slices.Contains(ids, transport.AskProtocol("test")) {
 		return nil, fault.New("unasking.NewStream", fault.Unavailable, "it does not ask")
 	}
 	return u.Host.NewStream(ctx, to, ids...)
@@ -35,7 +38,7 @@ func (u unasking) NewStream(ctx context.Context, to peer.ID, ids ...protocol.ID)
 // values is a peer's DHT.
 type values struct {
 	*dht.IpfsDHT
-	gets atomic.Int64
+	gets, found atomic.Int64
 }
 
 func (v *values) PutValue(ctx context.Context, key string, value []byte) error {
@@ -44,7 +47,11 @@ func (v *values) PutValue(ctx context.Context, key string, value []byte) error {
 
 func (v *values) GetValue(ctx context.Context, key string) ([]byte, error) {
 	v.gets.Add(1)
-	return v.IpfsDHT.GetValue(ctx, key)
+	value, err := v.IpfsDHT.GetValue(ctx, key)
+	if err == nil {
+		v.found.Add(1)
+	}
+	return value, err
 }
 
 func newValues(t *testing.T, h host.Host, n bootstrap.Network) *values {
@@ -71,8 +78,8 @@ func (w *testCluster) wire(n bootstrap.Network) {
 	}
 }
 
-// TestFoundInDHT: a newcomer without announcements and questions finds the group and its leader in the DHT,
-// and later the next leader.
+// TestFoundInDHT: a newcomer without announcements, and without questions before, finds the group and its leader in the DHT, and later
+// the next leader.
 func TestFoundInDHT(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestCluster(t, 5)
@@ -84,7 +91,7 @@ func TestFoundInDHT(t *testing.T) {
 		w.await("a leader", func() bool { return w.leader() >= 0 })
 		first := w.peers[w.leader()]
 		late := w.peers[4]
-		late.host = unasking{late.host}
+		late.host = unasking{late.host, late.values}
 		w.start(4, n)
 		knows := func() string { _, leader, _ := late.Leading(); return leader }
 		w.await("the newcomer finds the leader", func() bool { return knows() == first.id() })
@@ -92,6 +99,33 @@ func TestFoundInDHT(t *testing.T) {
 
 		first.stop(t)
 		w.await("it finds the next one", func() bool { lead := knows(); return lead != "" && lead != first.id() })
+	})
+}
+
+// TestDHTIsOld: a peer that returns alone finds the announcement of a leader that is gone, or its own, and believes in none.
+func TestDHTIsOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestCluster(t, 3)
+		n := w.listed(3)
+		w.wire(n)
+		for i := range w.peers {
+			w.start(i, n)
+		}
+		w.await("a leader", func() bool { return w.leader() >= 0 })
+		at := w.leader()
+		first := w.peers[at]
+		time.Sleep(time.Minute) // it published
+		for _, p := range w.peers {
+			p.stop(t)
+		}
+		w.start(at, n)
+		before := first.values.gets.Load()
+		for range 600 {
+			time.Sleep(100 * time.Millisecond)
+			_, leader, _ := first.Leading()
+			require.Empty(t, leader)
+		}
+		require.Greater(t, first.values.gets.Load(), before)
 	})
 }
 

@@ -151,8 +151,8 @@ func (p *plane) announced(from peer.ID, info *groupv1.GroupInfo) {
 	p.apply(ctx, from, info)
 }
 
-// published applies a description from the DHT, which can be a day old: a leader of no later term than the known
-// one is only a hint. A signer that is not trusted yet is asked itself.
+// published applies a description from the DHT, which can be a day old and of this peer itself: the leader that it names is asked. A
+// signer that is not trusted yet is asked itself.
 func (p *plane) published(from peer.ID, info *groupv1.GroupInfo) {
 	ctx, cancel := context.WithTimeout(p.life, askTime)
 	defer cancel()
@@ -161,10 +161,7 @@ func (p *plane) published(from peer.ID, info *groupv1.GroupInfo) {
 		p.askSoon(from)
 		return
 	}
-	if known := p.routing.Known(); named.Incarnation == known.Incarnation && named.Term <= known.Term {
-		from = ""
-	}
-	p.routing.Advance(leader.Claim{From: from, Leadership: named})
+	p.routing.Advance(leader.Claim{Leadership: named})
 }
 
 // answer answers a peer's question, and notes a peer that is ready to be a member.
