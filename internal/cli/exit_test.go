@@ -87,6 +87,16 @@ func TestLostOutputIsAFailure(t *testing.T) {
 	}
 }
 
+// TestNobodyAnswers: commands without an end do not wait for a peer that is not there.
+func TestNobodyAnswers(t *testing.T) {
+	for _, args := range []string{"status", "events", "kv watch a/", "lock hold a -- true", "instance watch a", "offer watch --type compute", "lease keepalive 1", "service require a", "top"} {
+		var errs bytes.Buffer
+		code := testApp(nil, io.Discard, &errs, []string{"BLACKHOLE_GRPC=127.0.0.1:1"}).Execute(t.Context(), strings.Fields(args))
+		require.Equal(t, 69, code, "%s: %s", args, &errs)
+		require.Contains(t, errs.String(), "no peer answers at 127.0.0.1:1: connection refused", args)
+	}
+}
+
 // TestHelp expects the table of exit codes and every command in the help.
 func TestHelp(t *testing.T) {
 	var out bytes.Buffer

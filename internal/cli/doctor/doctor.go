@@ -299,7 +299,11 @@ func checkGroup(f *facts) finding {
 		return finding{State: broken, Text: "the group has no leader", Do: "start its voters: see `" + command.Program + " group members`"}
 	default:
 		text := fmt.Sprintf("%s of a group of %s, leader %s", g.Phase, fault.Counted(len(g.Voters), "voter"), term.Named(g.Leader, g.NameOf(g.Leader)))
-		return conditions(text, "no_reserve")(f)
+		found := conditions(text, "no_reserve")(f)
+		if found.State == fine && len(g.Voters) > 2 && g.Tolerance != "" && g.Survives == 0 { // before the condition
+			return finding{State: warned, Text: text + ", survives " + g.Tolerance, Do: "start the silent voter: see `" + command.Program + " group members`"}
+		}
+		return found
 	}
 }
 

@@ -2,6 +2,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -117,8 +118,8 @@ func memberRow(m coord.Member, role string) []string {
 	return []string{term.OrDash(m.Name), m.Peer, fmt.Sprintf("%016x", m.ID), role, state, lag, term.OrDash(m.Address)}
 }
 
-// order makes a command that changes the members of the group. The arguments are peer ids: of the order, and with two of
-// the learner that takes the vote.
+// order makes a command that changes the members of the group. The arguments are peers, by id, its end or a member's name: that of the
+// order, and with two the learner that takes the vote.
 func order(con *term.Console, action coord.MemberAction, cmd *cobra.Command, names ...string) *cobra.Command {
 	var c coord.MemberChange
 	cmd.Args = func(_ *cobra.Command, args []string) error { return command.ExactArgs(args, names) }
@@ -129,11 +130,11 @@ func order(con *term.Console, action coord.MemberAction, cmd *cobra.Command, nam
 	r := remote.New(con, cmd, remote.DefaultTimeout)
 	return r.Coordinates(func(ctx context.Context, p *client.Client, args []string) error {
 		c.Action = action
-		if len(args) > 0 {
-			c.Peer = args[0]
-		}
-		if len(args) > 1 {
-			c.With = args[1]
+		for i, to := range []*string{&c.Peer, &c.With}[:len(args)] {
+			var err error
+			if *to, err = memberOf(ctx, p, args[i]); err != nil {
+				return exit.Rename(err, names[i])
+			}
 		}
 		done, err := p.Coordination().ChangeMembers(ctx, c)
 		if err != nil {
@@ -142,6 +143,22 @@ func order(con *term.Console, action coord.MemberAction, cmd *cobra.Command, nam
 		done.Steps = term.Emptied(done.Steps)
 		return r.Print(term.Document{Value: done, Table: outcomeTable(done)})
 	})
+}
+
+// memberOf returns the peer id that a text stands for among the members of the group; without one the text, which can be the id of
+// another peer.
+func memberOf(ctx context.Context, p *client.Client, text string) (id string, err error) {
+	g, _ := p.Coordination().Group(ctx) // the order itself says what is wrong
+	for _, m := range slices.Concat(g.Voters, g.Learners) {
+		if !term.Means(text, m.Peer, m.Name) {
+			continue
+		}
+		if id != "" && id != m.Peer {
+			return "", fault.Invalidf("", text, "stands for two members: name one by its whole id")
+		}
+		id = m.Peer
+	}
+	return cmp.Or(id, text), nil
 }
 
 // forced says what an order does with --force.

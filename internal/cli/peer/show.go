@@ -132,7 +132,7 @@ func lookupPeer(ctx context.Context, c *client.Client, id, _ string) (found []te
 	if err != nil {
 		return nil, err
 	}
-	if names(id, status.PeerID, status.Name) {
+	if term.Means(id, status.PeerID, status.Name) {
 		found = append(found, statusDocument(status))
 	}
 	connected, err := c.Peers(ctx)
@@ -140,24 +140,17 @@ func lookupPeer(ctx context.Context, c *client.Client, id, _ string) (found []te
 		return nil, err
 	}
 	for _, p := range connected {
-		if names(id, p.ID, "") {
+		if term.Means(id, p.ID, "") {
 			found = append(found, term.FieldsOf(p))
 		}
 	}
 	g, _ := c.Coordination().Group(ctx) // a peer without a group, or without a quorum, still knows its peers
 	for _, m := range slices.Concat(g.Voters, g.Learners) {
-		if names(id, m.Peer, m.Name) {
+		if term.Means(id, m.Peer, m.Name) {
 			found = append(found, term.FieldsOf(m))
 		}
 	}
 	return found, nil
-}
-
-// names reports whether an id stands for a peer: whole, as its end in tables, or the name that it gives itself.
-func names(id, peer, name string) bool {
-	const least = 6 // shorter ends are no names
-	end := strings.TrimPrefix(id, "…")
-	return id == peer || id == name || len(end) >= least && strings.HasSuffix(peer, end)
 }
 
 func lookupService(ctx context.Context, c *client.Client, id, namespace string) ([]term.Document, error) {

@@ -109,7 +109,12 @@ func (r *Peer) Call(ctx context.Context, args []string, do action) error {
 	if !r.ConnectOnly && r.Timeout > 0 {
 		defer r.Wait(ctx, "waiting for the peer at "+cmp.Or(address, client.DefaultAddress), r.Timeout)()
 	}
-	err = do(ctx, c, args)
+	if r.ConnectOnly || r.Timeout == 0 { // what goes on for ever would try again for ever
+		err = r.reach(ctx, c)
+	}
+	if err == nil {
+		err = do(ctx, c, args)
+	}
 	if fault.KindOf(err) == fault.Unavailable && !exit.Answered(err) {
 		return fault.New("", fault.Unavailable, "no peer answers at %s: %s", cmp.Or(address, client.DefaultAddress), dialed(exit.Message(err)))
 	}
@@ -117,6 +122,16 @@ func (r *Peer) Call(ctx context.Context, args []string, do action) error {
 		return fault.New("", fault.Timeout, "the peer at %s gave no answer within %v", cmp.Or(address, client.DefaultAddress), r.Timeout)
 	}
 	return err
+}
+
+// reach fails if no peer answers at the address. Any answer will do.
+func (r *Peer) reach(ctx context.Context, c *client.Client) error {
+	ctx, cancel := Bounded(ctx, cmp.Or(r.Timeout, DefaultTimeout))
+	defer cancel()
+	if _, err := c.Status(ctx); fault.KindOf(err) == fault.Unavailable && !exit.Answered(err) {
+		return err
+	}
+	return nil
 }
 
 // dialed shortens the text of gRPC about a failed connection to its cause.

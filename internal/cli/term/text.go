@@ -69,6 +69,13 @@ func ShortPeer(id string) string {
 	return OrDash(id)
 }
 
+// Means reports whether a text stands for a peer: its whole id, the end of it as in tables, or the name that it gives itself.
+func Means(text, peer, name string) bool {
+	const least = 6 // shorter ends are no names
+	end := strings.TrimPrefix(text, "…")
+	return text == peer || text == name || len(end) >= least && strings.HasSuffix(peer, end)
+}
+
 // At shows a time in UTC, or "-" for none.
 func At(t time.Time) string {
 	if t.IsZero() {
