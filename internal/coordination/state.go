@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/multiformats/go-multiaddr"
 
@@ -213,19 +214,34 @@ func (p *plane) missing() string {
 		if s.Leader.ID != 0 {
 			return "the leader does not answer"
 		}
-		var voters []string
+		var voters, absent []string
 		for _, m := range s.Members {
-			if m.Voter {
-				voters = append(voters, p.view.WithName(m.Peer))
+			if !m.Voter {
+				continue
+			}
+			voters = append(voters, p.view.WithName(m.Peer))
+			if id, err := peer.Decode(m.Peer); err == nil && id != p.config.Host.ID() && p.config.Host.Network().Connectedness(id) != network.Connected {
+				absent = append(absent, p.view.WithName(m.Peer))
 			}
 		}
-		return fmt.Sprintf("no leader in term %d; a majority of %s is needed", s.Header.Term, strings.Join(voters, ", "))
+		text := fmt.Sprintf("no leader in term %d: %d of the voters %s are needed", s.Header.Term, len(voters)/2+1, strings.Join(voters, ", "))
+		if len(absent) > 0 {
+			text += ", and this peer has no contact to " + strings.Join(absent, ", ") + ": start them; \"blackholed group promote --help\" says what helps if they are gone for good"
+		}
+		return text
 	}
 	if why := p.failed.because(); why != "" {
 		return "no other member of the group answers, and this peer's member has stopped: " + why
 	}
 	if _, known := p.founder.Group(); known {
-		return "no member of the group answers"
+		var members []string
+		for _, id := range p.view.Peers() {
+			members = append(members, p.view.WithName(id.String()))
+		}
+		if len(members) == 0 {
+			return "no member of the group answers"
+		}
+		return "no leader of the group answers: start its members " + strings.Join(members, ", ")
 	}
 	if !p.roster.Founds() {
 		return p.search.Lacks()

@@ -212,5 +212,5 @@ func (p *Parts) explainRejected(plan *query.Plan) []string {
 		}
 	}
 	slices.Sort(notes)
-	return append(notes, fmt.Sprintf("%d known records match, %d were left out", passed, failed))
+	return append(notes, fmt.Sprintf("known records: %d match, %d left out", passed, failed))
 }

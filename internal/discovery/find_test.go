@@ -477,7 +477,7 @@ func TestExplain(t *testing.T) {
 		require.NotEmpty(t, a.Results[0].Explain)
 		notes := strings.Join(a.Notes, "\n")
 		require.Contains(t, notes, "/dear: ")
-		require.Contains(t, notes, "1 known records match, 1 were left out")
+		require.Contains(t, notes, "known records: 1 match, 1 left out")
 	})
 }
 

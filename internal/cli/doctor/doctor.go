@@ -186,6 +186,9 @@ func checkPeer(f *facts) finding {
 			Do: "see its log and its processor time, continue it by SIGCONT, or restart it",
 		}
 	}
+	if f.refused() {
+		return finding{State: broken, Text: "the peer runs and refuses this caller: " + exit.OneLine(f.down), Do: "name the right token: see `" + command.Program + " status --help`"}
+	}
 	if f.down != nil {
 		return finding{State: broken, Text: exit.OneLine(f.down), Do: "start it with `" + command.Program + " run`, or name its address with --grpc"}
 	}
@@ -198,6 +201,9 @@ func checkPeer(f *facts) finding {
 func (f *facts) silent() bool {
 	return f.down != nil && strings.Contains(f.down.Error(), f.settings.GRPC) && f.machine.open("tcp", f.settings.GRPC) != nil
 }
+
+// refused tells a peer that answers and refuses from one that does not run.
+func (f *facts) refused() bool { return f.down != nil && exit.Answered(f.down) }
 
 // recent is the age below which a condition of the start counts as passing.
 const recent = 2 * time.Minute
@@ -338,7 +344,7 @@ func checkData(f *facts) finding {
 
 // checkPorts opens the ports of a peer that does not run.
 func checkPorts(f *facts) finding {
-	if f.down == nil {
+	if f.down == nil || f.refused() || f.silent() {
 		return finding{}
 	}
 	var taken []string

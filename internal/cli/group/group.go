@@ -72,7 +72,7 @@ func levelText(s coord.GroupState) string {
 		if h.Levels.Valid() {
 			text += fmt.Sprintf("%s (supports %v)", h.Peer, h.Levels)
 		} else {
-			text += h.Peer + " (never connected)"
+			text += h.Peer + " (not heard by this leader)"
 		}
 	}
 	return text

@@ -191,7 +191,7 @@ func endpointState(m *records.Measured) string {
 	}
 	who := "this peer"
 	if m.Peers > 0 {
-		who = fmt.Sprintf("%d measurers", m.Peers)
+		who = fault.Counted(m.Peers, "measurer")
 	}
 	return fmt.Sprintf("%s (%s, %s ago)", m.State, who, max(time.Since(m.CheckedAt), 0).Round(time.Second))
 }

@@ -143,7 +143,7 @@ func (v *Levels) Explain(err error) error {
 		if h.Levels.Valid() {
 			names = append(names, fmt.Sprintf("%s (supports %v)", h.Peer, h.Levels))
 		} else {
-			names = append(names, h.Peer+" (never connected)")
+			names = append(names, h.Peer+" (not heard by this leader)")
 		}
 	}
 	if more := len(held) - maxNamed; more > 0 {

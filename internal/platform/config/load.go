@@ -85,12 +85,13 @@ func (s Source) file(c *Config, origin Origin) error {
 		return nil
 	}
 	text, err := os.ReadFile(s.File)
+	if err != nil {
+		return fault.Invalidf("config", s.File, "%v", err)
+	}
 	var root yaml.Node
 	documents := yaml.NewDecoder(bytes.NewReader(text))
-	if err == nil {
-		if err = documents.Decode(&root); errors.Is(err, io.EOF) { // an empty file
-			err = nil
-		}
+	if err = documents.Decode(&root); errors.Is(err, io.EOF) { // an empty file
+		err = nil
 	}
 	if err == nil && !errors.Is(documents.Decode(new(yaml.Node)), io.EOF) {
 		err = errors.New("has more than one document: remove the line ---")
@@ -100,7 +101,7 @@ func (s Source) file(c *Config, origin Origin) error {
 		root = *root.Content[0]
 	}
 	if err != nil {
-		return fault.Invalidf("config", s.File, "%v", err)
+		return fault.Invalidf("config", s.File, "%s: %v", s.File, err)
 	}
 	l := layer{name: "file " + s.File, environ: s.lookup()}
 	if err := l.apply("", &root, c, origin); err != nil || l.literal == "" {
