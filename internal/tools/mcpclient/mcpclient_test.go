@@ -98,7 +98,7 @@ func (a agent) offers() {
 	require.Len(a.t, found["results"], 1)
 	require.Contains(a.t, found, "complete")
 	require.Empty(a.t, a.call("find_offers", map[string]any{"type": "compute", "health": "any", "max_price": 0.5})["results"])
-	require.Contains(a.t, a.call("explain_offers", map[string]any{"type": "compute", "health": "any", "max_price": 0.5})["notes"], "0 known records match, 1 were left out")
+	require.Contains(a.t, a.call("explain_offers", map[string]any{"type": "compute", "health": "any", "max_price": 0.5})["notes"], "known records: 0 match, 1 left out")
 	require.Contains(a.t, a.refused("find_offers", map[string]any{"type": "compute", "near": map[string]any{"latitude": 99, "longitude": 0}}), "latitude")
 	require.Contains(a.t, a.refused("find_offers", map[string]any{"kind": "compute"}), "kind")
 }
