@@ -139,7 +139,10 @@ func (a App) root() *cobra.Command {
 	root.AddCommand(versionCommand(con, a.Version, a.Build), command.Man(con, a.Version), command.OutputTopic())
 	root.SetUsageFunc(func(cmd *cobra.Command) error { return command.Usage(con, cmd) })
 	versionFlag(root, versionText(a.Version, a.Build))
-	command.Elsewhere(root, map[string]string{"stop": "interrupt the peer that runs, or end its service (`systemctl stop blackholed`)"})
+	command.Elsewhere(root, map[string]string{
+		"stop":   "interrupt the peer that runs, or end its service (`systemctl stop blackholed`)",
+		"reload": "send SIGHUP to the peer that runs (`systemctl reload blackholed`)",
+	})
 	command.AddExamples(root)
 	completeLive(con, root)
 	return root

@@ -28,6 +28,9 @@ func Elsewhere(parent *cobra.Command, ways map[string]string) *cobra.Command {
 	return parent
 }
 
+// anyWord stands, in the ways of Elsewhere, for all words that resemble no command and have others behind them.
+const anyWord = "*"
+
 // ShowHelp is the work of a command with subcommands only.
 func ShowHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
@@ -39,7 +42,11 @@ func UnknownCommand(cmd *cobra.Command, args []string) error {
 	if way := cmd.Annotations[args[0]]; way != "" {
 		return fault.Invalidf("", args[0], "%q is not a command: %s", args[0], way)
 	}
-	return fault.Invalidf("", args[0], "%q is not a command%s", args[0], spelling.Meant(meantCommands(cmd, args[0])))
+	meant := meantCommands(cmd, args[0])
+	if way := cmd.Annotations[anyWord]; way != "" && len(meant) == 0 && len(args) > 1 {
+		return fault.Invalidf("", args[0], "%q is not a command: %s", args[0], way)
+	}
+	return fault.Invalidf("", args[0], "%q is not a command%s", args[0], spelling.Meant(meant))
 }
 
 // NoArgs refuses arguments.
@@ -219,7 +226,16 @@ func synonyms() map[string][]string {
 		"search": {"offer find"}, "query": {"offer find"}, "publish": {"offer register"}, "provide": {"offer register"}, "records": {"offer ls"},
 		"netcheck": {"doctor"}, "diag": {"doctor"}, "check": {"doctor"}, "troubleshoot": {"doctor"},
 		"resolve": {"offer show", "dns"}, "validate": {"config show"}, "monitor": {"events", "log-level"}, "logs": {"log-level", "events"},
+		"services": {"service ls"}, "instances": {"instance find"}, "endpoint": {"status"}, "force-leave": {"group remove"}, "acl": {"config show"},
 		"heartbeat": {"instance register"}, "info": {"status"}, "ping": {"status"}, "health": {"status"}, "session": {"lease"}, "mutex": {"lock"}, "elect": {"lock"},
+	}
+}
+
+// verbs lists our subcommands for those of other programs.
+func verbs() map[string][]string {
+	ends := []string{"del", "withdraw", "deregister", "revoke"}
+	return map[string][]string{
+		"list": {"ls", "members", "find"}, "ls": {"members", "find"}, "delete": ends, "rm": ends, "remove": ends, "timetolive": {"show"}, "get": {"show"}, "set": {"put"},
 	}
 }
 
@@ -236,6 +252,11 @@ func meantCommands(cmd *cobra.Command, typed string) (found []string) {
 			for _, verb := range child.Commands() {
 				commands[verb.Name()] = append(commands[verb.Name()], child.Name()+" "+verb.Name())
 			}
+		}
+	}
+	for _, verb := range verbs()[typed] {
+		if cmd.HasParent() && commands[verb] != nil {
+			return []string{verb}
 		}
 	}
 	words := []string{typed}

@@ -72,6 +72,9 @@ func leaseGrant(con *term.Console) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if granted != *ttl {
+			r.Say("the group grants %v instead of %v: its limits", granted, *ttl)
+		}
 		return r.Print(leaseDocument(id, granted))
 	})
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // The states of a finding.
@@ -47,6 +48,7 @@ type facts struct {
 	group   *coord.GroupState // nil: the peer takes no part in coordination
 	groupBy error             // why the group is unknown
 	peers   []discovery.PeerInfo
+	failing []*instance.Instance // of this peer, in the default namespace
 
 	// running are settings of the running peer by their keys; nil without the role admin, or if the peer runs on another machine.
 	running  map[string]string
@@ -76,6 +78,7 @@ func checks() []check {
 		{"versions", true, checkVersions},
 		{"identity", true, conditions("no other machine with this identity found", "identity_in_use")},
 		{"records", true, checkRecords},
+		{"instances", true, checkInstances},
 		{"group", true, checkGroup},
 		{"other", true, checkOther},
 	}
@@ -130,6 +133,10 @@ func (f *facts) ask(ctx context.Context, c *client.Client, _ []string) (err erro
 	}
 	if f.peers, err = c.Peers(ctx); err != nil {
 		return err
+	}
+	down := instance.ListQuery{Selector: instance.Selector{Statuses: []instance.Status{instance.StatusDown}}}
+	if list, err := c.Agent().List(ctx, down); err == nil { // a peer can be without the agent
+		f.failing = slices.DeleteFunc(slices.Clone(list.Instances), func(i *instance.Instance) bool { return i.Peer != f.status.PeerID })
 	}
 	switch g, err := c.Coordination().Group(ctx); {
 	case err == nil:
@@ -291,6 +298,26 @@ func checkRecords(f *facts) finding {
 		found.State = waiting
 	}
 	return found
+}
+
+// checkInstances names the instances of this peer that fail, whose offers nobody finds.
+func checkInstances(f *facts) finding {
+	const shown = 3
+	if len(f.failing) == 0 {
+		return finding{}
+	}
+	var which []string
+	offers := ""
+	for _, i := range f.failing {
+		which = append(which, i.Service+" "+i.ID)
+		if len(i.Spec.Offer) > 0 {
+			offers = "; their offers are withdrawn until it passes"
+		}
+	}
+	return finding{
+		State: warned, Text: fmt.Sprintf("%s of this peer down, among them %s%s", fault.Counted(len(which), "instance"), strings.Join(which[:min(len(which), shown)], ", "), offers),
+		Do: "see `" + command.Program + " instance show " + which[0] + "`",
+	}
 }
 
 func checkGroup(f *facts) finding {

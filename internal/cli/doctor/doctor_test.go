@@ -14,6 +14,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 const provider = "12D3KooWLnf1GdmD17qaAn8sYACPYggSSps1gQD1aL3gpEUuqCVB"
@@ -108,7 +109,11 @@ func TestDoctor(t *testing.T) {
 		"no leader":       {func(f *facts) { f.group.Leader = "" }, "group", broken, "no leader"},
 		"no coordination": {func(f *facts) { f.group = nil }, "group", fine, "off"},
 		"group unknown":   {func(f *facts) { f.groupBy = errors.New("denied") }, "group", broken, "denied"},
-		"new condition":   {condition("disk_full"), "other", broken, "disk_full: because of disk_full"},
+		"silent voter":    {func(f *facts) { f.group.Tolerance = "2 of 3 voters: no failure" }, "group", warned, "survives 2 of 3 voters: no failure"},
+		"failing instance": {func(f *facts) {
+			f.failing = []*instance.Instance{{Key: instance.Key{Service: "sell-gpu", ID: "mine"}, Spec: instance.Spec{Offer: []byte("{}")}}}
+		}, "instances", warned, "1 instance of this peer down, among them sell-gpu mine; their offers are withdrawn until it passes"},
+		"new condition": {condition("disk_full"), "other", broken, "disk_full: because of disk_full"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := sound()
@@ -139,6 +144,19 @@ func TestDoctorWithoutPeer(t *testing.T) {
 	require.Equal(t, broken, states["data"].State)
 	require.Equal(t, broken, states["disk"].State)
 	require.NotEmpty(t, states["peer"].Do)
+}
+
+// TestDoctorWithoutRight tells a peer that refuses the caller from one that does not run: nobody should stop a healthy program.
+func TestDoctorWithoutRight(t *testing.T) {
+	f := stopped()
+	f.machine = fakeMachine{"127.0.0.1:8500": errors.New("address in use")}
+	f.down = fault.Wrap("client.Status", fault.New("access", fault.Forbidden, "the token is wrong"))
+	for _, found := range diagnose(f) {
+		require.NotEqual(t, "ports", found.Area)
+		if found.Area == "peer" {
+			require.Contains(t, found.Text, "the peer runs and refuses this caller: the token is wrong")
+		}
+	}
 }
 
 // TestDoctorSilentPeer tells a peer that hangs from one that does not run, and from a peer elsewhere.

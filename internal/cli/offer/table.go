@@ -3,6 +3,7 @@ package offer
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -165,7 +166,7 @@ func uptimeOf(v *records.View) string {
 	if v.Health == nil || v.Health.UptimePercent == nil {
 		return "-"
 	}
-	return term.Number(*v.Health.UptimePercent) + "%"
+	return term.Number(math.Round(*v.Health.UptimePercent*100)/100) + "%"
 }
 
 func healthOf(v *records.View) string {
