@@ -62,11 +62,14 @@ func parse(row []string) (City, error) {
 }
 
 // Find returns the largest city with a name: Berlin, or with its country "Berlin, DE". Case and accents do not count,
-// and the first words of a name are enough: "frankfurt". Errors: NotFound.
+// the first words of a name are enough: "frankfurt", and some English and former names are known. Errors: NotFound.
 func Find(all []City, name string) (City, error) {
 	accents := withoutAccents()
 	wanted, country, _ := strings.Cut(plain(accents, name), ",")
 	wanted, country = strings.TrimSpace(wanted), strings.ToUpper(strings.TrimSpace(country))
+	if local := otherwise()[wanted]; local != "" {
+		wanted = local
+	}
 	begun := -1
 	for i, c := range all {
 		if country != "" && c.Country != country || wanted == "" {
@@ -83,6 +86,14 @@ func Find(all []City, name string) (City, error) {
 		return all[begun], nil
 	}
 	return City{}, fault.New("cities.Find", fault.NotFound, "no city %q", name)
+}
+
+// otherwise lists the names of the table, plain, by English and former names of the same cities.
+func otherwise() map[string]string {
+	return map[string]string{
+		"cologne": "koln", "nuremberg": "nurnberg", "hanover": "hannover", "seville": "sevilla", "gothenburg": "goteborg", "antwerp": "antwerpen", "kiev": "kyiv",
+		"bombay": "mumbai", "calcutta": "kolkata", "bangalore": "bengaluru", "madras": "chennai", "peking": "beijing", "saigon": "ho chi minh city", "rangoon": "yangon",
+	}
 }
 
 // Plain returns a name in lower case without accents.
