@@ -134,8 +134,8 @@ func (f *facts) ask(ctx context.Context, c *client.Client, _ []string) (err erro
 	if f.peers, err = c.Peers(ctx); err != nil {
 		return err
 	}
-	down := instance.ListQuery{Selector: instance.Selector{Statuses: []instance.Status{instance.StatusDown}}}
-	if list, err := c.Agent().List(ctx, down); err == nil { // a peer can be without the agent
+	notUp := instance.ListQuery{Selector: instance.Selector{Statuses: []instance.Status{instance.StatusDown, instance.StatusUnknown}}}
+	if list, err := c.Agent().List(ctx, notUp); err == nil { // a peer can be without the agent
 		f.failing = slices.DeleteFunc(slices.Clone(list.Instances), func(i *instance.Instance) bool { return i.Peer != f.status.PeerID })
 	}
 	switch g, err := c.Coordination().Group(ctx); {
@@ -300,7 +300,7 @@ func checkRecords(f *facts) finding {
 	return found
 }
 
-// checkInstances names the instances of this peer that fail, whose offers nobody finds.
+// checkInstances names the instances of this peer whose check fails or has no result, whose offers nobody finds.
 func checkInstances(f *facts) finding {
 	const shown = 3
 	if len(f.failing) == 0 {
@@ -311,11 +311,11 @@ func checkInstances(f *facts) finding {
 	for _, i := range f.failing {
 		which = append(which, i.Service+" "+i.ID)
 		if len(i.Spec.Offer) > 0 {
-			offers = "; their offers are withdrawn until it passes"
+			offers = "; nobody finds their offers until the check passes"
 		}
 	}
 	return finding{
-		State: warned, Text: fmt.Sprintf("%s of this peer down, among them %s%s", fault.Counted(len(which), "instance"), strings.Join(which[:min(len(which), shown)], ", "), offers),
+		State: warned, Text: fmt.Sprintf("%s of this peer not up, among them %s%s", fault.Counted(len(which), "instance"), strings.Join(which[:min(len(which), shown)], ", "), offers),
 		Do: "see `" + command.Program + " instance show " + which[0] + "`",
 	}
 }

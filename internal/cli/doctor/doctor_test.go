@@ -112,7 +112,7 @@ func TestDoctor(t *testing.T) {
 		"silent voter":    {func(f *facts) { f.group.Tolerance = "2 of 3 voters: no failure" }, "group", warned, "survives 2 of 3 voters: no failure"},
 		"failing instance": {func(f *facts) {
 			f.failing = []*instance.Instance{{Key: instance.Key{Service: "sell-gpu", ID: "mine"}, Spec: instance.Spec{Offer: []byte("{}")}}}
-		}, "instances", warned, "1 instance of this peer down, among them sell-gpu mine; their offers are withdrawn until it passes"},
+		}, "instances", warned, "1 instance of this peer not up, among them sell-gpu mine; nobody finds their offers until the check passes"},
 		"new condition": {condition("disk_full"), "other", broken, "disk_full: because of disk_full"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -52,11 +52,28 @@ func offerFind(con *term.Console) *cobra.Command {
 			return err
 		}
 		summarise(r, answer)
+		if (q.MaxPrice != nil || q.Sort == query.SortPrice) && q.Currency == "" && r.Format == term.AsTable {
+			tellCurrencies(ctx, r, c, q)
+		}
 		if len(answer.Results) == 0 && r.Format == term.AsTable && q.After == "" && !q.Explain {
 			explainNoOffer(ctx, r, c, q)
 		}
 		return remote.Found(nil, must, answer.Total)
 	})
+}
+
+// tellCurrencies tells how many offers a comparison of prices left out because of their currency or unit.
+func tellCurrencies(ctx context.Context, r *remote.Peer, c *client.Client, q query.Query) {
+	q.MaxPrice, q.Sort, q.GroupPrices, q.Limit, q.After = nil, query.SortPrice, true, 1, ""
+	all, err := c.Query(ctx, q)
+	if err != nil {
+		return
+	}
+	for _, g := range all.Groups {
+		if g.Currency != query.DefaultCurrency {
+			r.Say("not compared: %s priced in %s; --currency names another", fault.Counted(g.Total, "offer"), g.Currency)
+		}
+	}
 }
 
 // summarise tells the user the total, the source and the completeness of an answer.
