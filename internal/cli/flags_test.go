@@ -16,7 +16,7 @@ func ptr[T any](v T) *T { return &v }
 // ask runs a query command and returns the query that reached the peer.
 func ask(t *testing.T, f *fake, args ...string) query.Query {
 	var out, errs bytes.Buffer
-	args = append([]string{"offer", "find", "--grpc", serve(t, f)}, args...)
+	args = append([]string{"offer", "find", "-o", "json", "--grpc", serve(t, f)}, args...)
 	require.Zero(t, testApp(nil, &out, &errs, nil).Execute(context.Background(), args), errs.String())
 	f.mu.Lock()
 	defer f.mu.Unlock()
