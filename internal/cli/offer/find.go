@@ -38,6 +38,9 @@ func offerFind(con *term.Console) *cobra.Command {
 	r := remote.New(con, cmd, remote.DefaultTimeout)
 	return r.Calls(func(ctx context.Context, c *client.Client, _ []string) error {
 		q, err := flags.query(cmd)
+		if fault.FieldOf(err) == "--price-unit" && q.Type == "gpu" {
+			return fault.Invalidf("--type", q.Type, "is no standard type: use --type compute --gpu, or name --price-unit")
+		}
 		if err != nil {
 			return err
 		}
@@ -131,6 +134,9 @@ func offerShow(con *term.Console) *cobra.Command {
 	r := remote.New(con, &cobra.Command{Use: "show ID", Short: "Show all fields of an own offer, or of the offer with a key", Args: command.OneArg("ID")}, remote.DefaultTimeout)
 	return r.Calls(func(ctx context.Context, c *client.Client, args []string) error {
 		rec, err := OfferOf(ctx, c, args[0])
+		if fault.KindOf(err) == fault.NotFound && !strings.HasPrefix(args[0], "/") {
+			return fault.Refused(fault.NotFound, "ID", "this peer has no offer with this id; %s show %s looks at offers of others too", command.Program, args[0])
+		}
 		if err != nil {
 			return exit.Rename(err, "ID")
 		}

@@ -27,7 +27,7 @@ type kind struct {
 // amount is a number that a seller states by a flag.
 type amount struct {
 	flag, usage string
-	least, most uint64
+	least, most uint64 // least of memory: who writes 24 means GB
 }
 
 func kinds() []kind {
@@ -36,9 +36,9 @@ func kinds() []kind {
 			name: "gpu", title: "GPU", of: "compute", subtype: "gpu", unit: "per-hour", per: "hour", short: "Sell the GPUs of this machine",
 			example: "gpu --price 0.45 --city Suva --endpoint https://gpu.example.com/v1 --yes",
 			amounts: []amount{
-				{"gpu-memory-mb", "memory of each GPU, MB (default: what the driver says)", 0, math.MaxUint32},
+				{"gpu-memory-mb", "memory of each GPU, MB (default: what the driver says)", 256, math.MaxUint32},
 				{"cpu-cores", "CPU cores (default: those of this machine)", 0, math.MaxUint32},
-				{"memory-mb", "memory, MB (default: that of this machine)", 0, math.MaxUint64},
+				{"memory-mb", "memory, MB (default: that of this machine)", 128, math.MaxUint64},
 			},
 			capabilities: func(n []uint64) *records.Capabilities {
 				return &records.Capabilities{Compute: &records.Compute{CPUCores: uint32(n[1]), MemoryMB: n[2]}}
