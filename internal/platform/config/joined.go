@@ -89,7 +89,7 @@ func (s Source) join(c *Config, origin Origin) error {
 	case origin[networkKey] != "default" && c.Network.Name != string(joined.Name):
 		return fault.Invalidf(networkKey, c.Network.Name, "%q contradicts the network %q of %s (set by %s)",
 			c.Network.Name, joined.Name, from, origin[networkKey])
-	case saved != nil && origin[networkKey] == "default" && c.Profile != saved.Profile && saved.Name == network.Default(saved.Profile):
+	case saved != nil && origin[networkKey] == "default" && origin["profile"] != "default" && c.Profile != saved.Profile && saved.Name == network.Default(saved.Profile):
 		return fault.Invalidf("profile", c.Profile, "is the network %q, but %s belongs to the network %q of profile %s: another network needs another data directory",
 			c.NetworkName(), c.Data, saved.Name, saved.Profile)
 	}
