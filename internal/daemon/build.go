@@ -165,7 +165,7 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 		TTL: d.RecordTTL, Refresh: d.RefreshInterval, Precision: d.Geo.Precision, PublishPrecision: d.Geo.PublishPrecision,
 		Settings: discovery.Settings{
 			Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM, Claims: query.Claims(d.Query.Claims)},
-			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL, Caller: access.Client,
+			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL, Caller: access.Client, Instances: p.config.Agent.Enabled,
 		},
 		OtherTopics: func(topic string) bool { return announce.IsTopic(p.network.name, topic) },
 		Loopback:    profile != p2p.Public, OneMachine: profile == p2p.Dev, Logger: p.log, Conditions: p.conditions, Tracer: p.tracing.Tracer, Now: p.now,

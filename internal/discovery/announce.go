@@ -81,7 +81,7 @@ func (s *Service) Retract(ctx context.Context, id string) error {
 // ofInstance refuses to change what Announce keeps: the next check of the instance would undo the change.
 func (s *Service) ofInstance(op, id string) error {
 	r, known := s.Registry.Get(id)
-	if !known {
+	if !known || !s.instances {
 		return nil
 	}
 	k := strings.SplitN(r.Service().GetMetadata().GetAttributes()[records.InstanceAttribute], "/", 3)

@@ -247,7 +247,7 @@ func TestReceiptNamesIgnoredUpdates(t *testing.T) {
 // TestOffersOfInstances: callers cannot change what the next check of an instance would announce again. The agent can.
 func TestOffersOfInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
+		f := newFixture(t, func(s *engine.Settings) { s.Instances = true })
 		defer f.close()
 		o := offer("a", 1)
 		o.Metadata.Attributes = map[string]string{records.InstanceAttribute: "default/sell-gpu/one/two"}
@@ -265,6 +265,15 @@ func TestOffersOfInstances(t *testing.T) {
 		_, err = f.Register(t.Context(), o)
 		require.NoError(t, err)
 		_, err = f.Withdraw(t.Context(), "b")
+		require.NoError(t, err)
+	})
+	synctest.Test(t, func(t *testing.T) { // without the agent nobody else withdraws what it announced
+		f := newFixture(t)
+		defer f.close()
+		o := offer("a", 1)
+		o.Metadata.Attributes = map[string]string{records.InstanceAttribute: "default/sell-gpu/one"}
+		require.NoError(t, f.Announce(t.Context(), "", o))
+		_, err := f.Withdraw(t.Context(), "a")
 		require.NoError(t, err)
 	})
 }

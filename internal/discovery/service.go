@@ -108,6 +108,8 @@ type Settings struct {
 	CacheSize int           // answers; 0: 1000
 	CacheTTL  time.Duration // of an answer with results; 0: 5 min; those of other keepers live for 15 s at most
 
+	Instances bool // Announce keeps the offers of instances; without it anybody may change those of an earlier start
+
 	Caller  func(context.Context) string // owner of a share of the measurements; nil: one for all
 	Sharing *Sharing                     // nil: this peer measures alone
 
@@ -127,14 +129,15 @@ const (
 // Service is the plane's contract for front ends. It is safe for concurrent use.
 type Service struct {
 	Parts
-	defaults query.Defaults
-	cache    *cache
-	feed     *feed
-	exchange *exchange     // of measurements; nil: this peer measures alone
-	deaths   *deaths       // nil: this peer measures alone
-	wake     chan struct{} // capacity 1: wakes the refresh loop
-	outdated seldom        // warning about answers without records of later versions
-	hasty    seldom        // warning about changes that followers ignore
+	defaults  query.Defaults
+	instances bool // Settings.Instances
+	cache     *cache
+	feed      *feed
+	exchange  *exchange     // of measurements; nil: this peer measures alone
+	deaths    *deaths       // nil: this peer measures alone
+	wake      chan struct{} // capacity 1: wakes the refresh loop
+	outdated  seldom        // warning about answers without records of later versions
+	hasty     seldom        // warning about changes that followers ignore
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -159,11 +162,12 @@ func NewService(p Parts, settings Settings) (*Service, error) {
 	answers := newCache(cmp.Or(settings.CacheSize, 1000), cmp.Or(settings.CacheTTL, 5*time.Minute), p.Keepers)
 	p.endpoints = newEndpoints(p.Speaks, p.Now, func(r *records.Record) bool { return r.Name().Provider == p.Registry.Self() }, answers.forget, settings.EndpointSharing)
 	s := &Service{
-		Parts:    p,
-		exchange: x,
-		defaults: settings.Defaults,
-		cache:    answers,
-		wake:     make(chan struct{}, 1),
+		Parts:     p,
+		exchange:  x,
+		defaults:  settings.Defaults,
+		instances: settings.Instances,
+		cache:     answers,
+		wake:      make(chan struct{}, 1),
 	}
 	s.feed = newFeed(p.Index, p.Random(), s.cache, p.Prober.Announced)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
