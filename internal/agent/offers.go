@@ -303,7 +303,7 @@ func (o *offers) health(k instance.Key, claimed *records.Health) records.Health 
 }
 
 // differs reports whether a health deserves a new version of a record: a point of uptime, a percent of errors, a fifth of
-// the response time. Claims of an application may lack any of these.
+// the response time. An application's claims can lack any of these.
 func differs(a, b records.Health) bool {
 	much := 1.0
 	if a.ResponseTimeMs != nil {

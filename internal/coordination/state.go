@@ -241,7 +241,7 @@ func (p *plane) missing() string {
 		if len(members) == 0 {
 			return "no member of the group answers"
 		}
-		return "no leader of the group answers: start its members " + strings.Join(members, ", ")
+		return "no leader of the group answers: start those of its members that are down: " + strings.Join(members, ", ")
 	}
 	if !p.roster.Founds() {
 		return p.search.Lacks()

@@ -103,7 +103,7 @@ func (p *parts) startAgent(context.Context) (err error) {
 	return countInstances(p.gatherer, p.agent.Stats, p.agent.Pending)
 }
 
-// consulChecks runs the checks of services of Consul's clients. Each is a target of its own, so that a service may have several.
+// consulChecks runs the checks of services of Consul's clients. Each check has a target of its own, so a service can have several checks.
 type consulChecks struct {
 	*health.Checker
 	loopback bool

@@ -161,13 +161,13 @@ func (c *Client) RegisterBatch(ctx context.Context, offers []records.Offer) ([]d
 	return out, nil
 }
 
-// Update replaces the content of an offer of the peer.
+// Update replaces the content of an offer of the peer. The offer of an instance is refused with Conflict: change the instance.
 func (c *Client) Update(ctx context.Context, o records.Offer) (discovery.Receipt, error) {
 	resp, err := c.records.Update(ctx, &api.UpdateRequest{Service: o.Service()})
 	return toReceipt(resp.GetReceipt()), fromStatus("client.Update", err)
 }
 
-// Withdraw ends an offer of the peer in the whole network.
+// Withdraw ends an offer of the peer in the whole network. The offer of an instance is refused with Conflict: deregister the instance.
 func (c *Client) Withdraw(ctx context.Context, id string) (discovery.Receipt, error) {
 	resp, err := c.records.Withdraw(ctx, &api.WithdrawRequest{Id: id})
 	return toReceipt(resp.GetReceipt()), fromStatus("client.Withdraw", err)

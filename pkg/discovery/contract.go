@@ -20,9 +20,9 @@ type Writer interface {
 	Register(ctx context.Context, o records.Offer) (Receipt, error)
 	// RegisterBatch announces 1 to MaxBatch services, each with its own outcome, in order.
 	RegisterBatch(ctx context.Context, offers []records.Offer) ([]Outcome, error)
-	// Update replaces the content of a service. Errors: Invalid, NotFound.
+	// Update replaces the content of a service. Errors: Invalid, NotFound, Conflict for the offer of an instance.
 	Update(ctx context.Context, o records.Offer) (Receipt, error)
-	// Withdraw ends a service everywhere. Error: NotFound.
+	// Withdraw ends a service everywhere. Errors: NotFound, Conflict for the offer of an instance.
 	Withdraw(ctx context.Context, id string) (Receipt, error)
 	// Pause leaves a service out of all answers: for a time, or with 0 until Resume. Errors: NotFound, Invalid naming "for".
 	Pause(ctx context.Context, id string, length time.Duration) (Receipt, error)

@@ -28,8 +28,8 @@ func Elsewhere(parent *cobra.Command, ways map[string]string) *cobra.Command {
 	return parent
 }
 
-// anyWord stands, in the ways of Elsewhere, for all words that resemble no command and have others behind them.
-const anyWord = "*"
+// AnyWord stands, in the ways of Elsewhere, for all words that resemble no command and have others behind them.
+const AnyWord = "*"
 
 // ShowHelp is the work of a command with subcommands only.
 func ShowHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
@@ -43,7 +43,7 @@ func UnknownCommand(cmd *cobra.Command, args []string) error {
 		return fault.Invalidf("", args[0], "%q is not a command: %s", args[0], way)
 	}
 	meant := meantCommands(cmd, args[0])
-	if way := cmd.Annotations[anyWord]; way != "" && len(meant) == 0 && len(args) > 1 {
+	if way := cmd.Annotations[AnyWord]; way != "" && len(meant) == 0 && len(args) > 1 {
 		return fault.Invalidf("", args[0], "%q is not a command: %s", args[0], way)
 	}
 	return fault.Invalidf("", args[0], "%q is not a command%s", args[0], spelling.Meant(meant))

@@ -39,7 +39,7 @@ func Lock(con *term.Console) *cobra.Command {
 	return command.Elsewhere(command.Parent(&cobra.Command{
 		Use: "lock", Short: "Hold and list locks",
 		Long: "Hold and list locks. A lock is a queue under a name: its holder has a fencing token, which rises from\nholder to holder.",
-	}, lockHold(con), lockList(con)), map[string]string{"release": ends, "unlock": ends, "rm": ends, "acquire": "use lock hold", "get": "use lock ls", "*": "use lock hold NAME -- COMMAND"})
+	}, lockHold(con), lockList(con)), map[string]string{"release": ends, "unlock": ends, "rm": ends, "acquire": "use lock hold", "get": "use lock ls", command.AnyWord: "use lock hold NAME -- COMMAND"})
 }
 
 func lockHold(con *term.Console) *cobra.Command {

@@ -48,7 +48,7 @@ type facts struct {
 	group   *coord.GroupState // nil: the peer takes no part in coordination
 	groupBy error             // why the group is unknown
 	peers   []discovery.PeerInfo
-	failing []*instance.Instance // of this peer, in the default namespace
+	failing []*instance.Instance // of this peer, in the default namespace: down, or without a result
 
 	// running are settings of the running peer by their keys; nil without the role admin, or if the peer runs on another machine.
 	running  map[string]string
@@ -209,8 +209,14 @@ func (f *facts) silent() bool {
 	return f.down != nil && strings.Contains(f.down.Error(), f.settings.GRPC) && f.machine.open("tcp", f.settings.GRPC) != nil
 }
 
-// refused tells a peer that answers and refuses from one that does not run.
-func (f *facts) refused() bool { return f.down != nil && exit.Answered(f.down) }
+// refused tells a peer that refuses the caller from one that does not run.
+func (f *facts) refused() bool {
+	kind := fault.KindOf(f.down)
+	return f.down != nil && (kind == fault.Unauthentic || kind == fault.Forbidden)
+}
+
+// absent reports whether no peer runs: then this command examines its directory and its ports.
+func (f *facts) absent() bool { return f.down != nil && !f.refused() && !f.silent() }
 
 // recent is the age below which a condition of the start counts as passing.
 const recent = 2 * time.Minute
@@ -355,7 +361,7 @@ func checkOther(f *facts) finding {
 // checkData examines the data directory of a peer that does not run. A running peer may use
 // another directory.
 func checkData(f *facts) finding {
-	if f.down == nil {
+	if !f.absent() {
 		return finding{}
 	}
 	dir := f.settings.Data
@@ -371,7 +377,7 @@ func checkData(f *facts) finding {
 
 // checkPorts opens the ports of a peer that does not run.
 func checkPorts(f *facts) finding {
-	if f.down == nil || f.refused() || f.silent() {
+	if !f.absent() {
 		return finding{}
 	}
 	var taken []string

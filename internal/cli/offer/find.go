@@ -67,14 +67,19 @@ func offerFind(con *term.Console) *cobra.Command {
 
 // tellCurrencies tells how many offers a comparison of prices left out because of their currency or unit.
 func tellCurrencies(ctx context.Context, r *remote.Peer, c *client.Client, q query.Query) {
-	q.MaxPrice, q.Sort, q.GroupPrices, q.Limit, q.After = nil, query.SortPrice, true, 1, ""
+	plan, err := query.Compile(q, query.Defaults{})
+	if err != nil {
+		return // several types: each has a unit of its own
+	}
+	compared := plan.Query().Price
+	q.MaxPrice, q.PriceUnit, q.Sort, q.GroupPrices, q.Limit, q.After = nil, "", query.SortPrice, true, 1, ""
 	all, err := c.Query(ctx, q)
 	if err != nil {
 		return
 	}
 	for _, g := range all.Groups {
-		if g.Currency != query.DefaultCurrency {
-			r.Say("not compared: %s priced in %s; --currency names another", fault.Counted(g.Total, "offer"), g.Currency)
+		if g.Currency != compared.Currency || g.PriceUnit != compared.PriceUnit {
+			r.Say("not compared: %s priced in %s %s; --currency and --price-unit name others", fault.Counted(g.Total, "offer"), g.Currency, g.PriceUnit)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func (s *seller) document(o records.Offer) (text []byte, again string, err error
 	if s.check != none {
 		asked, err := url.Parse(s.check)
 		if err != nil || !isHTTP(asked) {
-			return nil, "", fault.Invalidf("--check", s.check, "must be a URL of HTTP, or none")
+			return nil, "", fault.Invalidf("--check", s.check, "must be an http or https URL, or none")
 		}
 		port, err := strconv.Atoi(asked.Port())
 		if err != nil {

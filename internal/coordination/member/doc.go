@@ -5,8 +5,8 @@
 //
 // The loop takes all messages and requests since the last turn and works them off together: many proposals
 // share one append, one sync of the disk and one round of heartbeats. The loop blocks only on the disk and, while it
-// changes the state, on its readers, so a stalled disk stops the heartbeats too, and another member is elected. The queues are bounded; callers wait
-// for room within their context. Outgoing messages never wait: the Transport drops the excess, and Raft
+// changes the state, on its readers. So a stalled disk stops the heartbeats too, and another member is elected. The queues
+// are bounded; callers wait for room within their context. Outgoing messages never wait: the Transport drops the excess, and Raft
 // repeats it.
 //
 // # Readers

@@ -175,8 +175,8 @@ func (r *Router) AtLeader(ctx context.Context, f func(context.Context, Target) e
 	return r.repeat(ctx, nil, f)
 }
 
-// AtMember calls f with this peer's member, or with the leader if this peer has none. It is repeated as by AtLeader: this
-// member may have been removed meanwhile.
+// AtMember calls f with this peer's member, or with the leader if this peer has none. It repeats f as AtLeader does, because
+// this member may have been removed meanwhile.
 func (r *Router) AtMember(ctx context.Context, f func(context.Context, Target) error) error {
 	if m := r.config.Member(); m != nil && m.Belongs() {
 		return r.repeat(ctx, m, f)

@@ -1,6 +1,5 @@
 // Package view holds the coordination group as other peers describe it: its id, its incarnation and its members, and what
-// peers say of themselves. It asks them. Of this peer's own member it learns by IsMember and
-// Describe alone.
+// peers say of themselves. It asks them. Of this peer's own member it learns by IsMember and Describe alone.
 package view
 
 import (
