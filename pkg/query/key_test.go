@@ -164,6 +164,9 @@ func respell(rt *rapid.T, tb require.TestingT, q Query) Query {
 		if vary(&q); len(q.Types) > 1 || q.GroupPrices || q.Cells > 0 {
 			q.Type, q.Types, q.GroupPrices, q.Cells = "storage", nil, false, 0 // only for Split
 		}
+		if q.Sort != SortStable {
+			q.After = "" // the variant may have changed the order
+		}
 		if !q.usesPrices() {
 			q.Currency, q.PriceUnit, q.Volume = "", "", nil
 		} else if _, unit := q.pricing(); unit == "" {
