@@ -38,6 +38,39 @@ func (r *Record) AppendJSON(dst []byte) []byte {
 	return append(dst, text...)
 }
 
+// AppendCapabilities appends the member "capabilities" of AppendJSON, with a comma before it. It
+// appends nothing where the record states none.
+func (r *Record) AppendCapabilities(dst []byte) []byte {
+	f, _ := split(r.envelope)
+	t := transcoder{in: f.payload, out: dst}
+	t.skip(func(n protowire.Number) bool { return n < 4 })
+	t.capabilities()
+	t.skip(func(n protowire.Number) bool { return n > 4 })
+	if len(t.in) == 0 && !t.misordered {
+		return t.out
+	}
+	c := r.View().Capabilities
+	if c == nil {
+		return dst
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		panic("records: verified capabilities have no JSON form: " + err.Error()) // impossible: they have no floats
+	}
+	return append(append(dst, `,"capabilities":`...), text...)
+}
+
+// skip consumes fields as long as their numbers are wanted.
+func (t *transcoder) skip(wanted func(protowire.Number) bool) {
+	for len(t.in) > 0 {
+		number, _, size := protowire.ConsumeField(t.in)
+		if size < 0 || !wanted(number) {
+			return
+		}
+		t.in = t.in[size:]
+	}
+}
+
 // transcoder writes the fields of a verified message as members of a JSON object, in the order of
 // the schema, and consumes them from in. Input that remains after all members is late or repeated,
 // or added by a later version.
@@ -97,28 +130,9 @@ func (t *transcoder) record(r *Record, signature []byte) {
 			{4, text, set, `,"description":`, nil}, {5, text, set, `,"version":`, nil}, {6, texts, set, `,"endpoints":`, nil},
 			{7, texts, set, `,"protocols":`, nil}, {8, pairs, set, `,"attributes":`, nil}, {9, text, set, `,"domain":`, nil},
 		}},
-		{4, object, given, `,"capabilities":`, []member{
-			{1, object, given, `,"storage":`, []member{
-				{1, amount, always, `,"total_space":`, nil}, {2, amount, always, `,"available_space":`, nil},
-				{3, count, always, `,"max_object_size":`, nil}, {4, texts, set, `,"storage_classes":`, nil},
-				{5, flag, always, `,"encryption_supported":`, nil}, {6, flag, always, `,"versioning_supported":`, nil},
-			}},
-			{2, object, given, `,"compute":`, []member{
-				{1, count, always, `,"cpu_cores":`, nil}, {2, amount, always, `,"memory_mb":`, nil},
-				{3, objects, given, `,"gpus":[`, []member{
-					{1, text, set, `,"model":`, nil}, {2, count, always, `,"memory_mb":`, nil}, {3, count, always, `,"compute_capability":`, nil},
-				}},
-				{4, texts, set, `,"runtime_engines":`, nil}, {5, count, always, `,"max_job_duration":`, nil},
-			}},
-			{3, object, given, `,"cdn":`, []member{
-				{1, amount, always, `,"bandwidth_mbps":`, nil}, {2, texts, set, `,"regions":`, nil}, {3, texts, set, `,"cache_types":`, nil},
-				{4, flag, always, `,"ssl_supported":`, nil}, {5, flag, always, `,"http2_supported":`, nil},
-			}},
-			{4, object, given, `,"bandwidth":`, []member{
-				{1, amount, always, `,"upload_mbps":`, nil}, {2, amount, always, `,"download_mbps":`, nil},
-				{3, texts, set, `,"protocols":`, nil}, {4, texts, set, `,"exit_countries":`, nil},
-			}},
-		}},
+	})
+	t.capabilities()
+	t.members([]member{
 		{5, object, given, `,"location":`, []member{
 			{1, double, given, `,"latitude":`, nil}, {2, double, given, `,"longitude":`, nil}, {3, text, set, `,"country":`, nil},
 			{4, text, set, `,"region":`, nil}, {5, text, set, `,"city":`, nil}, {6, text, set, `,"isp":`, nil}, {7, count, set, `,"precision":`, nil},
@@ -148,6 +162,32 @@ func (t *transcoder) record(r *Record, signature []byte) {
 	t.out = r.appendContentID(t.out)
 	t.out = append(t.out, '"')
 	t.leave(openObject{start: start}, 15)
+}
+
+// capabilities writes what the record offers.
+func (t *transcoder) capabilities() {
+	t.member(&member{4, object, given, `,"capabilities":`, []member{
+		{1, object, given, `,"storage":`, []member{
+			{1, amount, always, `,"total_space":`, nil}, {2, amount, always, `,"available_space":`, nil},
+			{3, count, always, `,"max_object_size":`, nil}, {4, texts, set, `,"storage_classes":`, nil},
+			{5, flag, always, `,"encryption_supported":`, nil}, {6, flag, always, `,"versioning_supported":`, nil},
+		}},
+		{2, object, given, `,"compute":`, []member{
+			{1, count, always, `,"cpu_cores":`, nil}, {2, amount, always, `,"memory_mb":`, nil},
+			{3, objects, given, `,"gpus":[`, []member{
+				{1, text, set, `,"model":`, nil}, {2, count, always, `,"memory_mb":`, nil}, {3, count, always, `,"compute_capability":`, nil},
+			}},
+			{4, texts, set, `,"runtime_engines":`, nil}, {5, count, always, `,"max_job_duration":`, nil},
+		}},
+		{3, object, given, `,"cdn":`, []member{
+			{1, amount, always, `,"bandwidth_mbps":`, nil}, {2, texts, set, `,"regions":`, nil}, {3, texts, set, `,"cache_types":`, nil},
+			{4, flag, always, `,"ssl_supported":`, nil}, {5, flag, always, `,"http2_supported":`, nil},
+		}},
+		{4, object, given, `,"bandwidth":`, []member{
+			{1, amount, always, `,"upload_mbps":`, nil}, {2, amount, always, `,"download_mbps":`, nil},
+			{3, texts, set, `,"protocols":`, nil}, {4, texts, set, `,"exit_countries":`, nil},
+		}},
+	}})
 }
 
 func (t *transcoder) members(list []member) {

@@ -134,6 +134,7 @@ func appendOffer(dst []byte, r *records.Record) []byte {
 		dst = member(dst, `,"currency":`, f.Currency)
 		dst = member(dst, `,"price_unit":`, f.PriceUnit)
 	}
+	dst = r.AppendCapabilities(dst)
 	if t.health {
 		dst = member(dst, `,"health":`, f.Status.String())
 	}

@@ -19,23 +19,24 @@ import (
 
 // offerBrief is what appendOffer writes, in the form of the standard encoder.
 type offerBrief struct {
-	Key       string    `json:"key"`
-	ID        string    `json:"id"`
-	Provider  string    `json:"provider_id"`
-	Type      string    `json:"type,omitempty"`
-	Subtype   string    `json:"subtype,omitempty"`
-	Name      string    `json:"name,omitempty"`
-	Latitude  *float64  `json:"latitude,omitempty"`
-	Longitude *float64  `json:"longitude,omitempty"`
-	Country   string    `json:"country,omitempty"`
-	City      string    `json:"city,omitempty"`
-	Price     *float64  `json:"price,omitempty"`
-	Currency  string    `json:"currency,omitempty"`
-	Unit      string    `json:"price_unit,omitempty"`
-	Health    string    `json:"health,omitempty"`
-	Sequence  uint64    `json:"sequence"`
-	Issued    time.Time `json:"updated_at"`
-	Expires   time.Time `json:"expires_at"`
+	Key          string                `json:"key"`
+	ID           string                `json:"id"`
+	Provider     string                `json:"provider_id"`
+	Type         string                `json:"type,omitempty"`
+	Subtype      string                `json:"subtype,omitempty"`
+	Name         string                `json:"name,omitempty"`
+	Latitude     *float64              `json:"latitude,omitempty"`
+	Longitude    *float64              `json:"longitude,omitempty"`
+	Country      string                `json:"country,omitempty"`
+	City         string                `json:"city,omitempty"`
+	Price        *float64              `json:"price,omitempty"`
+	Currency     string                `json:"currency,omitempty"`
+	Unit         string                `json:"price_unit,omitempty"`
+	Capabilities *records.Capabilities `json:"capabilities,omitempty"`
+	Health       string                `json:"health,omitempty"`
+	Sequence     uint64                `json:"sequence"`
+	Issued       time.Time             `json:"updated_at"`
+	Expires      time.Time             `json:"expires_at"`
 }
 
 func briefOf(r *records.Record) *offerBrief {
@@ -43,6 +44,7 @@ func briefOf(r *records.Record) *offerBrief {
 	b := &offerBrief{
 		Key: r.Key().String(), ID: name.ID, Provider: name.Provider.String(), Type: r.Type(), Subtype: r.Subtype(), Name: s.GetMetadata().GetName(),
 		Country: f.Country, City: s.GetLocation().GetCity(), Sequence: r.Sequence(), Issued: r.Issued(), Expires: r.Expires(),
+		Capabilities: r.View().Capabilities,
 	}
 	if p, ok := f.Place(); ok {
 		b.Latitude, b.Longitude = &p.Lat, &p.Lon

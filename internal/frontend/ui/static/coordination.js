@@ -8,6 +8,7 @@ const absent = html`<${Empty} title="No coordination here" command=${cli('status
 // claims lists holders or waiters of a lock.
 const Claims = ({ list }) => html`<ul class="plain">${list.map(c => html`<li key=${c.key}><${Owner} id=${c.holder_id} application=${c.application} />
   <span class="quiet">token ${c.fencing_token}${c.mode === 'SHARE_MODE_SHARED' ? ', shared' : ''}${c.permits ? `, 1 of ${c.permits}` : ''}${+c.age_ms ? `, ${span(c.age_ms)}` : ''}</span>
+  <span class="quiet extra">lease ${c.key.slice(c.key.lastIndexOf('/') + 1)}</span>
   ${c.metadata && html`<span class="quiet"><${Text} most=${40}>${textOf(c.metadata) ?? c.metadata}<//></span>`}</li>`)}</ul>`;
 
 export function LocksView() {

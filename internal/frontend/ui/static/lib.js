@@ -96,6 +96,9 @@ export const short = id => (id ? '…' + String(id).slice(-6) : '–');
 
 export const price = o => (o.price === undefined ? '–' : `${+o.price.toPrecision(4)} ${shown(o.currency, 8)} ${shown(o.price_unit, 12)}`.trim());
 
+// Price breaks a narrow cell between amount and unit alone.
+export const Price = ({ of: o }) => html`<span class="unbroken">${price(o).replace(/ [^ ]*$/, '')}</span> <span class="unbroken">${/ ([^ ]*)$/.exec(price(o))?.[1]}</span>`;
+
 export function ago(time) {
   const s = Math.max(0, (Date.now() - new Date(time)) / 1000);
   return span(s * 1000) + ' ago';

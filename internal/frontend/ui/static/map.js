@@ -1,6 +1,6 @@
 // The world with offers: drawn on a canvas, clustered where they overlap.
 
-import { call, colour, html, price, types, useEffect, useMemo, useRef, useState, ago, cli, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, Whole, shown, where, go } from './lib.js';
+import { call, colour, html, price, types, Price, useEffect, useMemo, useRef, useState, ago, cli, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, Whole, shown, where, go } from './lib.js';
 import { nameOfPeer, useLive, Peer } from './live.js';
 
 const { d3, topojson } = globalThis;
@@ -180,6 +180,30 @@ class Chart {
   }
 }
 
+// decimal is a figure in the unit that leaves at most three digits before the point.
+function decimal(n, unit) {
+  let step = 0;
+  while (n >= 1000 && step < 5) { n /= 1000; step++; }
+  return `${+n.toPrecision(3)} ${['', 'k', 'M', 'G', 'T', 'P'][step]}${unit}`;
+}
+
+// whatOf names what an offer sells, as the command line does: the GPUs first.
+export function whatOf({ capabilities: c = {} }) {
+  const parts = [], gpus = new Map();
+  for (const g of c.compute?.gpus || []) {
+    const name = `${g.model || 'GPU'}${g.memory_mb ? ` ${decimal(g.memory_mb * 1e6, 'B')}` : ''}`;
+    gpus.set(name, (gpus.get(name) || 0) + 1);
+  }
+  for (const [name, n] of gpus) parts.push(`${n}x ${name}`);
+  if (c.compute?.cpu_cores) parts.push(`${c.compute.cpu_cores} cores`);
+  if (c.storage?.available_space) parts.push(`${decimal(c.storage.available_space, 'B')} free`);
+  if (c.bandwidth) parts.push(`${c.bandwidth.download_mbps || 0}/${c.bandwidth.upload_mbps || 0} Mbit/s`);
+  if (c.cdn?.bandwidth_mbps) parts.push(decimal(c.cdn.bandwidth_mbps * 1e6, 'bit/s'));
+  return parts.join(', ');
+}
+
+const sold = o => [whatOf(o), price(o)].filter(Boolean).join(', ');
+
 // World is the canvas with its controls. onPick gets the offers of a cluster. Children lie over the map.
 export function World({ offers, disc, onPick, label, many = 'offers', children }) {
   const canvas = useRef(null), chart = useRef(null), latest = useRef({});
@@ -254,7 +278,7 @@ export function World({ offers, disc, onPick, label, many = 'offers', children }
     <canvas ref=${canvas} tabindex="0" role="img" aria-label=${label} onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerCancel=${() => { drag.current = null; }} onPointerLeave=${() => setHover(null)} onKeyDown=${key}></canvas>
     <div class="zoom"><button type="button" aria-label="Zoom in" onClick=${() => act('zoomBy', 1.6)}>+</button><button type="button" aria-label="Zoom out" onClick=${() => act('zoomBy', 1 / 1.6)}>−</button></div>
     ${hover && html`<div class="tip" style=${{ left: `${hover.x}px`, top: `${hover.y}px` }}>
-      ${hover.offers.length === 1 ? html`<b><${Text} most=${40}>${hover.offers[0].name || hover.offers[0].id}<//></b><span>${hover.offers[0].note ?? price(hover.offers[0])}</span>` : html`<b>${hover.offers.length} ${many}</b><span>click to list</span>`}
+      ${hover.offers.length === 1 ? html`<b><${Text} most=${40}>${hover.offers[0].name || hover.offers[0].id}<//></b><span>${hover.offers[0].note ?? sold(hover.offers[0])}</span>` : html`<b>${hover.offers.length} ${many}</b><span>click to list</span>`}
     </div>`}
     ${children}
   </div>`;
@@ -283,7 +307,7 @@ export function Picked({ offers, onPick }) {
   const close = () => onPick(null);
   if (offers.length === 1) return html`<${Offer} offer=${offers[0]} onClose=${close} />`;
   return html`<${Panel} label="Offers here" title=${`${offers.length} offers here`} onClose=${close}>
-    <ul class="picks">${offers.slice(0, mostPicked).map(o => html`<li key=${o.key}><i class="dot" style=${{ background: colour(o.type) }}></i><button type="button" class="link" onClick=${() => onPick([o])}><${Text} most=${40}>${o.name || o.id}<//></button><span class="quiet">${price(o)}</span></li>`)}</ul>
+    <ul class="picks">${offers.slice(0, mostPicked).map(o => html`<li key=${o.key}><i class="dot" style=${{ background: colour(o.type) }}></i><button type="button" class="link" onClick=${() => onPick([o])}><${Text} most=${40}>${o.name || o.id}<//></button><span class="quiet">${sold(o)}</span></li>`)}</ul>
     ${offers.length > mostPicked && html`<p class="quiet">The first ${mostPicked}. Zoom in for fewer.</p>`}<//>`;
 }
 
@@ -329,7 +353,8 @@ export const Legend = ({ offers }) => {
 
 export const OfferRow = ({ offer, onPick }) => html`<tr>
   <td class="wraps"><button type="button" class="link" onClick=${() => onPick([offer])}><${Text} most=${40}>${offer.name || offer.id}<//></button></td>
-  <td class="extra"><i class="dot" style=${{ background: colour(offer.type) }}></i>${shown(offer.type, 16)}</td><td class="number wraps"><span class="unbroken">${price(offer)}</span></td>
+  <td class="wraps"><${Text} most=${60}>${whatOf(offer) || '–'}<//></td>
+  <td class="extra"><i class="dot" style=${{ background: colour(offer.type) }}></i>${shown(offer.type, 16)}</td><td class="number wraps"><${Price} of=${offer} /></td>
   <td><${Text} most=${30}>${[offer.city, offer.country].filter(Boolean).join(', ') || '–'}<//></td>
   <td class="extra"><${Peer} id=${offer.provider_id} /></td></tr>`;
 
@@ -345,7 +370,7 @@ export function OfferTable({ label, head, offers, onPick }) {
 const names = new Intl.Collator('en', { numeric: true });
 const byName = (a, b) => names.compare(a.name || a.id, b.name || b.id);
 
-const offerHead = ['offer', ['type'], 'price', 'place', ['provider']];
+const offerHead = ['offer', 'what', ['type'], 'price', 'place', ['provider']];
 
 export function MapView() {
   const { offers, loaded, answer, version } = useLive();

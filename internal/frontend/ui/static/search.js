@@ -1,7 +1,7 @@
 // A question to the network, kept in the address bar.
 
-import { call, cli, colour, html, price, quote, useEffect, useMemo, useState, Badge, Elsewhere, Empty, Failed, Heading, Text, Whole, shown, where, go } from './lib.js';
-import { World, Picked } from './map.js';
+import { call, cli, colour, html, quote, useEffect, useMemo, useState, Badge, Elsewhere, Empty, Failed, Heading, Price, Text, Whole, shown, where, go } from './lib.js';
+import { World, Picked, whatOf } from './map.js';
 import { cities } from './cities.js';
 
 const fields = [
@@ -45,34 +45,12 @@ function discOf(q) {
   return Number.isFinite(lat) && Number.isFinite(lon) && km > 0 ? { lat, lon, km } : null;
 }
 
-// decimal is a figure in the unit that leaves at most three digits before the point.
-function decimal(n, unit) {
-  let step = 0;
-  while (n >= 1000 && step < 5) { n /= 1000; step++; }
-  return `${+n.toPrecision(3)} ${['', 'k', 'M', 'G', 'T', 'P'][step]}${unit}`;
-}
-
-// whatOf names what an offer sells, as the command line does: the GPUs first.
-function whatOf(c = {}) {
-  const parts = [], gpus = new Map();
-  for (const g of c.compute?.gpus || []) {
-    const name = `${g.model || 'GPU'}${g.memory_mb ? ` ${decimal(g.memory_mb * 1e6, 'B')}` : ''}`;
-    gpus.set(name, (gpus.get(name) || 0) + 1);
-  }
-  for (const [name, n] of gpus) parts.push(`${n}x ${name}`);
-  if (c.compute?.cpu_cores) parts.push(`${c.compute.cpu_cores} cores`);
-  if (c.storage?.available_space) parts.push(`${decimal(c.storage.available_space, 'B')} free`);
-  if (c.bandwidth) parts.push(`${c.bandwidth.download_mbps || 0}/${c.bandwidth.upload_mbps || 0} Mbit/s`);
-  if (c.cdn?.bandwidth_mbps) parts.push(decimal(c.cdn.bandwidth_mbps * 1e6, 'bit/s'));
-  return parts.join(', ');
-}
-
 const asOffer = r => {
   const m = r.record.metadata || {}, l = r.record.location || {}, p = r.record.pricing || {};
   return {
     key: r.record.key, id: r.record.id, provider_id: r.record.provider_id, type: m.type, subtype: m.subtype, name: m.name,
     latitude: l.latitude, longitude: l.longitude, city: l.city, country: l.country, price: p.base_price, currency: p.currency, price_unit: p.price_unit,
-    what: whatOf(r.record.capabilities), updated_at: r.record.updated_at, expires_at: r.record.expires_at, measured: r.peer, endpoint: r.endpoint, domain: r.domain, doubts: r.doubts, distance_km: r.distance_km, score: r.score ?? 0, parts: r.explain || [],
+    capabilities: r.record.capabilities, updated_at: r.record.updated_at, expires_at: r.record.expires_at, measured: r.peer, endpoint: r.endpoint, domain: r.domain, doubts: r.doubts, distance_km: r.distance_km, score: r.score ?? 0, parts: r.explain || [],
   };
 };
 
@@ -131,7 +109,7 @@ function Nothing({ q, notes }) {
 }
 
 // Columns of the results with the value to sort by; the peer's order is the first.
-const columns = [['#', o => o.number], ['offer', o => o.name || o.id], ['what', o => o.what], ['measured', o => (o.endpoint?.state === 'answers' ? 0 : o.endpoint?.checked_at ? 2 : 1)], ['price', o => o.price], ['distance', o => o.distance_km], ['score', o => -o.score]];
+const columns = [['#', o => o.number], ['offer', o => o.name || o.id], ['what', whatOf], ['measured', o => (o.endpoint?.state === 'answers' ? 0 : o.endpoint?.checked_at ? 2 : 1)], ['price', o => o.price], ['distance', o => o.distance_km], ['score', o => -o.score]];
 const mostRows = 50;
 
 // Measured says what was found at an endpoint.
@@ -155,9 +133,9 @@ function Results({ offers, picked, onPick }) {
     <thead><tr>${columns.map(([title], by) => html`<th scope="col" class=${(title === 'score' || title === 'measured') && 'extra'} aria-sort=${order.by !== by ? undefined : order.down ? 'descending' : 'ascending'}><button type="button" class="sort" onClick=${() => choose(by)}>${title}${order.by === by ? (order.down ? ' ↓' : ' ↑') : ''}</button></th>`)}</tr></thead>
     <tbody>${list.slice(0, most).map(o => html`<tr key=${o.key} class=${picked?.length === 1 && picked[0].key === o.key && 'chosen'}><td class="number"><i class="dot" style=${{ background: colour(o.type) }}></i>${o.number}</td>
       <td class="wraps"><button type="button" class="link" onClick=${() => onPick([o])}><${Text} most=${40}>${o.name || o.id}<//></button> <span class="quiet"><${Text} most=${30}>${[o.city, o.country].filter(Boolean).join(', ')}<//></span></td>
-      <td class="wraps"><${Text} most=${60}>${o.what || '–'}<//></td>
+      <td class="wraps"><${Text} most=${60}>${whatOf(o) || '–'}<//></td>
       <td class="extra"><${Measured} of=${o.endpoint} /></td>
-      <td class="number wraps"><span class="unbroken">${price(o)}</span> ${o === cheapest && html`<span class="badge off">cheapest</span>`}</td>
+      <td class="number wraps"><${Price} of=${o} /> ${o === cheapest && html`<span class="badge off">cheapest</span>`}</td>
       <td class="number wraps">${o.distance_km === undefined ? '–' : `${o.distance_km.toFixed(0)} km`} ${o === nearest && html`<span class="badge off">nearest</span>`}</td><td class="number extra">${o.score.toFixed(1)}</td></tr>`)}</tbody></table></div>
     ${offers.length > most && html`<p class="quiet">The first ${most} of ${offers.length}. <button type="button" onClick=${() => show(most + 2 * mostRows)}>Show more</button></p>`}</div>`;
 }
