@@ -363,11 +363,7 @@ func (p *plane) tell() {
 		select {
 		case <-changed:
 		case <-late:
-			why := p.roster.Lacks()
-			if why == condition.NoQuorum {
-				conditions.Clear(condition.NoGroup)
-			}
-			conditions.Raise(why, "locks, leases, keys and changes of the directory fail, and reads may be stale: %s", p.missing())
+			conditions.Raise(p.roster.Lacks(), "locks, leases, keys and changes of the directory fail, and reads may be stale: %s", p.missing())
 		case <-p.life.Done():
 			return
 		}

@@ -42,3 +42,21 @@ func TestNoReserve(t *testing.T) {
 		})
 	}
 }
+
+// TestReserveIsNeverBackBeforeTheQuorumIsLost: between the loss of the reserve and that of the quorum no member says that
+// something got better.
+func TestReserveIsNeverBackBeforeTheQuorumIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := startCluster(t, 3, 3)
+		lead := w.leader()
+		second, last := w.peers[(lead+1)%3], w.peers[(lead+2)%3]
+		second.stop(t)
+		w.await("the reserve is lost", func() bool { return last.troubled(condition.NoReserve) })
+		w.peers[lead].stop(t)
+		w.await("the quorum is lost", func() bool {
+			require.NotEmpty(t, last.conditions.ActiveNames())
+			return last.troubled(condition.NoQuorum)
+		})
+		require.False(t, last.troubled(condition.NoReserve))
+	})
+}

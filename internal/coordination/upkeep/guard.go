@@ -55,13 +55,17 @@ const (
 )
 
 // WatchReserve keeps the condition no_reserve of a member until ctx ends: its group lost a voter, and the next loss stops it.
-// A group of one or two voters never had a reserve. count returns the voters, zero without a leader; silent names those
-// without contact, as far as this member knows.
+// A group of one or two voters never had a reserve. count returns the voters, zero without a leader: nothing is known then, and
+// the condition stays until no_quorum takes its place or a leader says more. silent names those without contact, as far as this
+// member knows.
 func WatchReserve(ctx context.Context, count func() membership.Tolerance, silent func() []string, conditions *condition.Set) {
 	defer conditions.Clear(condition.NoReserve) // a client does not know
 	for lost := time.Duration(0); pause.For(ctx, counting); {
 		t := count()
-		if t.Voters < 3 || !t.Quorate() || t.Failures() > 0 {
+		if !t.Quorate() {
+			continue
+		}
+		if t.Voters < 3 || t.Failures() > 0 {
 			lost = 0
 			conditions.Clear(condition.NoReserve)
 			continue

@@ -114,6 +114,10 @@ func TestConditions(t *testing.T) {
 		p.rest(time.Minute + time.Second/2) // between two looks
 		p.conditions = nil
 		p.says("condition: isolated ended after 1m5s", "quorum: the quorum is back after 1m5s")
+		p.conditions = []condition.Condition{{Name: condition.NoReserve, Message: "2 of 3 voters answer", Since: time.Now()}}
+		p.says("condition: no_reserve began: 2 of 3 voters answer")
+		p.conditions = []condition.Condition{{Name: condition.NoQuorum, Message: "peer-3 is silent too", Since: time.Now()}}
+		p.says("quorum: the quorum is lost: peer-3 is silent too", "condition: no_reserve got worse after 3s: it is no_quorum now")
 	})
 }
 

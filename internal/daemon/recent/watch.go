@@ -182,9 +182,18 @@ func (w *Watch) seeConditions() {
 			continue
 		}
 		lasted := w.now().Sub(c.Since).Round(time.Second)
-		if c.Name == condition.NoQuorum {
+		worse := ""
+		for n := range now {
+			if n.Includes(c.Name) {
+				worse = string(n)
+			}
+		}
+		switch {
+		case c.Name == condition.NoQuorum:
 			w.memory.Note(kindQuorum, name, "the quorum is back after %v", lasted)
-		} else {
+		case worse != "":
+			w.memory.Note(kindCondition, name, "%s got worse after %v: it is %s now", name, lasted, worse)
+		default:
 			w.memory.Note(kindCondition, name, "%s ended after %v", name, lasted)
 		}
 	}

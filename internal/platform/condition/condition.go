@@ -76,6 +76,11 @@ func Names() []string {
 // doubtful reports whether no answer of a peer in this condition may claim to be complete.
 func (n Name) doubtful() bool { return n == Isolated || n == ClockOffset }
 
+// Includes reports whether a condition says all that a milder one does: the milder one ends when it begins.
+func (n Name) Includes(milder Name) bool {
+	return n == NoQuorum && (milder == NoReserve || milder == NoGroup)
+}
+
 // Condition is an active condition.
 type Condition struct {
 	Name    Name
@@ -98,7 +103,8 @@ func NewSet(log *slog.Logger, now func() time.Time) *Set {
 	return &Set{log: log, now: now, active: make(map[Name]Condition)}
 }
 
-// Raise begins a condition, or replaces the message of an active one. Only the begin is logged, as a warning.
+// Raise begins a condition, or replaces the message of an active one. Only the begin is logged, as a warning. It ends the
+// conditions that this one includes at the same moment, so that nobody sees a better one between two bad ones.
 func (s *Set) Raise(n Name, format string, args ...any) {
 	if s == nil {
 		return
@@ -115,10 +121,16 @@ func (s *Set) Raise(n Name, format string, args ...any) {
 	}
 	c.Message = message
 	s.active[n] = c
-	s.summarize()
 	if !active {
 		s.log.Warn(message, "condition", string(n))
 	}
+	for _, c := range s.list() {
+		if n.Includes(c.Name) {
+			delete(s.active, c.Name)
+			s.log.Info("condition became another one", "condition", string(c.Name), "now", string(n), "lasted", s.now().Sub(c.Since).Round(time.Second))
+		}
+	}
+	s.summarize()
 }
 
 // Clear ends a condition. The end of an active one is logged.

@@ -31,6 +31,18 @@ func TestSetLogsBeginAndEndOnce(t *testing.T) {
 	require.Contains(t, log.String(), "lasted=1m0s")
 }
 
+// TestWorseTakesThePlaceOfMilder: the log and the set never have a better moment between two bad ones.
+func TestWorseTakesThePlaceOfMilder(t *testing.T) {
+	var log strings.Builder
+	s := condition.NewSet(slog.New(slog.NewTextHandler(&log, nil)), time.Now)
+	s.Raise(condition.NoReserve, "2 of 3 voters answer")
+	s.Raise(condition.Isolated, "no connection")
+	s.Raise(condition.NoQuorum, "1 of 3 voters answers")
+	require.Equal(t, []string{"isolated", "no_quorum"}, s.ActiveNames())
+	require.NotContains(t, log.String(), "ended")
+	require.Contains(t, log.String(), "condition=no_reserve now=no_quorum")
+}
+
 func TestSetDoubt(t *testing.T) {
 	s := condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
 	s.Raise(condition.NotReachable, "no relay")
