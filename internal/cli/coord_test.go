@@ -22,7 +22,10 @@ import (
 )
 
 // serveGroup serves a coordination plane on loopback and returns its address. All callers are one owner.
-func serveGroup(t *testing.T, solo *coordtest.Solo) string {
+func serveGroup(t *testing.T, solo interface {
+	coord.Service
+	coord.Admin
+}) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s := grpcapi.New(grpcapi.Config{Coordination: &grpcapi.Coordination{
@@ -84,6 +87,22 @@ func TestCoordinationTranscripts(t *testing.T) {
 			require.Equal(t, string(data), got)
 		})
 	}
+}
+
+// leaderless is a group whose leader is lost.
+type leaderless struct{ *coordtest.Solo }
+
+func (l leaderless) Group(ctx context.Context) (coord.GroupState, error) {
+	s, err := l.Solo.Group(ctx)
+	s.Leader, s.Missing = "", "2 of the voters a, b and c are needed"
+	return s, err
+}
+
+// TestMembersWithoutALeader: the list says that nobody leads.
+func TestMembersWithoutALeader(t *testing.T) {
+	shown := execute(t, "BLACKHOLE_GRPC="+serveGroup(t, leaderless{groupWithHistory(t)})+" blackholed group members")
+	require.Contains(t, shown, "! warning: nobody leads, and the list may be outdated: 2 of the voters a, b and c are needed\n")
+	require.NotContains(t, shown, "leader  up")
 }
 
 // TestBackupStreams: a backup goes from standard output of one command to standard input of another, and nothing else does.

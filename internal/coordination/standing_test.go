@@ -2,6 +2,7 @@ package coordination_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,24 +16,27 @@ import (
 func TestStanding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := startCluster(t, 4, 3)
-		told := func(text string, failures int) func() bool {
+		told := func(text string, failures, silent int) func() bool {
 			return func() bool {
 				for _, p := range w.peers {
 					if p.Seat == nil {
 						continue
 					}
-					if s := p.Standing(); s.Tolerance != text || s.Survives != failures || p.Stats().FailuresSurvived != failures {
+					if s := p.Standing(); s.Tolerance != text || s.Survives != failures {
+						return false
+					}
+					if f := p.Stats(); f.FailuresSurvived != failures || !f.HasLeader || f.Voters != 3 || f.SilentVoters != silent {
 						return false
 					}
 				}
 				return true
 			}
 		}
-		w.await("one failure is survived", told("3 of 3 voters: 1 failure", 1))
+		w.await("one failure is survived", told("3 of 3 voters: 1 failure", 1, 0))
 		lead := w.leader()
 		off := (lead + 1) % 3
 		w.peers[off].stop(t)
-		w.await("none is survived", told("2 of 3 voters: no failure", 0))
+		w.await("none is survived", told("2 of 3 voters: no failure", 0, 1))
 
 		s := w.state()
 		require.Equal(t, "2 of 3 voters: no failure", s.Tolerance)
@@ -71,6 +75,33 @@ func TestStanding(t *testing.T) {
 			require.Equal(t, "member", s.Phase)
 			require.Len(t, s.Voters, 3)
 			require.NotEmpty(t, s.Missing)
+		}
+	})
+}
+
+// TestNobodyNamesALostLeader: without a quorum no peer names a leader, a voter, a learner or a client.
+func TestNobodyNamesALostLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := startCluster(t, 5, 5)
+		w.await("a learner", func() bool { return len(w.state().Learners) == 1 && len(w.state().Voters) == 3 })
+		var voters []*node
+		for _, m := range w.state().Voters {
+			voters = append(voters, w.peers[slices.IndexFunc(w.peers, func(p *node) bool { return p.id() == m.Peer })])
+		}
+		voters[0].stop(t)
+		voters[1].stop(t)
+		time.Sleep(30 * time.Second) // virtual
+		for _, p := range w.peers {
+			if p.Seat == nil {
+				continue
+			}
+			seen, err := p.Group(t.Context())
+			require.NoError(t, err)
+			for _, s := range []coord.GroupState{seen, p.Standing()} {
+				require.Empty(t, s.Leader, s.Phase)
+				require.Contains(t, s.Missing, "host-", s.Phase)
+			}
+			require.False(t, p.Stats().HasLeader)
 		}
 	})
 }

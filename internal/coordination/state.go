@@ -12,7 +12,9 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
+	"github.com/blackhole/blackhole/internal/coordination/membership"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/internal/coordination/upkeep"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -45,31 +47,25 @@ func (s *Seat) Group(ctx context.Context) (coord.GroupState, error) {
 		state = l.state()
 	}
 	if err != nil {
-		state.Missing = p.missing()
+		state.Leader, state.Missing = "", p.missing() // one that does not answer may lead no more
 	}
 	state.ID, state.Phase = p.view.ID(), p.phase(isMember)
 	return state, nil
 }
 
-// Stats returns the counters of this member. Without one, only the failures survived are known.
+// Stats returns the counters of this member. Without one, only the leader and what it said about the voters are known.
 func (s *Seat) Stats() (f metrics.GroupStats) {
 	p := s.plane.Load()
-	f.FailuresSurvived = p.tolerance().Failures()
+	t := p.tolerance()
+	f.HasLeader, f.Voters, f.SilentVoters, f.FailuresSurvived = p.routing.Known().Peer != "", t.Voters, t.Voters-t.Active, t.Failures()
 	l := p.here.Load()
 	if l == nil {
 		return f
 	}
 	now := l.member.Status()
 	f.Term, f.Revision = now.Header.Term, uint64(l.member.Revision())
-	f.Leads, f.HasLeader, f.OldestOverdueSeconds = now.Leads, now.Leader.ID != 0, now.Overdue.Seconds()
-	for _, m := range now.Members {
-		if m.Voter {
-			f.Voters++
-			if now.Leads && !m.Active {
-				f.SilentVoters++
-			}
-		}
-	}
+	f.Leads, f.OldestOverdueSeconds = now.Leads, now.Overdue.Seconds()
+	f.Voters = max(f.Voters, membership.ToleranceOf(upkeep.ProgressOf(now)).Voters) // without a leader a member still knows them
 	l.member.View(func(m *machine.Machine) {
 		f.Leases, f.Locks, f.Keys, f.PoolsUsed = m.LeaseCount(), m.LockCount(), m.Len(), map[string]float64{}
 		for _, pool := range machine.PoolsOf(m) {
@@ -159,12 +155,15 @@ func addressOf(h host.Host, id peer.ID) string {
 // Standing describes the group without a question to another peer, for health and readiness.
 func (s *Seat) Standing() (state coord.GroupState) {
 	p := s.plane.Load()
+	known, t := p.routing.Known(), p.tolerance()
 	if l := p.here.Load(); l != nil {
 		state = l.state()
 		state.Phase = p.phase(l.listed())
+		if known.Peer == "" && state.Leader != "" { // a learner, or a removed member, believes in its last leader forever
+			state.Leader, state.Missing = "", p.missing()
+		}
 		return state
 	}
-	known, t := p.routing.Known(), p.tolerance()
 	state = coord.GroupState{ID: p.view.ID(), Phase: p.phase(false), Term: known.Term, Survives: t.Failures(), Tolerance: t.String()}
 	if known.Peer == "" {
 		state.Missing = p.missing()
@@ -211,7 +210,7 @@ func (p *plane) phase(isMember bool) string {
 func (p *plane) missing() string {
 	if l := p.here.Load(); l != nil && len(l.member.Status().Members) > 0 {
 		s := l.member.Status()
-		if s.Leader.ID != 0 {
+		if s.Leader.ID != 0 && votes(s) {
 			return "the leader does not answer"
 		}
 		var voters, absent []string

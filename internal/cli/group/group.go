@@ -95,6 +95,9 @@ func groupMembers(con *term.Console) *cobra.Command {
 			}
 			rows = append(rows, memberRow(m, role))
 		}
+		if s.Missing != "" {
+			r.Say("warning: nobody leads, and the list may be outdated: %s", s.Missing)
+		}
 		return r.Print(term.Document{
 			Value: map[string]any{"leader": s.Leader, "voters": term.Emptied(s.Voters), "learners": term.Emptied(s.Learners)},
 			Items: term.Items(slices.Concat(s.Voters, s.Learners)),

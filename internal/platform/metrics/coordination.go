@@ -26,7 +26,7 @@ type GroupStats struct {
 	Term, Revision       uint64
 	Leads, HasLeader     bool
 	Voters               int
-	SilentVoters         int // not heard within an election timeout; only on the leader
+	SilentVoters         int // not heard by the leader within an election timeout, as it said last
 	FailuresSurvived     int // of voters, now
 	Leases, Locks, Keys  int
 	PoolsUsed            map[string]float64 // share of what each pool has for applications; see machine.Pool
@@ -58,7 +58,7 @@ func NewCoordination(reg prometheus.Registerer, stats func() GroupStats) (*Coord
 		gauge[group]{"is_leader", "1 if this peer leads the group.", func(s group) float64 { return flag(s.Leads) }},
 		gauge[group]{"has_leader", "1 if this peer knows the leader of the group.", func(s group) float64 { return flag(s.HasLeader) }},
 		gauge[group]{"voters", "Voters of the group.", func(s group) float64 { return float64(s.Voters) }},
-		gauge[group]{"silent_voters", "Voters that the leader has not heard within an election timeout; 0 on other peers.", func(s group) float64 { return float64(s.SilentVoters) }},
+		gauge[group]{"silent_voters", "Voters that the leader has not heard within an election timeout; 0 also without a known leader.", func(s group) float64 { return float64(s.SilentVoters) }},
 		gauge[group]{"failures_survived", "Voters that may fail now without a loss of the majority; 0 also without a known leader.", func(s group) float64 { return float64(s.FailuresSurvived) }},
 		gauge[group]{"leases", "Leases of the group.", func(s group) float64 { return float64(s.Leases) }},
 		gauge[group]{"locks", "Locks with holders or waiters.", func(s group) float64 { return float64(s.Locks) }},
