@@ -30,11 +30,21 @@ func TestNarrowAnswer(t *testing.T) {
 	require.NotContains(t, shown, "TYPE", "all are of one type")
 	long := one
 	long.Record.ID, long.Record.Location = "gpu-box-frankfurt-0123456789", &records.Location{City: "Frankfurt am Main", Country: "DE"}
+	long.DistanceKM = nil
 	wrapped := answerTable(query.AnswerView{Results: []query.ResultView{long}}).On(term.Screen{Columns: 80})
 	for _, whole := range []string{"gpu-box-frankfurt-0123456789", "1x H100", "80 GB", "Frankfurt am", "DE", "2.7136 USDC per-hour"} {
 		require.Contains(t, wrapped, whole, "it wraps, and nothing is cut:\n%s", wrapped)
 	}
 	require.NotContains(t, shown, "CLAIMED")
+
+	large := one
+	large.Record.Capabilities = &records.Capabilities{Compute: &records.Compute{CPUCores: 64, MemoryMB: 512_000, GPUs: []records.GPU{{Model: "H100", MemoryMB: 80_000}}}}
+	near := answerTable(query.AnswerView{Results: []query.ResultView{large}}).On(term.Screen{Columns: 80})
+	for _, whole := range []string{"compute-0123456789", "1x H100 80 GB", "64-core CPU", "Suva, FJ", "DISTANCE", "285 km", "2.7136 USDC per-hour", "columns left out"} {
+		require.Contains(t, near, whole, "who asks for a place learns the distance:\n%s", near)
+	}
+	large.DistanceKM = nil
+	require.NotContains(t, answerTable(query.AnswerView{Results: []query.ResultView{large}}).On(term.Screen{Columns: 80}), "DISTANCE")
 	require.Contains(t, answerTable(query.AnswerView{Results: []query.ResultView{one, two}}).On(term.Screen{Columns: 100}), "TYPE")
 	require.NotContains(t, answerTable(query.AnswerView{Results: []query.ResultView{one}}).On(term.Screen{}), "left out", "a pipe gets everything")
 }

@@ -29,7 +29,10 @@ func answerTable(a query.AnswerView) term.Grid {
 		}
 	}
 	g := term.Table([]string{"ID", "NAME", "TYPE", "CAPACITY", "PLACE", "DISTANCE", "PRICE", "CLAIMED / ENDPOINT / PEER", "PROVIDER", "ENDPOINT"}, rows)
-	g = g.Without("CLAIMED / ENDPOINT / PEER", "NAME", "ENDPOINT", "PROVIDER", "DISTANCE")
+	g = g.Without("CLAIMED / ENDPOINT / PEER", "NAME", "ENDPOINT", "PROVIDER")
+	if !slices.ContainsFunc(a.Results, func(r query.ResultView) bool { return r.DistanceKM != nil }) {
+		g.Spare = append([]string{"DISTANCE"}, g.Spare...) // who asks for a place wants to know it
+	}
 	if !slices.ContainsFunc(a.Results, func(r query.ResultView) bool { return r.Record.Metadata.Type != a.Results[0].Record.Metadata.Type }) {
 		g.Spare = append([]string{"TYPE"}, g.Spare...)
 	}
