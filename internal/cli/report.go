@@ -36,7 +36,7 @@ func hint(cmd *cobra.Command, err error) string {
 	case kind == fault.Unauthentic && calls:
 		return "authenticate with --token-file, BLACKHOLE_AUTH_TOKEN, or --cert and --key"
 	case kind == fault.Exists && cmd.CommandPath() == command.Program+" offer register":
-		return "use " + command.Program + " offer update to replace an offer"
+		return "use " + command.Program + " offer update" + remote.Given(cmd) + " to replace an offer"
 	case kind == fault.Timeout && calls:
 		return "use --" + command.TimeoutFlag + " to wait longer"
 	case kind == fault.Unavailable && calls && strings.HasSuffix(err.Error(), remote.HTTPListens):

@@ -54,6 +54,7 @@ type facts struct {
 	running  map[string]string
 	settings config.Config // for a peer with the flags of this command
 	machine  machine
+	given    string // flags of the call that name the peer, for recommended commands
 }
 
 // check examines one area. An empty text: nothing to say.
@@ -118,7 +119,7 @@ func factsOf(s *settings.Settings, cmd *cobra.Command, r *remote.Peer) (*facts, 
 	if err != nil {
 		return nil, err
 	}
-	f := &facts{settings: c, machine: thisMachine{}}
+	f := &facts{settings: c, machine: thisMachine{}, given: r.Given()}
 	f.down = r.Call(cmd.Context(), nil, f.ask)
 	if address, err := r.Address(); err == nil && f.down == nil && onThisMachine(address) {
 		_ = r.Call(cmd.Context(), nil, f.askSettings) // optional: it needs the role admin
@@ -244,15 +245,15 @@ func checkNetwork(f *facts) finding {
 		if s.RecordsOwn == 0 {
 			return finding{State: fine, Text: text}
 		}
-		return finding{State: warned, Text: "nobody else finds the " + fault.Counted(s.RecordsOwn, "offer") + " of this peer: no other peer is connected", Do: BeSeen(s)}
+		return finding{State: warned, Text: "nobody else finds the " + fault.Counted(s.RecordsOwn, "offer") + " of this peer: no other peer is connected", Do: BeSeen(s, f.given)}
 	}
 	return found
 }
 
-// BeSeen says how others come to find the offers of a peer without connections.
-func BeSeen(s discovery.Status) string {
+// BeSeen says how others come to find the offers of a peer without connections. given are the flags that name it.
+func BeSeen(s discovery.Status, given string) string {
 	join := "`" + command.Program + " run --data NEW_DIRECTORY --join LINE`, with LINE of `" + command.Program + " invite` at one of its peers, and sell there"
-	do := "give the others the line of `" + command.Program + " invite`; to join another network instead: " + join
+	do := "give the others the line of `" + command.Program + " invite" + given + "`; to join another network instead: " + join
 	switch s.Profile {
 	case "dev":
 		do = "profile dev never leaves this machine; to join a network: " + join
@@ -322,7 +323,7 @@ func checkInstances(f *facts) finding {
 	}
 	return finding{
 		State: warned, Text: fmt.Sprintf("%s of this peer not up, among them %s%s", fault.Counted(len(which), "instance"), strings.Join(which[:min(len(which), shown)], ", "), offers),
-		Do: "see `" + command.Program + " instance show " + which[0] + "`",
+		Do: "see `" + command.Program + " instance show " + which[0] + f.given + "`",
 	}
 }
 
@@ -335,12 +336,12 @@ func checkGroup(f *facts) finding {
 	case g.Missing != "":
 		return finding{State: broken, Text: g.Missing}
 	case g.Leader == "":
-		return finding{State: broken, Text: "the group has no leader", Do: "start its voters: see `" + command.Program + " group members`"}
+		return finding{State: broken, Text: "the group has no leader", Do: "start its voters: see `" + command.Program + " group members" + f.given + "`"}
 	default:
 		text := fmt.Sprintf("%s of a group of %s, leader %s", g.Phase, fault.Counted(len(g.Voters), "voter"), term.Named(g.Leader, g.NameOf(g.Leader)))
 		found := conditions(text, "no_reserve")(f)
 		if found.State == fine && len(g.Voters) > 2 && g.Tolerance != "" && g.Survives == 0 { // before the condition
-			return finding{State: warned, Text: text + ", survives " + g.Tolerance, Do: "start the silent voter: see `" + command.Program + " group members`"}
+			return finding{State: warned, Text: text + ", survives " + g.Tolerance, Do: "start the silent voter: see `" + command.Program + " group members" + f.given + "`"}
 		}
 		return found
 	}

@@ -226,3 +226,14 @@ func TestOnThisMachine(t *testing.T) {
 		require.Equal(t, here, onThisMachine(address), address)
 	}
 }
+
+// TestDoctorNamesThePeer: a recommended command goes to the peer that was examined.
+func TestDoctorNamesThePeer(t *testing.T) {
+	f := sound()
+	f.given = " --grpc 127.0.0.1:8512"
+	f.group.Leader = ""
+	require.Contains(t, checkGroup(f).Do, "`blackholed group members --grpc 127.0.0.1:8512`")
+	f.status.Peers, f.status.Profile = 0, "lan"
+	f.status.RecordsOwn = 1
+	require.Contains(t, checkNetwork(f).Do, "`blackholed invite --grpc 127.0.0.1:8512`;")
+}

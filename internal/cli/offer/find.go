@@ -140,7 +140,7 @@ func offerShow(con *term.Console) *cobra.Command {
 	return r.Calls(func(ctx context.Context, c *client.Client, args []string) error {
 		rec, err := OfferOf(ctx, c, args[0])
 		if fault.KindOf(err) == fault.NotFound && !strings.HasPrefix(args[0], "/") {
-			return fault.Refused(fault.NotFound, "ID", "this peer has no offer with this id; %s show %s looks at offers of others too", command.Program, args[0])
+			return fault.Refused(fault.NotFound, "ID", "this peer has no offer with this id; %s show %s%s looks at offers of others too", command.Program, args[0], r.Given())
 		}
 		if err != nil {
 			return exit.Rename(err, "ID")

@@ -123,7 +123,7 @@ func changesEach(r *remote.Peer, change func(c *client.Client, ctx context.Conte
 		for _, id := range ids {
 			got, err := change(c, ctx, id)
 			if fault.KindOf(err) == fault.NotFound {
-				err = exit.Answer(fault.NotFound, "this peer has no offer with this id: see "+command.Program+" offer ls")
+				err = exit.Answer(fault.NotFound, "this peer has no offer with this id: see %s offer ls%s", command.Program, r.Given())
 			}
 			if addReceipt(out, id, got, err); exit.Hopeless(err) {
 				break

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -80,6 +81,31 @@ func (r *Peer) Address() (string, error) {
 	}
 	return r.choose(address)
 }
+
+// Given returns the flags that name the peer and the credentials of a call, as a shell reads them, for the next command that a
+// text recommends: " --grpc 127.0.0.1:8512", or "" without such flags. The secret of --token is never printed.
+func Given(cmd *cobra.Command) (flags string) {
+	for _, name := range []string{"grpc", "context", "token-file", "tls-ca", "cert", "key"} {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
+			flags += " --" + name + " " + quoted(f.Value.String())
+		}
+	}
+	return flags
+}
+
+// quoted is one word of a POSIX shell.
+func quoted(word string) string {
+	plain := func(r rune) bool {
+		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("_-./:@%+=,", r)
+	}
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// Given are the flags that name the peer of this call: see the function.
+func (r *Peer) Given() string { return Given(r.Cmd) }
 
 // Call connects to the peer and runs do within the timeout.
 func (r *Peer) Call(ctx context.Context, args []string, do action) error {

@@ -3,7 +3,10 @@ package remote
 import (
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/cli/term"
 )
 
 // TestDialed: a failed connection is told by its cause.
@@ -16,4 +19,13 @@ func TestDialed(t *testing.T) {
 	} {
 		require.Equal(t, short, dialed(text))
 	}
+}
+
+// TestGiven: a recommended command names the same peer, and never a secret.
+func TestGiven(t *testing.T) {
+	cmd := New(&term.Console{}, &cobra.Command{Use: "ls"}, 0).Cmd
+	require.Empty(t, Given(cmd))
+	require.NoError(t, cmd.ParseFlags([]string{"--token-file", "my token's", "--grpc", "[::1]:8512", "--token", "secret", "--tls-ca", "system", "--timeout", "3s"}))
+	require.Equal(t, ` --grpc '[::1]:8512' --token-file 'my token'\''s' --tls-ca system`, Given(cmd))
+	require.Empty(t, Given(&cobra.Command{}))
 }

@@ -49,7 +49,7 @@ func (s *seller) document(o records.Offer) (text []byte, again string, err error
 			Offer   records.Offer     `json:"offer"`
 		}{s.service(), o.ID, asked.Hostname(), port, map[string]string{"type": string(instance.HTTP), "endpoint": s.check}, o}
 	}
-	again = command.Program + " " + verb + " -f " + s.file
+	again = command.Program + " " + verb + " -f " + s.file + s.Given()
 	text, err = term.YAML(content)
 	return append([]byte("# What this machine sells. After a change: "+again+"\n"), text...), again, fault.As("sell.document", fault.Internal, err)
 }

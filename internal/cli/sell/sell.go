@@ -238,7 +238,7 @@ func (s *seller) register(ctx context.Context, c *client.Client, o records.Offer
 	if err != nil {
 		return err
 	}
-	by, more := seenBy(status, o, announced, alone)
+	by, more := seenBy(status, o, announced, alone, s.Given())
 	return s.Print(term.Document{
 		Value: map[string]any{"id": o.ID, "file": s.file, "check": checked, "announced": announced, "seen_by": by, "next": more},
 		Table: term.Pairs([][]string{{"offer", o.ID}, {"check", checked}, {"seen by", by}, {"to be seen", more}, {"to change", "edit " + s.file + ", then " + again}, {"to end", s.ending(o.ID)}}),
@@ -248,9 +248,9 @@ func (s *seller) register(ctx context.Context, c *client.Client, o records.Offer
 // ending is the command that ends the sale.
 func (s *seller) ending(id string) string {
 	if s.check == none {
-		return command.Program + " offer withdraw " + id
+		return command.Program + " offer withdraw " + id + s.Given()
 	}
-	return command.Program + " instance deregister " + s.service() + " " + id
+	return command.Program + " instance deregister " + s.service() + " " + id + s.Given()
 }
 
 func (s *seller) warn(texts []string) {
@@ -259,17 +259,17 @@ func (s *seller) warn(texts []string) {
 	}
 }
 
-// seenBy says who finds an offer now, and what helps others to find it.
-func seenBy(status discovery.Status, o records.Offer, announced, alone bool) (by, more string) {
+// seenBy says who finds an offer now, and what helps others to find it. given are the flags that name the peer.
+func seenBy(status discovery.Status, o records.Offer, announced, alone bool, given string) (by, more string) {
 	more = "buyers: " + command.Program + " offer find --type " + o.Metadata.Type
 	switch {
 	case status.Peers == 0:
-		by, more = "nobody else: no other peer is connected", doctor.BeSeen(status)
+		by, more = "nobody else: no other peer is connected", doctor.BeSeen(status, given)
 	case !announced:
 		by = "nobody yet: the check has to pass"
 		more = "mend the endpoint, or name another --check"
 	case alone || slices.Contains(status.RecordsUnstored, o.ID):
-		by, more = "nobody else yet: no other peer holds it; this peer announces it again", "see "+command.Program+" doctor"
+		by, more = "nobody else yet: no other peer holds it; this peer announces it again", "see "+command.Program+" doctor"+given
 	default:
 		by = "the peers of network " + status.Network + " (" + fault.Counted(status.Peers, "peer") + " connected), while its endpoint answers them"
 	}
