@@ -293,3 +293,15 @@ func TestDNSTranscript(t *testing.T) {
 	}
 	require.Equal(t, string(data), got)
 }
+
+// TestShowWithoutContact: another peer may have what this peer does not know.
+func TestShowWithoutContact(t *testing.T) {
+	a := agentWithInstances(t)
+	a.Lose("no leader answers")
+	peer := "BLACKHOLE_GRPC=" + serveAgent(t, a, "") + " blackholed instance show "
+	for args, text := range map[string]string{"wbe": "SERVICE: no service wbe in the namespace default; did you mean web?", "web w9": "ID: w9 is not registered"} {
+		shown := execute(t, peer+args)
+		require.Contains(t, shown, "! warning: the answer may be outdated")
+		require.Contains(t, shown, "! blackholed: "+text+"\n? 69\n")
+	}
+}

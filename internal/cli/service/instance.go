@@ -84,11 +84,18 @@ func instanceShow(con *term.Console) *cobra.Command {
 		if err != nil {
 			return instanceFields().Rename(err)
 		}
+		warnStale(r, found.Contact)
 		list, err := picked(found.Instances, args[1:])
+		if len(found.Instances) == 0 {
+			err = exit.Answer(fault.NotFound, "SERVICE: %s", unknown(ctx, c, instance.Name{Namespace: *namespace, Service: args[0]}))
+		}
 		if err != nil {
+			sayRemoved(ctx, r, c, instance.Name{Namespace: *namespace, Service: args[0]})
+			if found.Stale { // it may be at another peer
+				return exit.Answer(fault.Unavailable, "%s", exit.Message(err))
+			}
 			return err
 		}
-		warnStale(r, found.Contact)
 		if len(args) == 2 {
 			d, err := OneInstance(ctx, c, list[0])
 			if err != nil {

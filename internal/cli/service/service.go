@@ -277,6 +277,16 @@ func sayRemoved(ctx context.Context, r *remote.Peer, c *client.Client, n instanc
 	return removed
 }
 
+// unknown says that there is no such service, and which one was meant.
+func unknown(ctx context.Context, c *client.Client, n instance.Name) string {
+	var names []string
+	list, _ := c.Services().List(ctx, n.Namespace) // without it nothing is meant
+	for _, s := range list.Services {
+		names = append(names, s.Name)
+	}
+	return fmt.Sprintf("no service %s in the namespace %s%s", n.Service, n.Namespace, spelling.Meant(spelling.Nearest(n.Service, names)))
+}
+
 // explainNothing tells on standard error why a query of instances found none: how many each filter leaves out, or that no
 // such service exists. What cannot be found out is left out: the answer itself is complete.
 func explainNothing(ctx context.Context, r *remote.Peer, c *client.Client, q instance.Query) {
@@ -289,15 +299,7 @@ func explainNothing(ctx context.Context, r *remote.Peer, c *client.Client, q ins
 		return
 	}
 	if all == 0 {
-		list, err := c.Services().List(ctx, q.Namespace)
-		if err != nil {
-			return
-		}
-		var names []string
-		for _, s := range list.Services {
-			names = append(names, s.Name)
-		}
-		r.Say("no service %s in the namespace %s%s", q.Service, q.Namespace, spelling.Meant(spelling.Nearest(q.Service, names)))
+		r.Say("%s", unknown(ctx, c, q.Name))
 		return
 	}
 	var left []string
