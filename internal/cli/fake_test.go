@@ -175,6 +175,12 @@ func (f *fake) Query(ctx context.Context, r *api.QueryRequest) (*api.QueryRespon
 		if len(r.GetQuery().GetWhere()) > 0 {
 			answer.Total = 30
 		}
+		for _, c := range r.GetQuery().GetWhere() {
+			if c.GetField() == "compute.gpus.model" && len(c.GetValues()) > 0 {
+				answer.Total = 0
+				return answer, nil
+			}
+		}
 		if r.GetQuery().GetNear() != nil && r.GetQuery().GetNear().RadiusKm != nil {
 			answer.Total = 0
 			return answer, nil

@@ -31,6 +31,8 @@ func hint(cmd *cobra.Command, err error) string {
 	switch kind := fault.KindOf(err); {
 	case taken(err):
 		return "another program listens there, such as another peer or Consul: set another address with --" + fault.FieldOf(err)
+	case kind == fault.Invalid && fault.FieldOf(err) == "--where":
+		return command.Program + " offer fields"
 	case kind == fault.Invalid:
 		return cmd.CommandPath() + " --help"
 	case kind == fault.Unauthentic && calls:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -274,6 +275,44 @@ func explainNoOffer(ctx context.Context, r *remote.Peer, c *client.Client, q que
 		return // it came meanwhile
 	}
 	r.Say("%s of type %s, none passes; left out: %s", fault.Counted(all.Total, "offer"), kind, strings.Join(left, ", "))
+	if models := otherModels(ctx, c, bare, q.Where); len(models) > 0 {
+		r.Say("GPU models that contain it: %s; --gpu-model takes the beginning of a model", strings.Join(models, ", "))
+	}
+}
+
+// otherModels returns the first models on offer that contain a text which the query expects at their beginning, or alone.
+func otherModels(ctx context.Context, c *client.Client, bare query.Query, where []query.Clause) (models []string) {
+	const field, most = "compute.gpus.model", 5
+	where = slices.DeleteFunc(slices.Clone(where), func(w query.Clause) bool { return w.Field != field || w.Not || len(w.Values) == 0 })
+	if len(where) == 0 {
+		return nil
+	}
+	near := func(model string) bool {
+		model = query.Fold(model)
+		has := func(w query.Clause, is func(s, part string) bool) bool {
+			return slices.ContainsFunc(w.Values, func(v string) bool { return is(model, query.Fold(v)) })
+		}
+		return slices.ContainsFunc(where, func(w query.Clause) bool {
+			meets := has(w, strings.EqualFold) || w.Op == query.OpPrefix && has(w, strings.HasPrefix)
+			return !meets && has(w, strings.Contains)
+		})
+	}
+	bare.Where, bare.Limit, bare.ExactTotal = []query.Clause{{Field: field, Op: query.OpStated}}, query.MaxLimit, false
+	a, err := c.Query(ctx, bare)
+	if err != nil {
+		return nil
+	}
+	for _, r := range a.Results {
+		if r.Record.Capabilities == nil || r.Record.Capabilities.Compute == nil {
+			continue
+		}
+		for _, g := range r.Record.Capabilities.Compute.GPUs {
+			if len(models) < most && near(g.Model) && !slices.Contains(models, g.Model) {
+				models = append(models, g.Model)
+			}
+		}
+	}
+	return models
 }
 
 // nearestOffer says how far the nearest offer is, whatever its other properties.
