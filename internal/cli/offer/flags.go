@@ -58,11 +58,18 @@ func (p *Place) setCity(s string) error {
 	}
 	c, err := cities.Find(all, s)
 	if err != nil {
-		names := make([]string, len(all))
-		for i := range all {
-			names[i] = all[i].Name
+		name, country, _ := strings.Cut(s, ",")
+		var names []string
+		for _, c := range all {
+			if country = strings.ToUpper(strings.TrimSpace(country)); country == "" || c.Country == country {
+				names = append(names, c.Name)
+			}
 		}
-		return fault.Invalidf("", s, "%q is no known city: use LATITUDE,LONGITUDE in degrees (52.52,13.40)%s", s, spelling.Meant(spelling.Nearest(s, names)))
+		large := ""
+		if country != "" && len(names) > 0 {
+			large = " (" + strings.Join(names[:min(len(names), 3)], ", ") + ")" // the largest
+		}
+		return fault.Invalidf("", s, "%q is no known city: name a large one nearby%s, or LATITUDE,LONGITUDE in degrees (52.52,13.40)%s", s, large, spelling.Meant(spelling.Nearest(name, names)))
 	}
 	*p = Place{near: &query.Near{Latitude: c.Point.Lat, Longitude: c.Point.Lon}, city: c.Name + ", " + c.Country}
 	return nil
