@@ -254,7 +254,7 @@ func (f *fake) Watch(r *api.WatchRequest, out grpc.ServerStreamingServer[api.Wat
 
 func (f *fake) Status(context.Context, *api.StatusRequest) (*api.StatusResponse, error) {
 	return &api.StatusResponse{
-		PeerId: provider, Network: "office", NetworkClosed: true, Profile: "dev", Mode: "client", Name: "attic", Listen: []string{"/ip4/127.0.0.1/tcp/4801/p2p/" + provider},
+		PeerId: provider, IdentityNew: true, Network: "office", NetworkClosed: true, Profile: "dev", Mode: "client", Name: "attic", Listen: []string{"/ip4/127.0.0.1/tcp/4801/p2p/" + provider},
 		Uptime: durationpb.New(90061500 * time.Millisecond), Version: "v1.2.3",
 		Peers: 7, RoutingTable: 5, RecordsKept: 1200, RecordsOwn: 2, RecordsUnstored: []string{"gpu-1"}, Ready: true, ClockOffsetSeconds: proto.Float64(-0.2),
 		Reach: &api.Reach{

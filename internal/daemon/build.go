@@ -3,9 +3,11 @@ package daemon
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -57,12 +59,13 @@ type parts struct {
 	memory     *recent.Memory // of the last hour
 	tracing    tracing
 
-	key       crypto.PrivKey
-	network   membership
-	datastore *p2p.Values
-	node      *p2p.Node
-	plane     *discovery.Plane
-	discovery *discovery.Service
+	key         crypto.PrivKey
+	identityNew bool // this start made the key
+	network     membership
+	datastore   *p2p.Values
+	node        *p2p.Node
+	plane       *discovery.Plane
+	discovery   *discovery.Service
 	// coordination is nil for a peer without it.
 	coordination *group
 
@@ -136,9 +139,14 @@ func (p *parts) startMetrics(context.Context) (err error) {
 
 // startStorage opens the identity, under which this peer makes traces, and the values of the DHT.
 func (p *parts) startStorage(ctx context.Context) (err error) {
+	_, err = os.Lstat(filepath.Join(p.config.Data, identityFile))
+	p.identityNew = errors.Is(err, fs.ErrNotExist)
 	id, err := Identity(p.config.Data)
 	if err != nil {
 		return err
+	}
+	if p.identityNew {
+		p.log.Info("this peer has a new identity, because its data directory had none: if it ran before, its data is lost or elsewhere", "peer_id", id, "data", p.config.Data)
 	}
 	p.tracing = newTracing(ctx, trace.Program{Name: "blackholed", Version: p.version, Instance: id}, p.log)
 	p.onClose(func() error { p.tracing.stop(p.log); return nil })

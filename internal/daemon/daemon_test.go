@@ -450,3 +450,15 @@ func TestRunReportsTakenAddresses(t *testing.T) {
 		require.ErrorContains(t, err, "address already in use", field)
 	}
 }
+
+// TestNewIdentityIsSaid: a peer whose data directory was lost starts as another peer, and says so until the next start.
+func TestNewIdentityIsSaid(t *testing.T) {
+	dir := t.TempDir()
+	for _, fresh := range []bool{true, false} {
+		p := start(t, dir)
+		s, err := p.Status(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, fresh, s.IdentityNew)
+		p.stop()
+	}
+}

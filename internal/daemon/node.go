@@ -21,7 +21,7 @@ func (p *parts) Status() discovery.Status {
 		conditions = append(conditions, discovery.Condition{Name: string(c.Name), Message: c.Message, Since: c.Since})
 	}
 	return discovery.Status{
-		PeerID: p.node.Host().ID().String(), Name: string(p.config.PeerName()), Group: p.groupStanding(), Network: p.network.name.String(), NetworkClosed: p.config.Network.Closed, Profile: p.config.Profile, Mode: string(p.node.Mode()), Listen: p.node.Addrs(), Version: p.version,
+		PeerID: p.node.Host().ID().String(), IdentityNew: p.identityNew, Name: string(p.config.PeerName()), Group: p.groupStanding(), Network: p.network.name.String(), NetworkClosed: p.config.Network.Closed, Profile: p.config.Profile, Mode: string(p.node.Mode()), Listen: p.node.Addrs(), Version: p.version,
 		UptimeSeconds: time.Since(p.started).Seconds(),
 		Peers:         len(p.node.Host().Network().Peers()), RoutingTable: p.node.Routing().Size(),
 		RecordsKept: kept, RecordsOwn: own, Ready: p.Ready() == nil, Conditions: conditions,

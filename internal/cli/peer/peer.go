@@ -49,6 +49,9 @@ func statusDocument(s discovery.Status) term.Document {
 		{"records", fmt.Sprintf("%d own, %d kept", s.RecordsOwn, s.RecordsKept)},
 		{"listen", term.OrDash(strings.Join(s.Listen, " "))},
 	}
+	if s.IdentityNew {
+		rows = append(rows, []string{"identity", "made at this start: the data directory had none"})
+	}
 	if len(s.RecordsUnstored) > 0 {
 		rows = append(rows, []string{"not stored", strings.Join(s.RecordsUnstored, " ")})
 	}

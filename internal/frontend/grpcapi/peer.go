@@ -29,7 +29,7 @@ func (s *peerService) Status(context.Context, *api.StatusRequest) (*api.StatusRe
 		conditions[i] = &api.Condition{Name: c.Name, Message: c.Message, Since: timestamppb.New(c.Since)}
 	}
 	return &api.StatusResponse{
-		PeerId: st.PeerID, Network: st.Network, NetworkClosed: st.NetworkClosed, Profile: st.Profile, Mode: st.Mode, Listen: st.Listen, Version: st.Version, Ready: st.Ready,
+		PeerId: st.PeerID, IdentityNew: st.IdentityNew, Network: st.Network, NetworkClosed: st.NetworkClosed, Profile: st.Profile, Mode: st.Mode, Listen: st.Listen, Version: st.Version, Ready: st.Ready,
 		Uptime: durationpb.New(time.Duration(st.UptimeSeconds * float64(time.Second))),
 		Peers:  uint32(st.Peers), RoutingTable: uint32(st.RoutingTable),
 		RecordsKept: uint64(st.RecordsKept), RecordsOwn: uint64(st.RecordsOwn),

@@ -194,7 +194,7 @@ func TestMessagesAreBounded(t *testing.T) {
 func TestStatusAndPeers(t *testing.T) {
 	s, h := whole(t)
 	h.Node.State = discovery.Status{
-		PeerID: "12D3", Name: "host", Network: "office", Profile: "lan", Mode: "client", Listen: []string{"/ip4/127.0.0.1/tcp/1"}, UptimeSeconds: 1.5, Version: "v1",
+		PeerID: "12D3", IdentityNew: true, Name: "host", Network: "office", Profile: "lan", Mode: "client", Listen: []string{"/ip4/127.0.0.1/tcp/1"}, UptimeSeconds: 1.5, Version: "v1",
 		Peers: 2, RoutingTable: 3, RecordsKept: 4, RecordsOwn: 5, RecordsUnstored: []string{"a", "b"}, RecordsAnnouncing: 3, Ready: true,
 		Conditions: []discovery.Condition{{Name: "joining", Message: "comparing", Since: time.Unix(1, 0).UTC()}},
 		Reach: discovery.Reach{
