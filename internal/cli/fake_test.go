@@ -129,6 +129,9 @@ func (f *fake) Withdraw(_ context.Context, r *api.WithdrawRequest) (*api.Withdra
 }
 
 func (f *fake) Pause(_ context.Context, r *api.PauseRequest) (*api.PauseResponse, error) {
+	if r.GetForMs() > 9000*3_600_000 {
+		return nil, refuse(fault.Invalid, "for", "must be at most 8784h0m0s; 0 pauses until resumed")
+	}
 	got, e := announce(r.GetId(), 3)
 	return &api.PauseResponse{Receipt: got}, toError(e)
 }

@@ -174,6 +174,15 @@ func (n Fields) Rename(err error) error {
 	return err
 }
 
+// Answer is Rename for an error of the peer, which stays recognisable as its answer: see Answered.
+func (n Fields) Answer(err error) error {
+	named := n.Rename(err)
+	if named == err {
+		return err
+	}
+	return fault.As("", fault.KindOf(named), named)
+}
+
 // Exactly is rename for whole fields, such as guards[0].key.
 func (n Fields) Exactly(err error) error {
 	if name, ok := n[fault.FieldOf(err)]; ok {

@@ -125,6 +125,7 @@ func changesEach(r *remote.Peer, change func(c *client.Client, ctx context.Conte
 			if fault.KindOf(err) == fault.NotFound {
 				err = exit.Answer(fault.NotFound, "this peer has no offer with this id: see %s offer ls%s", command.Program, r.Given())
 			}
+			err = exit.Fields{"id": "ID", "for": ""}.Answer(err)
 			if addReceipt(out, id, got, err); exit.Hopeless(err) {
 				break
 			}

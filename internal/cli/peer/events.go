@@ -62,10 +62,7 @@ func Events(con *term.Console) *cobra.Command {
 
 // eventFields names the flag in an error about a field of the question.
 func eventFields(err error) error {
-	if field := fault.FieldOf(err); slices.Contains([]string{"topics", "types", "prefix", "after", "since", "namespace"}, field) {
-		return exit.Rename(err, "--"+field)
-	}
-	return err
+	return exit.Fields{"topics": "", "types": "", "type": "--types", "prefix": "", "after": "", "since": "", "namespace": ""}.Rename(err)
 }
 
 // printEvent prints an event. A table omits the first one, and those that only move the position.

@@ -227,7 +227,7 @@ func (s *seller) register(ctx context.Context, c *client.Client, o records.Offer
 		}
 		got, err := c.Agent().Register(ctx, list[0])
 		if err != nil {
-			return exit.Fields{"health_check.endpoint": "--check", "host": "--check"}.Rename(err)
+			return exit.Fields{"id": "", "health_check.endpoint": "--check", "host": "--check"}.Rename(err)
 		}
 		s.warn(got.Warnings)
 		if checked, announced, err = s.firstCheck(ctx, c, got.Key, o.ID); err != nil {

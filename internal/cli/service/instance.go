@@ -57,16 +57,11 @@ func instanceDeregister(con *term.Console) *cobra.Command {
 	})
 }
 
-// peerError renames the field of a peer's error to a flag or argument, and keeps the error
-// recognisable as an answer of the peer.
+// peerError renames the field of a peer's error to a flag or argument.
 func peerError(err error) error {
 	fields := instanceFields()
 	fields["id"] = "ID"
-	named := fields.Rename(err)
-	if named == err {
-		return err
-	}
-	return fault.As("", fault.KindOf(named), named) // nested: see exit.Answer
+	return fields.Answer(err)
 }
 
 func instanceShow(con *term.Console) *cobra.Command {

@@ -238,7 +238,11 @@ func serviceRequirements(con *term.Console) *cobra.Command {
 	r := remote.New(con, cmd, remote.DefaultTimeout)
 	return r.Coordinates(func(ctx context.Context, c *client.Client, _ []string) error {
 		for _, name := range *remove {
-			if err := c.Requirements().Delete(ctx, name); err != nil {
+			err := c.Requirements().Delete(ctx, name)
+			if fault.KindOf(err) == fault.NotFound {
+				return exit.Answer(fault.NotFound, "--rm: no requirement has the name %s", name)
+			}
+			if err != nil {
 				return exit.Rename(err, "--rm")
 			}
 		}
