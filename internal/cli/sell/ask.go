@@ -17,13 +17,14 @@ import (
 
 // asker sets the flags of a command that the user has not given.
 type asker struct {
-	con *term.Console
-	cmd *cobra.Command
-	in  *bufio.Scanner
+	con     *term.Console
+	cmd     *cobra.Command
+	in      *bufio.Scanner
+	missing []string // flags that nobody can answer: there is no terminal
 }
 
 // need sets a flag that was not given to what was found out, or else to the answer to its help text. Without a terminal it
-// fails with the name of the flag.
+// notes that the flag is missing: see lacks.
 func (a *asker) need(ctx context.Context, flag, found string) error {
 	f := a.cmd.Flags().Lookup(flag)
 	if f.Changed {
@@ -33,7 +34,8 @@ func (a *asker) need(ctx context.Context, flag, found string) error {
 		return a.cmd.Flags().Set(flag, found)
 	}
 	if !a.con.Terminal.Input {
-		return fault.Invalidf("--"+flag, nil, "is required without a terminal: %s", f.Usage)
+		a.missing = append(a.missing, "--"+flag)
+		return nil
 	}
 	question, _, _ := strings.Cut(f.Usage, " (default")
 	for {
@@ -52,6 +54,18 @@ func (a *asker) need(ctx context.Context, flag, found string) error {
 		}
 		a.con.Say("%s", exit.OneLine(command.FlagError(a.cmd, err)))
 	}
+}
+
+// lacks is the error about the missing flags, of all at once.
+func (a *asker) lacks() error {
+	switch len(a.missing) {
+	case 0:
+		return nil
+	case 1:
+		usage := a.cmd.Flags().Lookup(strings.TrimPrefix(a.missing[0], "--")).Usage
+		return fault.Invalidf(a.missing[0], nil, "is required without a terminal: %s", strings.TrimSuffix(usage, " (required without a terminal)"))
+	}
+	return fault.Invalidf(strings.Join(a.missing, ", "), nil, "are required without a terminal")
 }
 
 // agreed asks whether to go on. An empty answer is yes, the end of the input no.

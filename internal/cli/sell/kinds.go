@@ -93,7 +93,7 @@ func (s *seller) measure(ctx context.Context, a *asker) (*records.Capabilities, 
 		if err := a.need(ctx, x.flag, found[x.flag]); err != nil {
 			return nil, err
 		}
-		if n := s.n[i]; n < x.least || n > x.most {
+		if n := s.n[i]; s.given(x.flag) && (n < x.least || n > x.most) {
 			return nil, fault.Invalidf("--"+x.flag, n, "must be between %d and %d", x.least, x.most)
 		}
 	}

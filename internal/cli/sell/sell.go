@@ -108,9 +108,6 @@ func (s *seller) run(ctx context.Context, c *client.Client, _ []string) error {
 	if err != nil {
 		return err
 	}
-	if !s.yes && !s.Terminal.Input {
-		return fault.Invalidf("--yes", nil, "is required without a terminal: register without a question")
-	}
 	if err := s.unused(ctx, c, o.ID); err != nil {
 		return err
 	}
@@ -180,6 +177,12 @@ func (s *seller) offer(ctx context.Context, a *asker) (records.Offer, error) {
 		if err := a.need(ctx, flag, ""); err != nil {
 			return records.Offer{}, err
 		}
+	}
+	if !s.yes && !s.Terminal.Input {
+		a.missing = append(a.missing, "--yes")
+	}
+	if err := a.lacks(); err != nil {
+		return records.Offer{}, err
 	}
 	where := s.city.Location()
 	near := where.City
