@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 )
@@ -209,7 +210,63 @@ func rewrite(t *testing.T, path string, blocks []block, fresh [][]string) {
 		if b.last == 0 { // shared
 			continue
 		}
-		lines = slices.Replace(lines, b.first, b.last, fresh[i]...)
+		lines = slices.Replace(lines, b.first, b.last, aligned(fresh[i])...)
 	}
 	require.NoError(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600))
+}
+
+// aligned returns the lines of a session with the columns of tables below each other, as the program prints them: a kept line has
+// values of an earlier run, and ports and times of other widths.
+func aligned(lines []string) []string {
+	header, gap := regexp.MustCompile(`^[A-Z][A-Z /]*(  +[A-Z][A-Z /]*)+$`), regexp.MustCompile(`  +`)
+	lines = slices.Clone(lines)
+	for i := 0; i < len(lines); i++ {
+		if !header.MatchString(lines[i]) {
+			continue
+		}
+		var rows [][]string
+		var widths []int
+		for _, line := range lines[i:] {
+			cells := gap.Split(line, -1)
+			if len(rows) > 0 && (len(cells) != len(rows[0]) || strings.HasPrefix(line, "$ ")) {
+				break
+			}
+			for n, cell := range cells {
+				if n == len(widths) {
+					widths = append(widths, 0)
+				}
+				widths[n] = max(widths[n], utf8.RuneCountInString(cell))
+			}
+			rows = append(rows, cells)
+		}
+		for n, cells := range rows {
+			line := ""
+			for c, cell := range cells {
+				line += cell + strings.Repeat(" ", widths[c]-utf8.RuneCountInString(cell)+2)
+			}
+			lines[i+n] = strings.TrimRight(line, " ")
+		}
+		i += len(rows) - 1
+	}
+	return lines
+}
+
+// TestTablesAreAligned: the tables of sessions in the documents look as the program prints them.
+func TestTablesAreAligned(t *testing.T) {
+	for _, path := range documents(t) {
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		lines := strings.Split(string(data), "\n")
+		for _, b := range slices.Backward(sessions(t, path)) {
+			shown := slices.Clone(lines[b.first:b.last])
+			if *update {
+				lines = slices.Replace(lines, b.first, b.last, aligned(shown)...)
+			} else {
+				require.Equal(t, strings.Join(aligned(shown), "\n"), strings.Join(shown, "\n"), path)
+			}
+		}
+		if *update {
+			require.NoError(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600))
+		}
+	}
 }
