@@ -63,7 +63,7 @@ func TestSellWritesACheckOfItsEndpoint(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	path := filepath.Join(t.TempDir(), "gpu.yaml")
 	args := []string{
-		"sell", "gpu", "--grpc", serve(t, new(fake)), "--file", path, "--gpu-model", "L40S", "--gpu-memory-mb", "48000", "--gpus", "2",
+		"sell", "gpu", "--grpc", serve(t, new(fake)), "--file", path, "--gpu-model", "NVIDIA L40S", "--gpu-memory-mb", "48000", "--gpus", "2",
 		"--cpu-cores", "32", "--memory-mb", "128000", "--price", "0.45", "--city", "Suva", "--endpoint", "https://gpu.example.com/v1", "--yes",
 	}
 	require.NotZero(t, testApp(strings.NewReader(""), &stdout, &stderr, nil).Execute(t.Context(), args))
@@ -80,4 +80,5 @@ func TestSellWritesACheckOfItsEndpoint(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "gpu-suva", o.ID)
 	require.Len(t, o.Capabilities.Compute.GPUs, 2)
+	require.Equal(t, "L40S", o.Capabilities.Compute.GPUs[0].Model, "buyers search for how a model begins")
 }

@@ -109,7 +109,7 @@ func (s *seller) measure(ctx context.Context, a *asker) (*records.Capabilities, 
 	case s.gpus < 1 || s.gpus > most:
 		return nil, fault.Invalidf("--gpus", s.gpus, "must be between 1 and %d", most)
 	case len(gpus) == 0:
-		gpus = slices.Repeat([]records.GPU{{Model: s.model, MemoryMB: uint32(s.n[0])}}, s.gpus)
+		gpus = slices.Repeat([]records.GPU{{Model: modelOf(s.model), MemoryMB: uint32(s.n[0])}}, s.gpus)
 	case s.given("gpus"):
 		gpus = gpus[:s.gpus]
 	}
