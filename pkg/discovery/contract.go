@@ -77,11 +77,11 @@ type Note struct {
 
 // Status describes a peer. Its JSON form is part of the API.
 type Status struct {
-	PeerID  string `json:"peer_id"`
+	PeerID string `json:"peer_id"`
 	// IdentityNew: this start made the id, because the data directory had none.
-	IdentityNew bool `json:"identity_new,omitempty"`
-	Name    string `json:"name,omitempty"` // that the peer gives itself, for people: a claim, no identity
-	Network string `json:"network"`        // name of its network
+	IdentityNew bool   `json:"identity_new,omitempty"`
+	Name        string `json:"name,omitempty"` // that the peer gives itself, for people: a claim, no identity
+	Network     string `json:"network"`        // name of its network
 	// NetworkClosed: every connection with the peer needs the key of the network.
 	NetworkClosed bool   `json:"network_closed,omitempty"`
 	Profile       string `json:"profile"`
