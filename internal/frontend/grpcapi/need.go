@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/blackhole/blackhole/internal/frontend/xdsapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -30,6 +31,8 @@ func Need(fullMethod string) access.Role {
 		return least(method, []string{"Get", "List", "Resolve", "Query", "Watch"}, nil)
 	case api.PeerService_ServiceDesc.ServiceName:
 		return least(method, []string{"Status", "ListPeers", "OpenPage"}, nil)
+	case xdsapi.Service:
+		return access.RoleReadOnly
 	case api.EventService_ServiceDesc.ServiceName:
 		return least(method, []string{"Follow"}, nil)
 	case api.LockService_ServiceDesc.ServiceName, lockAlone:

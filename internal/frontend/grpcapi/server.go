@@ -31,6 +31,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/frontend/budget"
+	"github.com/blackhole/blackhole/internal/frontend/xdsapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/strictproto"
 	"github.com/blackhole/blackhole/pkg/coord/calls"
@@ -193,6 +194,7 @@ func (s *Server) register() {
 		agentv1.RegisterDiscoveryServiceServer(s.grpc, agent)
 		if s.Registrar != nil { // not for peers
 			s.grpc.RegisterService(renamed(agentv1.DiscoveryService_ServiceDesc, discoveryAlone), agent)
+			s.grpc.RegisterService(xdsapi.Desc(), &xdsapi.Server{Catalog: agent.Catalog, Watches: agent.watches, Closing: s.closing, Logger: s.Logger})
 		}
 	}
 	if s.Coordination != nil {
@@ -292,7 +294,7 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	if refused := access.OnlyProbes(ss.Context()); refused != nil {
 		return toStatus(refused)
 	}
-	if info.FullMethod != coordv1.CallService_Calls_FullMethodName { // a call of a stream is refused alone
+	if info.FullMethod != coordv1.CallService_Calls_FullMethodName && info.FullMethod != xdsapi.Method { // the first refuses a call alone
 		ss = strictStream{ss}
 	}
 	return toStatus(call(srv, ss))

@@ -1,0 +1,240 @@
+// Package xdsapi is the front end for clients of xDS v3, above all gRPC without a proxy: "xds:///web" leads a client to the instances of
+// the service web that are UP. It is a service of the gRPC API, with its credentials, roles and bounds.
+//
+// The package serves the aggregated stream with the state of the world. Delta streams and Envoy's own listeners are not served.
+package xdsapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	xdsv1 "github.com/blackhole/blackhole/proto/blackhole/xds/v1"
+)
+
+// Service is the name of the aggregated discovery service of xDS v3.
+const Service = "envoy.service.discovery.v3.AggregatedDiscoveryService"
+
+// Method is the full name of its stream. Requests have fields that this package does not know.
+const Method = "/" + Service + "/StreamAggregatedResources"
+
+const (
+	op       = "xdsapi.Stream"
+	maxNames = 256 // of one type on a stream
+)
+
+// Server serves streams.
+type Server struct {
+	Catalog instance.Catalog
+	Watches *access.Pool    // a place for each service that a stream follows
+	Closing context.Context // done when the server closes; ends streams
+	Logger  *slog.Logger
+}
+
+// aggregated is what grpc demands of an implementation.
+type aggregated interface {
+	Stream(grpc.ServerStream) error
+}
+
+// Desc describes the service for a server of gRPC.
+func Desc() *grpc.ServiceDesc {
+	return &grpc.ServiceDesc{
+		ServiceName: Service, HandlerType: (*aggregated)(nil),
+		Streams: []grpc.StreamDesc{{
+			StreamName: "StreamAggregatedResources", ServerStreams: true, ClientStreams: true,
+			Handler: func(srv any, ss grpc.ServerStream) error { return srv.(aggregated).Stream(ss) },
+		}},
+	}
+}
+
+// Stream answers until the client closes its side, its call ends, or the server closes.
+func (s *Server) Stream(wire grpc.ServerStream) error {
+	ctx, cancel := context.WithCancel(wire.Context())
+	c := &client{Server: s, wire: wire, ctx: ctx, kinds: map[string]*kind{}, follows: map[string]context.CancelFunc{}, news: make(chan news)}
+	defer c.watches.Wait()
+	defer cancel()
+	asked, ended := make(chan *xdsv1.DiscoveryRequest), make(chan error, 1)
+	go func() { // ends with the stream's call, which unblocks RecvMsg
+		for {
+			r := &xdsv1.DiscoveryRequest{}
+			if err := wire.RecvMsg(r); err != nil {
+				ended <- err
+				return
+			}
+			select {
+			case asked <- r:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	for {
+		var err error
+		select {
+		case r := <-asked:
+			err = c.take(r)
+		case n := <-c.news:
+			err = c.tell(n)
+		case err = <-ended:
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+		case <-s.Closing.Done():
+			err = fault.New(op, fault.Unavailable, "the peer is shutting down")
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// client is one stream. Its fields belong to the goroutine of Stream.
+type client struct {
+	*Server
+	wire    grpc.ServerStream
+	ctx     context.Context
+	kinds   map[string]*kind              // by type
+	follows map[string]context.CancelFunc // by the name of a service: its watch
+	watches sync.WaitGroup
+	news    chan news
+	sent    uint64 // answers so far: the next nonce
+}
+
+// kind is what a client wants of one type.
+type kind struct {
+	names []string // ascending
+	nonce string   // of the last answer
+}
+
+// news is what a watch has to tell: the instances that are UP, or why it ended.
+type news struct {
+	name string
+	up   map[instance.Key]*instance.Instance
+	err  error
+}
+
+// take answers a request, unless it only confirms the last answer.
+func (c *client) take(r *xdsv1.DiscoveryRequest) error {
+	switch r.GetTypeUrl() {
+	case listenerType, routeType, clusterType, endpointType:
+	default:
+		return fault.Wrap(op, fault.Invalidf("type_url", r.GetTypeUrl(), "is not served: ask for listeners, routes, clusters and endpoints"))
+	}
+	k := c.kinds[r.GetTypeUrl()]
+	if k == nil {
+		k = &kind{}
+		c.kinds[r.GetTypeUrl()] = k
+	}
+	if r.GetResponseNonce() != "" && r.GetResponseNonce() != k.nonce {
+		return nil // overtaken: the client answers the newer one, too
+	}
+	if e := r.GetErrorDetail(); e != nil {
+		c.Logger.WarnContext(c.ctx, "a client of xDS refused an answer", "type", r.GetTypeUrl(), "error", e.GetMessage())
+	}
+	names := slices.Compact(slices.Sorted(slices.Values(r.GetResourceNames())))
+	if len(names) > maxNames {
+		return fault.Wrap(op, fault.Invalidf("resource_names", nil, "are %d, limit %d: use another stream", len(names), maxNames))
+	}
+	if k.nonce != "" && slices.Equal(names, k.names) {
+		return nil
+	}
+	k.names = names
+	if r.GetTypeUrl() == endpointType {
+		return c.follow(names)
+	}
+	var list []*xdsv1.Any
+	for _, name := range names {
+		if _, err := nameOf(name); err == nil { // a client holds a name without a resource for unknown
+			list = append(list, fixed(r.GetTypeUrl(), name))
+		}
+	}
+	return c.send(r.GetTypeUrl(), list)
+}
+
+// follow begins and ends watches, so that they are those of names. Each tells its service at once.
+func (c *client) follow(names []string) error {
+	for name, end := range c.follows {
+		if !slices.Contains(names, name) {
+			end()
+			delete(c.follows, name)
+		}
+	}
+	for _, name := range names {
+		n, err := nameOf(name)
+		if c.follows[name] != nil || err != nil {
+			continue
+		}
+		release, err := c.Watches.Take(c.ctx, op)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithCancel(c.ctx)
+		c.follows[name] = cancel
+		c.watches.Go(func() {
+			defer release()
+			defer cancel()
+			c.watch(ctx, name, n)
+		})
+	}
+	return nil
+}
+
+// watch tells the instances of a service after each change until ctx ends. A change of the contact alone changes no instance.
+func (c *client) watch(ctx context.Context, name string, n instance.Name) {
+	up := map[instance.Key]*instance.Instance{}
+	tell := func(n news) error {
+		select {
+		case c.news <- n:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	err := c.Catalog.Watch(ctx, instance.Query{Name: n}, 0, func(b instance.Batch) error {
+		if b.Reset {
+			clear(up)
+		}
+		for _, e := range b.Events {
+			if e.Type == instance.Removed {
+				delete(up, e.Instance.Key)
+			} else {
+				up[e.Instance.Key] = e.Instance
+			}
+		}
+		if !b.Reset && len(b.Events) == 0 {
+			return nil
+		}
+		return tell(news{name: name, up: maps.Clone(up)})
+	})
+	if err != nil && ctx.Err() == nil {
+		_ = tell(news{err: err}) // the stream ends
+	}
+}
+
+// tell sends what a watch has found. The news of a watch that was ended meanwhile are none.
+func (c *client) tell(n news) error {
+	switch {
+	case n.err != nil:
+		return n.err
+	case c.follows[n.name] == nil:
+		return nil
+	}
+	return c.send(endpointType, []*xdsv1.Any{endpoints(n.name, n.up)})
+}
+
+func (c *client) send(kind string, list []*xdsv1.Any) error {
+	c.sent++
+	number := strconv.FormatUint(c.sent, 10)
+	c.kinds[kind].nonce = number
+	return c.wire.SendMsg(&xdsv1.DiscoveryResponse{VersionInfo: number, TypeUrl: kind, Nonce: number, Resources: list})
+}
