@@ -139,7 +139,7 @@ func (b *browser) attach() {
 	for _, domain := range []string{"Page", "Runtime", "Log", "Audits"} {
 		b.do(domain+".enable", nil)
 	}
-	b.size(1280, 900)
+	b.size(1440, 900)
 }
 
 func (b *browser) size(width, height int) {

@@ -168,7 +168,7 @@ func TestViews(t *testing.T) {
 				b.size(390, 800)
 				b.until("document.documentElement.scrollWidth <= 390")
 				b.shoot(fmt.Sprint(name, "-narrow-", dark))
-				b.size(1280, 900)
+				b.size(1440, 900)
 				b.shoot(fmt.Sprint(name, "-dark-", dark))
 			}
 			b.dark(false)
