@@ -4,6 +4,7 @@ set -euo pipefail
 export ETCDCTL_API=3 ETCDCTL_ENDPOINTS=$1
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
+trap 'printf "line %d failed\n" "$LINENO" >&2' ERR
 
 # is compares what a command prints, line by line.
 is() {
