@@ -137,6 +137,21 @@ func (f *peerOf) statuses(service string) string {
 	return fmt.Sprint(strings.Join(out, " "), " ", len(read[[]entry](f.t, f.get("health/service/"+service+"?passing"))))
 }
 
+// TestTags: each once, in the order of the registration.
+func TestTags(t *testing.T) {
+	playAgent(t, func(t *testing.T, f *peerOf) {
+		for tags, want := range map[string]string{
+			`[]`: `[]`, `["a","b"]`: `["a","b"]`, `["c","a","b"]`: `["c","a","b"]`, `["b","a","b","c","a"]`: `["b","a","c"]`, `["a","a"]`: `["a"]`,
+		} {
+			f.done("agent/service/register", `{"ID":"web-1","Name":"web","Port":1,"Tags":`+tags+`,"Check":{"TTL":"1h"}}`)
+			f.done("agent/check/pass/service:web-1", "")
+			require.Contains(t, f.get("catalog/service/web").body, `"ServiceTags":`+want)
+			require.Contains(t, f.get("health/checks/web").body, `"ServiceTags":`+want)
+			require.Contains(t, f.get("agent/services").body, `"Tags":`+want)
+		}
+	})
+}
+
 func TestRegister(t *testing.T) {
 	playAgent(t, func(t *testing.T, f *peerOf) {
 		f.done("agent/service/register", `{"id":"web-1","Name":"web","Tags":["v2","Canary"],"Port":8080,"Meta":{"zone_":"a"},"Weights":{"Passing":5,"Warning":2},
@@ -146,7 +161,7 @@ func TestRegister(t *testing.T) {
 		require.Equal(t, "127.0.0.1", e.Service.Address, "that of the node")
 		require.Equal(t, 8080, e.Service.Port)
 		require.Equal(t, map[string]string{"zone_": "a"}, e.Service.Meta)
-		require.Equal(t, []string{"Canary", "v2"}, e.Service.Tags)
+		require.Equal(t, []string{"v2", "Canary"}, e.Service.Tags, "in the order of the registration")
 		require.Equal(t, struct{ Passing, Warning int }{5, 2}, e.Service.Weights)
 		require.Equal(t, "[]", f.get("health/service/web?tag=v3").body)
 		require.Equal(t, `{"web":["Canary","v2"]}`, f.get("catalog/services").body)

@@ -79,7 +79,7 @@ func agentServiceOf(i *instance.Instance) agentService {
 		addresses = map[string]address{}
 	}
 	return agentService{
-		ID: idOf(i, rec), Service: i.Service, Tags: append([]string{}, i.Spec.Tags...), Meta: meta, Port: i.Spec.Port, Address: i.Spec.Host,
+		ID: idOf(i, rec), Service: i.Service, Tags: tagsOf(i, rec), Meta: meta, Port: i.Spec.Port, Address: i.Spec.Host,
 		TaggedAddresses: addresses, Weights: weights{i.Spec.Weight, max(rec.Warning, 1)}, EnableTagOverride: rec.Override, Datacenter: Datacenter,
 		CreateIndex: max(i.Revision, 1), ModifyIndex: max(i.Revision, 1),
 	}
@@ -131,7 +131,7 @@ func checksOf(i *instance.Instance) []healthCheck {
 		bad = bad || status == critical
 		out = append(out, healthCheck{
 			Node: i.Peer, CheckID: of, Name: name, Status: status, Notes: notes, Output: output, ServiceID: id, ServiceName: i.Service, Type: kind,
-			ServiceTags: append([]string{}, i.Spec.Tags...), CreateIndex: max(i.Revision, 1), ModifyIndex: max(i.Revision, 1),
+			ServiceTags: tagsOf(i, rec), CreateIndex: max(i.Revision, 1), ModifyIndex: max(i.Revision, 1),
 		})
 	}
 	for _, c := range rec.Checks {

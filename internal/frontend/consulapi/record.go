@@ -27,6 +27,7 @@ type record struct {
 	Override    bool               `json:",omitempty"` // EnableTagOverride
 	Peer        string             `json:",omitempty"` // on whose host a loopback address of the service is
 	Addresses   map[string]address `json:",omitempty"` // TaggedAddresses
+	Order       []int              `json:",omitempty"` // of the tags, by their places among those of the instance, which are ascending; nil: the same
 }
 
 type address struct {
@@ -83,6 +84,36 @@ func recordOf(i *instance.Instance) *record {
 
 // idOf is the id of the service of an instance.
 func idOf(i *instance.Instance, rec *record) string { return cmp.Or(rec.ID, i.ID) }
+
+// orderOf is the order of tags, of which an instance keeps each once and ascending.
+func orderOf(tags []string) (order []int) {
+	ascending := slices.Compact(slices.Sorted(slices.Values(tags)))
+	if slices.Equal(ascending, tags) {
+		return nil
+	}
+	for _, tag := range tags {
+		if n, _ := slices.BinarySearch(ascending, tag); !slices.Contains(order, n) {
+			order = append(order, n)
+		}
+	}
+	return order
+}
+
+// tagsOf are the tags of a service in the order of its registration. After another front end has changed their number they are ascending.
+func tagsOf(i *instance.Instance, rec *record) []string {
+	all := i.Spec.Tags
+	if len(rec.Order) != len(all) {
+		return append([]string{}, all...)
+	}
+	tags := []string{}
+	for _, n := range rec.Order {
+		if n < 0 || n >= len(all) {
+			return append([]string{}, all...)
+		}
+		tags = append(tags, all[n])
+	}
+	return tags
+}
 
 // instanceID is the id of the instance of a service: the same, or one made of it where an instance cannot have it.
 func instanceID(id string) string {
@@ -222,7 +253,7 @@ func (d *serviceDefinition) registration(before *instance.Instance, replace bool
 			old = was
 		}
 	}
-	rec = &record{Override: d.EnableTagOverride, Addresses: d.TaggedAddresses, Maintenance: old.Maintenance}
+	rec = &record{Override: d.EnableTagOverride, Addresses: d.TaggedAddresses, Maintenance: old.Maintenance, Order: orderOf(d.Tags)}
 	if id != reg.ID {
 		rec.ID = id
 	}

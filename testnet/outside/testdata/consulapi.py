@@ -103,7 +103,7 @@ def services():
     together(lambda: passing(index), lambda: put("check/pass/service:py-web-1", note="well"))
     _, found = c.health.service("py-web", passing=True, tag="eu")
     service = found[0]["Service"]
-    assert (service["ID"], service["Service"], service["Address"], service["Port"], sorted(service["Tags"])) == ("py-web-1", "py-web", "127.0.0.1", 9000, ["eu", "v1"]), service
+    assert (service["ID"], service["Service"], service["Address"], service["Port"], service["Tags"]) == ("py-web-1", "py-web", "127.0.0.1", 9000, ["v1", "eu"]), service
     assert c.health.service("py-web", passing=True, tag="us")[1] == []
     node = found[0]["Node"]["Node"]
     assert sorted(c.catalog.services()[1]["py-web"]) == ["eu", "v1"]
