@@ -300,7 +300,7 @@ func (p *parts) startFrontEnds(context.Context) error {
 	}
 	web.Others = mcpapi.New(mcpapi.Config{
 		API:     http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.fronts.http.Handler().ServeHTTP(w, r) }), // made below
-		Version: p.version, Answers: b.answers, Bodies: b.requests,
+		Version: p.version, Referrals: p.config.ARD.Referrals, Answers: b.answers, Bodies: b.requests,
 	}).Routes()
 	if err := p.startConsul(&web); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -191,7 +192,7 @@ func (s *Server) catalog(_ http.ResponseWriter, r *http.Request, here string) (a
 	if err := s.results(r, http.MethodGet, "/v1/discovery/records", nil, &list); err != nil {
 		return nil, err
 	}
-	host := strings.Trim(strings.ReplaceAll(r.Host, ":", "."), "[]")
+	host := segment(r.Host)
 	entries := []entry{
 		{Identifier: "urn:air:" + host + ":registry:search", Name: "Search of the network", Type: registryType, URL: here},
 		{Identifier: "urn:air:" + host + ":mcp:tools", Name: "Tools of this peer", Type: serverType, Data: card("blackholed", instructions, s.Version, here+"/mcp")},
@@ -206,6 +207,30 @@ func (s *Server) catalog(_ http.ResponseWriter, r *http.Request, here string) (a
 	return map[string]any{"specVersion": "1.0", "host": map[string]string{"displayName": r.Host}, "entries": entries}, nil
 }
 
+// segment returns a text as a part of an identifier.
+func segment(text string) string {
+	return strings.Trim(strings.Map(func(c rune) rune {
+		if c < unicode.MaxASCII && (unicode.IsLetter(c) || unicode.IsDigit(c)) || c == '-' {
+			return c
+		}
+		return '.'
+	}, text), ".")
+}
+
+// referrals are the entries of other registries. The draft has them in answers of the mode referrals alone. An identifier is the host and the path of
+// the search: their own ones are known to them only.
+func (s *Server) referrals() []entry {
+	all := []entry{}
+	for _, text := range s.Referrals {
+		at, err := url.Parse(text)
+		if err != nil {
+			continue // the settings have none
+		}
+		all = append(all, entry{Identifier: "urn:air:" + segment(at.Host) + ":registry:" + cmp.Or(segment(at.RequestURI()), "search"), Name: at.Host, Type: registryType, URL: text})
+	}
+	return all
+}
+
 // search returns a page of hits. Filters of offers are a query of the HTTP API; the text orders its best results by the share of words that they have.
 func (s *Server) search(w http.ResponseWriter, r *http.Request, here string) (any, error) {
 	var q struct {
@@ -213,7 +238,7 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, here string) (an
 			Text   string            `json:"text"`
 			Filter map[string]choice `json:"filter"`
 		} `json:"query"`
-		Federation string `json:"federation"` // there are no other registries to ask
+		Federation string `json:"federation"` // auto is none: there is no registry upstream that this peer asks
 		Size       *int   `json:"pageSize"`
 		Token      string `json:"pageToken"`
 	}
@@ -290,7 +315,7 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, here string) (an
 		out["pageToken"] = strconv.Itoa(from + size)
 	}
 	if q.Federation == "referrals" {
-		out["referrals"] = []any{}
+		out["referrals"] = s.referrals()
 	}
 	// The answer has no field for it. More matches than were read may hide better ones.
 	w.Header().Set("X-Blackhole-Complete", strconv.FormatBool(answer.Complete && answer.Total <= len(answer.Results)))

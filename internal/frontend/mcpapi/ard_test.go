@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/frontend/mcpapi"
 )
 
 type hit struct {
@@ -150,6 +152,33 @@ func TestSearch(t *testing.T) {
 	p, complete = search(`{"query":{"text":"x"}}`)
 	require.Empty(t, p.Results)
 	require.Equal(t, "false", complete, "some were not read")
+}
+
+// TestReferrals: only a search that wants referrals gets them, with what the draft demands of each, and nobody is called.
+func TestReferrals(t *testing.T) {
+	urls := []string{"https://finder.example/search", "https://finder.example:8443/api/v1/search?of=a_b", "https://[2001:db8::1]/"}
+	f := start(t, func(c *mcpapi.Config) { c.Referrals = urls })
+	network(f, `{"results":[]}`)
+	search := func(federation string) (p struct{ Referrals []map[string]any }) {
+		code, _ := f.send("POST", "/search", `{"query":{"text":"a"}`+federation+`}`, &p)
+		require.Equal(t, http.StatusOK, code)
+		return p
+	}
+	for _, mode := range []string{"", `,"federation":"auto"`, `,"federation":"none"`} {
+		require.Nil(t, search(mode).Referrals, mode)
+	}
+	entry := func(identifier, name, url string) map[string]any {
+		return map[string]any{"identifier": identifier, "displayName": name, "type": "application/ai-registry+json", "url": url}
+	}
+	got := search(`,"federation":"referrals"`).Referrals
+	require.Equal(t, []map[string]any{
+		entry("urn:air:finder.example:registry:search", "finder.example", urls[0]),
+		entry("urn:air:finder.example.8443:registry:api.v1.search.of.a.b", "finder.example:8443", urls[1]),
+		entry("urn:air:2001.db8..1:registry:search", "[2001:db8::1]", urls[2]),
+	}, got)
+	for _, e := range got {
+		valid(t, hit{Identifier: e["identifier"].(string), DisplayName: "a", Type: e["type"].(string), URL: e["url"].(string)})
+	}
 }
 
 // sorted puts the clauses of a query into the order of the test.

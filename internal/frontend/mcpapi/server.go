@@ -32,6 +32,8 @@ type Config struct {
 	// API is the whole HTTP API, guards included; required. A call of a tool passes on the credentials and the context of its request.
 	API     http.Handler
 	Version string // of the program
+	// Referrals are URLs of the searches of other registries. The front names them to clients and calls none.
+	Referrals []string
 	// Answers bounds the bytes of answers that clients have not taken yet. Nil: they have no bound.
 	Answers *access.Pool
 	// Bodies bounds the bytes of requests. Nil: they have no bound.

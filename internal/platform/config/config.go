@@ -30,6 +30,7 @@ type Config struct {
 
 	Etcd         Etcd         `yaml:"etcd"`
 	Consul       Consul       `yaml:"consul"`
+	ARD          ARD          `yaml:"ard"`
 	Network      Network      `yaml:"network"`
 	Connections  Connections  `yaml:"connections"`
 	Log          Log          `yaml:"log"`
@@ -43,6 +44,11 @@ type Config struct {
 type Consul struct {
 	Enabled bool   `yaml:"enabled" help:"Whether the HTTP address answers clients of Consul too."`
 	Prefix  string `yaml:"prefix" help:"What the keys of clients of Consul begin with in the group, ending in /: the same on all peers. No lock may have a name under it."`
+}
+
+// ARD are the settings of searches by Agentic Resource Discovery, at the address http.
+type ARD struct {
+	Referrals []string `yaml:"referrals" help:"Where other registries are searched: at most 16 https URLs, for clients that want referrals."`
 }
 
 // Etcd are the settings of the front end for clients of etcd. It needs the coordination plane.

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -354,4 +355,26 @@ func TestPrefixes(t *testing.T) {
 	c = config.Default()
 	c.Etcd.Listen = "0.0.0.0:2379"
 	require.ErrorContains(t, c.Validate(), "etcd.listen")
+}
+
+// TestReferrals: each is the https URL of a search, without credentials, and the list has a bound.
+func TestReferrals(t *testing.T) {
+	many := make([]string, 17)
+	for n := range many {
+		many[n] = fmt.Sprintf("https://registry%d.example.com/search", n)
+	}
+	long := many[0] + "?" + strings.Repeat("a", 511-len(many[0]))
+	for _, list := range [][]string{nil, many[:16], {"https://192.0.2.1:8443/"}, {"https://[2001:db8::1]/search"}, {long}} {
+		c := config.Default()
+		c.ARD.Referrals = list
+		require.NoError(t, c.Validate())
+	}
+	for _, list := range [][]string{
+		many, {""}, {"registry.example.com"}, {"http://registry.example.com/search"}, {"https:///search"}, {"https://me:secret@registry.example.com/"},
+		{"https://registry.example.com/#a"}, {"https://a_b/search"}, {long + "a"}, {many[0], many[0]}, {"https://registry.example.com:port/"},
+	} {
+		c := config.Default()
+		c.ARD.Referrals = list
+		require.Equal(t, "ard.referrals", fault.FieldOf(c.Validate()), list)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,7 @@ func (c *Config) Validate() error {
 		prefix("etcd.prefix", c.Etcd.Prefix),
 		prefix("consul.prefix", c.Consul.Prefix),
 		c.apart(),
+		referrals("ard.referrals", c.ARD.Referrals),
 		hosts("hosts", c.Hosts),
 		c.Network.validate(),
 		c.Connections.validate(),
@@ -126,6 +128,29 @@ func prefix(key, text string) error {
 func (c *Config) apart() error {
 	if a, b := c.Etcd.Prefix, c.Consul.Prefix; strings.HasPrefix(a, b) || strings.HasPrefix(b, a) {
 		return fault.Invalidf("consul.prefix", b, "must not overlap etcd.prefix, %s", a)
+	}
+	return nil
+}
+
+// Bounds of the referrals, which are in each answer to those who want them.
+const (
+	maxReferrals = 16
+	maxReferral  = 512 // bytes
+)
+
+// referrals refuses what is no public address of a search. Credentials in one would reach every client.
+func referrals(key string, urls []string) error {
+	if len(urls) > maxReferrals {
+		return fault.Invalidf(key, len(urls), "must be at most %d", maxReferrals)
+	}
+	for n, text := range urls {
+		at, err := url.Parse(text)
+		if err != nil || at.Scheme != "https" || at.User != nil || at.Fragment != "" || len(text) > maxReferral || !isName(at.Hostname()) && net.ParseIP(at.Hostname()) == nil {
+			return fault.Invalidf(key, text, "must be https URLs such as https://registry.example.com/search, of at most %d bytes, without credentials and #", maxReferral)
+		}
+		if slices.Contains(urls[:n], text) {
+			return fault.Invalidf(key, text, "must be there once")
+		}
 	}
 	return nil
 }

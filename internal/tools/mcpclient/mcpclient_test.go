@@ -13,9 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 )
+
+const referral = "https://finder.example/search"
 
 func TestAgents(t *testing.T) {
 	program, address := peer(t)
@@ -160,13 +163,33 @@ func (a agent) resources() {
 
 // resources looks for the offer by Agentic Resource Discovery.
 func resources(t *testing.T, address string) {
-	require.Len(t, read(t, "GET", address+"/.well-known/ai-catalog.json", "")["entries"], 3)
-	found := read(t, "POST", address+"/search", `{"query": {"text": "a GPU in Berlin", "filter": {"location.country": "DE"}}}`)["results"].([]any)
+	catalog := read(t, "GET", address+"/.well-known/ai-catalog.json", "")
+	require.Len(t, catalog["entries"], 3)
+	drafted(t, "", catalog)
+	answer := read(t, "POST", address+"/search", `{"query": {"text": "a GPU in Berlin", "filter": {"location.country": "DE"}}, "federation": "referrals"}`)
+	drafted(t, "SearchResponse", answer)
+	require.Equal(t, referral, answer["referrals"].([]any)[0].(map[string]any)["url"])
+	found := answer["results"].([]any)
 	require.Len(t, found, 1)
 	entry := found[0].(map[string]any)
 	require.Equal(t, "gpu", entry["displayName"])
 	require.Equal(t, "reachable", entry["metadata"].(map[string]any)["peer.state"])
 	require.Empty(t, read(t, "POST", address+"/search", `{"query": {"text": "gpu", "filter": {"location.country": "FR"}}}`)["results"])
+}
+
+// drafted holds an answer against a definition of the draft's schema; "": a catalog.
+func drafted(t *testing.T, definition string, answer map[string]any) {
+	text, err := os.ReadFile("testdata/ard.schema.json")
+	require.NoError(t, err)
+	schema := new(jsonschema.Schema)
+	require.NoError(t, json.Unmarshal(text, schema))
+	if definition != "" {
+		schema = &jsonschema.Schema{Schema: schema.Schema, Defs: schema.Defs, Ref: "#/$defs/" + definition}
+	}
+	resolved, err := schema.Resolve(nil)
+	require.NoError(t, err)
+	require.NoError(t, resolved.Validate(answer), "%v", answer)
+	require.Error(t, resolved.Validate(map[string]any{}))
 }
 
 func read(t *testing.T, method, url, body string) (v map[string]any) {
@@ -202,6 +225,7 @@ func peer(t *testing.T) (program, address string) {
 	require.NoError(t, free.Close())
 	ctx, stop := context.WithCancel(context.Background())
 	run := exec.CommandContext(ctx, program, "run", "--data", t.TempDir(), "--http", address, "--grpc", "off", "--dns", "off", "--listen", "/ip4/127.0.0.1/tcp/0")
+	run.Env = append(os.Environ(), "BLACKHOLE_ARD_REFERRALS="+referral)
 	run.Cancel = func() error { return run.Process.Signal(os.Interrupt) }
 	require.NoError(t, run.Start())
 	t.Cleanup(func() { stop(); _ = run.Wait() })
