@@ -456,15 +456,17 @@ func (l *local) Watch(ctx context.Context, r *apiv1.WatchKeysRequest, send func(
 	if err != nil {
 		return err
 	}
+	mark := r.GetMark()
 	for b := (coord.Batch{Next: w.From}); ; {
 		if err := send(answer.Events(b, h)); err != nil {
 			return err
 		}
-		if b, err = l.events(ctx, w); err != nil {
+		if b, err = l.events(ctx, w, mark); err != nil {
 			return err
 		}
 		w.From = b.Next
 		if len(b.Events) == 0 { // a progress mark: only members of the group may send it
+			mark = false
 			h, err = l.barrier(ctx)
 		} else {
 			h = l.header(b.Next - 1)
@@ -475,8 +477,8 @@ func (l *local) Watch(ctx context.Context, r *apiv1.WatchKeysRequest, send func(
 	}
 }
 
-// events waits for the next events of a watch, or for the time of a progress mark.
-func (l *local) events(ctx context.Context, w coord.Watch) (b coord.Batch, err error) {
+// events waits for the next events of a watch, or for the time of a progress mark: now, or after some silence.
+func (l *local) events(ctx context.Context, w coord.Watch, now bool) (b coord.Batch, err error) {
 	bounded, cancel := context.WithTimeout(ctx, progress)
 	defer cancel()
 	for {
@@ -486,6 +488,9 @@ func (l *local) events(ctx context.Context, w coord.Watch) (b coord.Batch, err e
 		}
 		if w.From = b.Next; b.More {
 			continue
+		}
+		if now {
+			return b, nil
 		}
 		if _, err := l.member.After(bounded, w.From-1); err != nil {
 			if ctx.Err() == nil && bounded.Err() != nil {

@@ -42,7 +42,8 @@ type Service interface {
 
 	// Watch passes answers with whole revisions to send, in order, and now and then one without events as progress,
 	// until the context ends or send fails. The start 0 means the next revision. The first answer has no events and
-	// comes at once: its next_revision is the start of the watch. watch_id, cancel and fragment belong to the stream
+	// comes at once: its next_revision is the start of the watch. With mark, an answer without events comes too as soon as the watch has caught up
+	// with the state of the first answer, or a later one; a peer of an earlier version sends it later. watch_id, cancel and fragment belong to the stream
 	// of a wire.
 	//
 	// Errors: Invalid; NotFound, wrapping *Compacted; the error of send.

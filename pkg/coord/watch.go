@@ -30,6 +30,8 @@ type Watch struct {
 	From Revision
 	// Prev asks for the versions before the events as well.
 	Prev bool
+	// Mark asks for a batch without events as soon as the watch has caught up with the state at its start, or a later one.
+	Mark bool
 	// Limit on events: the batch ends after the revision that reaches it; 0 or less is 256. Bytes end a batch too, so that
 	// slow and large watches take bounded memory. A revision with more than 32 MiB of events ends the watch: TooLarge.
 	Limit int
@@ -50,7 +52,7 @@ type Batch struct {
 // Request returns the request for a watch. Its key or prefix contains the span, and can contain more: see Batch.
 func (w *Watch) Request() *apiv1.WatchKeysRequest {
 	key, prefix := w.Span.common()
-	return &apiv1.WatchKeysRequest{Key: key, Prefix: prefix, StartRevision: int64(w.From), PrevKv: w.Prev}
+	return &apiv1.WatchKeysRequest{Key: key, Prefix: prefix, StartRevision: int64(w.From), PrevKv: w.Prev, Mark: w.Mark}
 }
 
 // common returns the key or text prefix that contains a span.

@@ -40,13 +40,15 @@ func (s *Solo) Watch(ctx context.Context, r *apiv1.WatchKeysRequest, send func(*
 	if err != nil {
 		return fault.Wrap(op, err)
 	}
+	mark := r.GetMark()
 	for batch := (coord.Batch{Next: w.From}); ; {
 		if err := send(answer.Events(batch, header)); err != nil {
 			return err
 		}
-		if batch, header, err = s.next(ctx, &w); err != nil {
+		if batch, header, err = s.next(ctx, &w, mark); err != nil {
 			return fault.Wrap(op, err)
 		}
+		mark = mark && len(batch.Events) > 0
 	}
 }
 
@@ -64,20 +66,20 @@ func (s *Solo) begin(ctx context.Context, w *coord.Watch) (coord.Header, error) 
 	return s.header(), err
 }
 
-// next waits for the next batch or the time of a mark.
-func (s *Solo) next(ctx context.Context, w *coord.Watch) (coord.Batch, coord.Header, error) {
+// next waits for the next batch or the time of a mark: now, or after some silence.
+func (s *Solo) next(ctx context.Context, w *coord.Watch, now bool) (coord.Batch, coord.Header, error) {
 	idle := make(chan struct{})
 	defer s.After(Progress, func() { close(idle) })()
-	for marked := false; ; {
+	for marked := now; ; {
 		batch, header, changed, err := s.look(*w)
 		if err != nil {
 			return batch, header, err
 		}
 		w.From = batch.Next
-		if marked || len(batch.Events) > 0 {
+		switch {
+		case len(batch.Events) > 0 || marked && !batch.More:
 			return batch, header, nil
-		}
-		if batch.More {
+		case batch.More:
 			continue
 		}
 		select {

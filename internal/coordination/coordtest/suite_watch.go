@@ -31,6 +31,7 @@ func watches() map[string]func(*fixture) {
 		"watch from a compacted revision":   watchCompacted,
 		"watch from the future":             watchFuture,
 		"watch reports progress":            watchProgress,
+		"watch marks that it caught up":     watchMarks,
 		"watch refuses":                     watchRefuses,
 		"watch ends with its context":       watchEnds,
 		"watch ends when nobody takes more": watchUnsent,
@@ -279,6 +280,18 @@ func watchProgress(w *fixture) {
 	for v.next < 4 {
 		require.Empty(w.t, v.mark().Events)
 	}
+}
+
+func watchMarks(w *fixture) {
+	for i := range 3 {
+		w.must(w.Alice, write(put("loud", fmt.Sprint(i))))
+	}
+	for span, events := range map[coord.Span]int{coord.Exactly("quiet"): 0, coord.Exactly("loud"): 3} {
+		v := w.watch(coord.Watch{Span: span, From: 2, Mark: true})
+		v.events(events)
+		require.Equal(w.t, coord.Batch{Next: 5}, v.batch())
+	}
+	require.Equal(w.t, coord.Batch{Next: 9}, w.watch(coord.Watch{From: 9, Mark: true}).batch())
 }
 
 // mark advances time until a batch comes. A watch measures from its last batch, which the watcher may

@@ -2041,6 +2041,7 @@ type WatchKeysRequest struct {
 	WatchId       int64                  `protobuf:"varint,4,opt,name=watch_id,json=watchId,proto3" json:"watch_id,omitempty"`                   // names the watch on this stream
 	PrevKv        bool                   `protobuf:"varint,5,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
 	Cancel        bool                   `protobuf:"varint,6,opt,name=cancel,proto3" json:"cancel,omitempty"` // ends watch_id; the rest is ignored
+	Mark          bool                   `protobuf:"varint,7,opt,name=mark,proto3" json:"mark,omitempty"`     // an answer without events at once after those up to now
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2113,6 +2114,13 @@ func (x *WatchKeysRequest) GetPrevKv() bool {
 func (x *WatchKeysRequest) GetCancel() bool {
 	if x != nil {
 		return x.Cancel
+	}
+	return false
+}
+
+func (x *WatchKeysRequest) GetMark() bool {
+	if x != nil {
+		return x.Mark
 	}
 	return false
 }
@@ -4680,14 +4688,15 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x04keys\x18\x05 \x03(\tR\x04keys\x12 \n" +
 	"\vapplication\x18\x06 \x01(\tR\vapplication\x12\x10\n" +
 	"\x03tag\x18\a \x01(\tR\x03tag\x12\x18\n" +
-	"\agranted\x18\b \x01(\x04R\agranted\"\xaf\x01\n" +
+	"\agranted\x18\b \x01(\x04R\agranted\"\xc3\x01\n" +
 	"\x10WatchKeysRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\bR\x06prefix\x12%\n" +
 	"\x0estart_revision\x18\x03 \x01(\x03R\rstartRevision\x12\x19\n" +
 	"\bwatch_id\x18\x04 \x01(\x03R\awatchId\x12\x17\n" +
 	"\aprev_kv\x18\x05 \x01(\bR\x06prevKv\x12\x16\n" +
-	"\x06cancel\x18\x06 \x01(\bR\x06cancel\"\xfd\x02\n" +
+	"\x06cancel\x18\x06 \x01(\bR\x06cancel\x12\x12\n" +
+	"\x04mark\x18\a \x01(\bR\x04mark\"\xfd\x02\n" +
 	"\x11WatchKeysResponse\x120\n" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12\x19\n" +
 	"\bwatch_id\x18\x02 \x01(\x03R\awatchId\x122\n" +
