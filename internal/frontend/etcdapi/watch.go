@@ -2,10 +2,12 @@ package etcdapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"hash/fnv"
 	"io"
+	"math"
 	"sync"
 	"time"
 
@@ -26,6 +28,7 @@ const (
 	noWatch       = -1         // the id of answers that belong to no watch
 	fragmentBytes = 1536 << 10 // of events in one answer of a watch with fragments
 	afterRefusal  = 10 * time.Millisecond
+	looking       = 2 * time.Second // for the present revision: then a mark waits for those of the watches
 )
 
 // Watch implements etcdserverpb.WatchServer. A refused or failed watch ends alone.
@@ -56,8 +59,9 @@ type multiplex struct {
 	mu      sync.Mutex // guards what follows; a stream takes one answer at a time
 	out     grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]
 	running map[int64]*watch
-	next    int64 // id to try for a watch without one
-	ended   bool  // the call returns: nothing begins and nothing is sent
+	next    int64              // id to try for a watch without one
+	due     *pb.ResponseHeader // of a mark of progress that the client waits for; nil: it waits for none
+	ended   bool               // the call returns: nothing begins and nothing is sent
 }
 
 // wait ends the stream. Its context has ended.
@@ -82,8 +86,29 @@ type watch struct {
 	req    *pb.WatchCreateRequest
 	span   coord.Span
 	stop   context.CancelFunc
-	synced int64 // every event up to this revision was sent; guarded by the multiplex
 	header *pb.ResponseHeader
+
+	// Guarded by the multiplex:
+	synced      int64 // every event up to this revision was sent
+	ahead, upTo int64 // there is no event after ahead up to upTo
+}
+
+// advance notes that every event up to a revision was sent.
+func (w *watch) advance(to int64) {
+	if w.synced = max(w.synced, to); w.synced >= w.ahead {
+		w.synced = max(w.synced, w.upTo)
+	}
+}
+
+// passed reports whether a watch may tell that it has passed a revision. One that begins in the future has nothing to tell: a client would resume it too
+// early.
+func (w *watch) passed(revision int64) bool {
+	return w.header != nil && w.synced >= max(revision, w.req.GetStartRevision()-1)
+}
+
+// shownBy returns the revision up to which an answer has all events.
+func shownBy(b *apiv1.WatchKeysResponse) int64 {
+	return min(b.GetHeader().GetRevision(), b.GetNextRevision()-1)
 }
 
 func (m *multiplex) receive(ctx context.Context) error {
@@ -110,21 +135,73 @@ func (m *multiplex) receive(ctx context.Context) error {
 	}
 }
 
-// progress answers with a revision up to which every watch of the stream has sent its events.
+// progress looks for the present revision, and for what the watches of the stream lack of it. The client gets a mark as soon as all of them have sent
+// their events up to this revision: mostly there are none. As in etcd there is no answer while a watch begins, and none without watches.
 func (m *multiplex) progress(ctx context.Context) error {
-	now, err := m.s.present(ctx)
-	if err != nil {
-		return err
+	lacking, ok := m.lacking()
+	if !ok {
+		return nil
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, w := range m.running {
-		if w.header == nil { // it begins
+	ctx, cancel := context.WithTimeout(ctx, looking)
+	defer cancel()
+	began := false
+	_ = m.s.Service.Watch(ctx, lacking.Request(), func(b *apiv1.WatchKeysResponse) error { // without the group there is no mark
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if !began {
+			began, m.due = true, header(b.GetHeader())
 			return nil
 		}
-		now.Revision = min(now.Revision, w.synced)
+		upTo := shownBy(b)
+		for _, w := range m.running {
+			w.ahead, w.upTo = 0, upTo
+			for _, e := range b.GetEvents() {
+				if w.span.Contains(string(e.GetKv().GetKey())) {
+					w.ahead = e.GetKv().GetModRevision()
+				}
+			}
+			w.advance(0)
+		}
+		return cmp.Or(m.mark(), io.EOF) // one answer is enough
+	})
+	return nil
+}
+
+// lacking selects what the watches of the stream may have to send; false without a watch, or while one begins.
+func (m *multiplex) lacking() (all coord.Watch, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all.Mark = true
+	for _, w := range m.running {
+		if w.header == nil {
+			return all, false
+		}
+		from := coord.Revision(w.synced + 1)
+		if !ok {
+			all.Span, all.From, ok = w.span, from, true
+		}
+		all.From, all.Span.From, all.Span.To = min(all.From, from), min(all.Span.From, w.span.From), max(all.Span.To, w.span.To) // each has an end
 	}
-	return m.answer(&pb.WatchResponse{Header: now, WatchId: noWatch})
+	return all, ok
+}
+
+// mark sends the mark that the client waits for, if all watches have come so far. The caller holds the mutex.
+func (m *multiplex) mark() error {
+	if m.due == nil {
+		return nil
+	}
+	at := proto.CloneOf(m.due)
+	at.Revision = math.MaxInt64
+	for _, w := range m.running {
+		if !w.passed(m.due.Revision) {
+			return nil
+		}
+		at.Revision = min(at.Revision, w.synced)
+	}
+	if m.due = nil; len(m.running) == 0 {
+		return nil
+	}
+	return m.answer(&pb.WatchResponse{Header: at, WatchId: noWatch})
 }
 
 // lately returns the header of a state that a watch has shown here, as etcd that of its own copy; without one that of the present state. A watch
@@ -221,28 +298,30 @@ func (m *multiplex) add(w *watch, run func()) (reason string) {
 // follow sends the events of a watch until its end.
 func (m *multiplex) follow(ctx context.Context, w *watch) error {
 	start := w.req.GetStartRevision()
-	if err := m.s.readable(ctx, start); err != nil {
+	err := m.s.readable(ctx, start)
+	if err != nil {
 		return err
 	}
-	selected := &coord.Watch{Span: w.span, From: coord.Revision(start), Prev: w.req.GetPrevKv()}
+	selected := &coord.Watch{Span: w.span, From: coord.Revision(start), Prev: w.req.GetPrevKv(), Mark: w.req.GetProgressNotify()}
 	return m.s.Service.Watch(ctx, selected.Request(), func(b *apiv1.WatchKeysResponse) error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		created := w.header == nil
 		w.header = header(b.GetHeader())
 		m.s.shown.Store(w.header)
-		w.synced = min(b.GetHeader().GetRevision(), b.GetNextRevision()-1)
-		if created {
-			return m.answer(&pb.WatchResponse{Header: w.header, WatchId: w.id, Created: true})
+		if w.advance(shownBy(b)); created {
+			err = m.answer(&pb.WatchResponse{Header: w.header, WatchId: w.id, Created: true})
+		} else {
+			err = m.send(w, m.s.events(w, b.GetEvents()), len(b.GetEvents()) == 0)
 		}
-		return m.send(w, m.s.events(w, b.GetEvents()), len(b.GetEvents()) == 0)
+		return cmp.Or(err, m.mark())
 	})
 }
 
 // send sends events, in fragments if the client takes them, or a mark of progress if it wants one. The caller holds the mutex.
 func (m *multiplex) send(w *watch, events []*mvccpb.Event, mark bool) error {
 	if len(events) == 0 {
-		if !mark || !w.req.GetProgressNotify() {
+		if !mark || !w.req.GetProgressNotify() || !w.passed(0) {
 			return nil
 		}
 		at := proto.CloneOf(w.header) // a refusal on another stream may be sending w.header
@@ -315,4 +394,5 @@ func (m *multiplex) end(ctx context.Context, w *watch, err error) {
 		_ = m.answer(&pb.WatchResponse{Header: last.Header, WatchId: w.id, Created: true})
 	}
 	_ = m.answer(last)
+	_ = m.mark()
 }

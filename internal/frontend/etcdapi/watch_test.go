@@ -100,6 +100,7 @@ func TestWatch(t *testing.T) {
 	}
 
 	filtered := w.create(&pb.WatchCreateRequest{RangeEnd: []byte{0}, Filters: []pb.WatchCreateRequest_FilterType{pb.WatchCreateRequest_NOPUT}, ProgressNotify: true})
+	require.Equal(t, filtered.GetHeader().GetRevision(), w.next().GetHeader().GetRevision(), "it has caught up")
 	f.put(t, "b", "1")
 	_, err = f.DeleteRange(t.Context(), &pb.DeleteRangeRequest{Key: []byte("b")})
 	require.NoError(t, err)
@@ -120,6 +121,71 @@ func TestWatch(t *testing.T) {
 	gone := w.next()
 	require.True(t, gone.GetCanceled())
 	require.Equal(t, first+1, gone.GetCompactRevision())
+}
+
+// askProgress asks for a mark of the stream.
+func (w watching) askProgress() {
+	w.t.Helper()
+	require.NoError(w.t, w.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}))
+}
+
+// TestProgress: time stands still, so no mark comes from silence.
+func TestProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := bufconn.Listen(1 << 10)
+		f := startOn(t, l, "passthrough:///peer", nil, nil, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+		began := time.Now()
+		open := func() watching {
+			stream, err := f.Watch(t.Context())
+			require.NoError(t, err)
+			return watching{stream, t}
+		}
+		first := f.put(t, "a", "1")
+		w := open()
+		w.askProgress() // nothing is watched, so it has no answer, as in etcd
+		w.create(&pb.WatchCreateRequest{Key: []byte("quiet"), RangeEnd: []byte("s")})
+		w.create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: 1})
+		require.Len(t, w.next().GetEvents(), 1)
+		for range 3 {
+			present := f.put(t, "other", "")
+			w.askProgress()
+			mark := w.next()
+			require.Equal(t, []any{int64(-1), present, 0}, []any{mark.GetWatchId(), mark.GetHeader().GetRevision(), len(mark.GetEvents())})
+			require.Greater(t, present, first)
+		}
+		for n := range 20 { // a mark never comes before the events that it tells of
+			sent := f.put(t, []string{"a", "r"}[n%2], "")
+			w.askProgress()
+			require.Equal(t, sent, w.next().GetEvents()[0].GetKv().GetModRevision())
+			mark := w.next()
+			require.Equal(t, []int64{-1, sent}, []int64{mark.GetWatchId(), mark.GetHeader().GetRevision()})
+		}
+
+		past := open() // what wants marks gets one as soon as it has caught up
+		past.create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: 1, ProgressNotify: true})
+		require.Len(t, past.next().GetEvents(), 11)
+		mark := past.next()
+		require.Zero(t, mark.GetWatchId())
+		require.Equal(t, w.create(&pb.WatchCreateRequest{Key: []byte("b")}).GetHeader().GetRevision(), mark.GetHeader().GetRevision())
+
+		future := open() // a mark before the start would let the client resume too early
+		start := mark.GetHeader().GetRevision() + 3
+		future.create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: start, ProgressNotify: true})
+		future.askProgress()
+		f.put(t, "other", "")
+		f.put(t, "other", "")
+		future.askProgress()
+		mark = future.next()
+		require.Equal(t, []int64{-1, start - 1}, []int64{mark.GetWatchId(), mark.GetHeader().GetRevision()})
+
+		f.solo.Halt("no majority")
+		w.askProgress()
+		synctest.Wait()
+		f.solo.Resume()
+		sent := f.put(t, "a", "")
+		require.Equal(t, sent, w.next().GetEvents()[0].GetKv().GetModRevision(), "the watches go on")
+		require.Less(t, time.Since(began), 10*time.Second)
+	})
 }
 
 func TestFragments(t *testing.T) {
