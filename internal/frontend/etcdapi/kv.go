@@ -38,14 +38,14 @@ func (s *Server) horizon(ctx context.Context) (compacted, changed int64, now *pb
 	return compacted, changed, header(r.GetHeader()), nil
 }
 
-// readable refuses a revision that was compacted through this front.
+// readable refuses a revision that was compacted through this front. Errors: *coord.Compacted.
 func (s *Server) readable(ctx context.Context, revision int64) error {
 	if revision <= 0 {
 		return nil
 	}
-	compacted, _, _, err := s.horizon(ctx)
+	compacted, _, now, err := s.horizon(ctx)
 	if err == nil && revision < compacted {
-		err = rpctypes.ErrGRPCCompacted
+		return &coord.Compacted{Revision: coord.Revision(compacted - 1), Current: coord.Revision(now.GetRevision())}
 	}
 	return err
 }

@@ -263,7 +263,11 @@ func (m *multiplex) create(ctx context.Context, req *pb.WatchCreateRequest) erro
 	reason := m.add(w, func() {
 		defer release()
 		defer stop()
-		m.end(ctx, w, m.follow(watching, w))
+		err := m.follow(watching, w)
+		if w.header == nil && err != nil {
+			m.s.pace(watching) // it has a place until then
+		}
+		m.end(ctx, w, err)
 	})
 	if reason == "" {
 		return nil
@@ -375,9 +379,7 @@ func (m *multiplex) end(ctx context.Context, w *watch, err error) {
 	case ctx.Err() != nil:
 		return
 	case errors.As(err, &compacted):
-		last.CompactRevision = int64(compacted.Revision)
-	case errors.Is(err, rpctypes.ErrGRPCCompacted):
-		last.CompactRevision, _, _, _ = m.s.horizon(ctx)
+		last.CompactRevision = int64(compacted.Revision) + 1 // from which a watch can begin
 	case err != nil && fault.KindOf(err) != fault.Canceled:
 		last.CancelReason = toStatus(err).Error()
 	}

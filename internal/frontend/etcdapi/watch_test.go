@@ -44,8 +44,22 @@ func TestRefusedWatches(t *testing.T) {
 			require.Equal(t, []any{int64(-1), "mvcc: watcher range is empty"}, []any{empty.GetWatchId(), empty.GetCancelReason()})
 		}
 		f.solo.Resume()
-		f.put(t, "a", "1")
+		last := f.put(t, "a", "1")
 		require.Len(t, w.next().GetEvents(), 1)
+
+		_, err := f.Compact(t.Context(), &pb.CompactionRequest{Revision: last})
+		require.NoError(t, err)
+		began = time.Now()
+		for n := range 20 {
+			for _, stream := range []watching{w, other} {
+				require.True(t, stream.create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: last - 1}).GetCreated())
+				gone := stream.next()
+				require.True(t, gone.GetCanceled())
+				require.Equal(t, last, gone.GetCompactRevision())
+			}
+			require.GreaterOrEqual(t, time.Since(began), time.Duration(2*n+1)*10*time.Millisecond, "they wait too")
+		}
+		require.False(t, w.create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: last}).GetCanceled(), "it can begin there")
 	})
 }
 
