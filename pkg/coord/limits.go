@@ -5,6 +5,9 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
+// TxnDepth bounds the transactions within one another, the outermost not counted. MAGIC: more than people nest.
+const TxnDepth = 16
+
 // Limits bound the state and belong to it: members with different limits would compute different
 // states. Change them by Configure.
 type Limits struct {
@@ -14,7 +17,7 @@ type Limits struct {
 	ValueBytes    uint32 // one value; metadata of one lock has at most MaxMetadata, too
 	OwnerBytes    uint32 // one owner name
 	TxnBytes      uint32 // request of one transaction; also the keys and values that it reads
-	Changes       uint32 // comparisons of a transaction, steps of a branch, keys that it looks at; keys changed by one command
+	Changes       uint32 // comparisons of a transaction, steps of all its branches, keys that it looks at; keys changed by one command
 	Leases        uint32 // leases at once
 	LeaseKeys     uint32 // keys bound to one lease, its claims included
 	MinTTL        int64  // a lease's time to live, milliseconds

@@ -119,6 +119,13 @@ type tampered struct {
 	tamper     func(h []audit.Entry)
 }
 
+// within puts the steps of the first transaction into another one, with a comparison that, by the result, holds.
+func within(h []audit.Entry, c *apiv1.Compare) {
+	b := &apiv1.TxnBranch{Compare: []*apiv1.Compare{c}, Then: h[6].Command.GetTxn().GetThen()}
+	h[6].Command = of(&apiv1.TxnRequest{Then: []*apiv1.TxnStep{{Step: &apiv1.TxnStep_Txn{Txn: b}}}})
+	h[6].Result.Txn.Steps = []ops.StepResult{{Succeeded: true, Steps: h[6].Result.Txn.Steps}}
+}
+
 // usesBreaches are those of transactions, of leases used, and of generations.
 func usesBreaches() []tampered {
 	return []tampered{
@@ -134,6 +141,10 @@ func usesBreaches() []tampered {
 		}},
 		{"K1", "a transaction puts another value", func(h []audit.Entry) {
 			h[10].Command = of(&apiv1.TxnRequest{Then: []*apiv1.TxnStep{{Step: &apiv1.TxnStep_Put{Put: &apiv1.TxnPut{Key: []byte("b"), Value: []byte("x")}}}}})
+		}},
+		{"K1", "a transaction within one succeeds against its comparison", func(h []audit.Entry) { within(h, coordtest.IfRevision("a", 1)) }},
+		{"L2", "a transaction within one succeeds with the token of one who waits", func(h []audit.Entry) {
+			within(h, coordtest.IfHolds("db", h[4].Result.Lock.Token))
 		}},
 		{"I4", "a batch is refused for a generation that is over", func(h []audit.Entry) {
 			h[15].Result.Err = fault.Refused(fault.Conflict, "generation", "is over")

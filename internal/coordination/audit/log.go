@@ -229,13 +229,15 @@ func (l *Log) rights(e Entry) error {
 			return breach("L6", "entry %d: %q cancelled token %d of %q, which is not its own", e.Index, e.Command.GetOwner(), token, name)
 		}
 	case *coordv1.Command_Txn:
-		for _, c := range r.Txn.GetCompare() {
-			if c.GetTarget() == apiv1.Compare_HOLDS && e.Result.Txn.Succeeded {
-				if err := l.guarded(e.Index, c.GetLock(), coord.Token(c.GetFencingToken())); err != nil {
-					return err
+		var err error
+		outcomes(r.Txn, e.Result.Txn.Succeeded, e.Result.Txn.Steps, func(b branching, succeeded bool) {
+			for _, c := range b.GetCompare() {
+				if c.GetTarget() == apiv1.Compare_HOLDS && succeeded && err == nil {
+					err = l.guarded(e.Index, c.GetLock(), coord.Token(c.GetFencingToken()))
 				}
 			}
-		}
+		})
+		return err
 	}
 	return nil
 }

@@ -3,7 +3,9 @@ package audit
 import (
 	"bytes"
 	"cmp"
+	"slices"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -12,25 +14,40 @@ import (
 
 // foresight is what a transaction must do, by the keys before it.
 type foresight struct {
-	met  bool                       // all comparisons hold
+	met  []bool                     // all comparisons hold: of the transaction, and of those executed within it, in order
 	keys map[string]*coord.KeyValue // the changed ones; nil: deleted
+}
+
+// branching is a transaction, or one within it.
+type branching interface {
+	GetCompare() []*apiv1.Compare
+	GetThen() []*apiv1.TxnStep
+	GetElse() []*apiv1.TxnStep
 }
 
 // foresee works out a transaction; nil for another command.
 func (l *Log) foresee(e Entry) *foresight {
-	r := e.Command.GetTxn()
-	if r == nil {
+	if e.Command.GetTxn() == nil {
 		return nil
 	}
-	f := &foresight{met: true, keys: make(map[string]*coord.KeyValue)}
-	for _, c := range r.GetCompare() {
-		f.met = f.met && l.holds(c)
+	f := &foresight{keys: make(map[string]*coord.KeyValue)}
+	l.follow(f, e.Command.GetTxn())
+	return f
+}
+
+// follow works out a transaction, or one within it. Nothing has changed: all comparisons look at the keys before.
+func (l *Log) follow(f *foresight, b branching) {
+	met, steps := true, b.GetThen()
+	for _, c := range b.GetCompare() {
+		met = met && l.holds(c)
 	}
-	steps := r.GetThen()
-	if !f.met {
-		steps = r.GetElse()
+	if f.met = append(f.met, met); !met {
+		steps = b.GetElse()
 	}
 	for _, s := range steps {
+		if s.GetTxn() != nil {
+			l.follow(f, s.GetTxn())
+		}
 		if p := s.GetPut(); p != nil {
 			f.keys[string(p.GetKey())] = next(l.keys[string(p.GetKey())], p)
 		}
@@ -44,7 +61,20 @@ func (l *Log) foresee(e Entry) *foresight {
 			}
 		}
 	}
-	return f
+}
+
+// outcomes passes an executed transaction, and those executed within it, in order, with what each says of its comparisons.
+func outcomes(b branching, succeeded bool, results []ops.StepResult, f func(branching, bool)) {
+	f(b, succeeded)
+	steps := b.GetThen()
+	if !succeeded {
+		steps = b.GetElse()
+	}
+	for i, s := range steps[:min(len(steps), len(results))] {
+		if s.GetTxn() != nil {
+			outcomes(s.GetTxn(), results[i].Succeeded, results[i].Steps, f)
+		}
+	}
 }
 
 // spanOf returns the keys that a part of a transaction names.
@@ -112,11 +142,14 @@ func holds(c *apiv1.Compare, kv *coord.KeyValue) bool {
 
 // check compares the foresight with what happened (K1).
 func (f *foresight) check(e Entry) error {
-	switch {
-	case f == nil:
+	if f == nil {
 		return nil
-	case f.met != e.Result.Txn.Succeeded:
-		return breach("K1", "entry %d: all comparisons hold: %v, and the transaction succeeded: %v", e.Index, f.met, e.Result.Txn.Succeeded)
+	}
+	var met []bool
+	outcomes(e.Command.GetTxn(), e.Result.Txn.Succeeded, e.Result.Txn.Steps, func(_ branching, succeeded bool) { met = append(met, succeeded) })
+	switch {
+	case !slices.Equal(f.met, met):
+		return breach("K1", "entry %d: all comparisons hold: %v, and the transaction succeeded: %v", e.Index, f.met, met)
 	case len(f.keys) != len(e.Effects.Events):
 		return breach("K1", "entry %d changed %d keys, its steps change %d", e.Index, len(e.Effects.Events), len(f.keys))
 	}

@@ -67,7 +67,7 @@ func keyRevisions(w *fixture) {
 }
 
 func keyAtomic(w *fixture) {
-	w.mustNot(w.Alice, fault.Invalid, "then", write(put("a", "1"), put("a", "2")))
+	w.mustNot(w.Alice, fault.Invalid, "then[1].put", write(put("a", "1"), put("a", "2")))
 	w.mustNot(w.Alice, fault.Invalid, "then[1].key", write(put("a", "1"), put("", "2")))
 	require.Equal(w.t, coord.FirstRevision, w.revision())
 	require.Empty(w.t, w.all(""))
@@ -128,6 +128,16 @@ func keyTxn(w *fixture) {
 	values := &ops.Txn{If: []ops.Compare{{Span: prefix, Target: ops.Value, Operator: ops.NotEqual, Value: "two"}}, Else: []ops.Step{put("t/3", "")}}
 	require.Equal(w.t, 1, w.unmet(w.Bob, 1, values).Changed)
 	require.Equal(w.t, []string{"t/2", "t/3"}, w.all("t/"))
+
+	third := coord.Exactly("t/3")
+	within := &ops.Txn{If: []ops.Compare{ops.IfRevision("t/4", 0)}, Then: []ops.Step{{Delete: &third, Prev: true}, {Txn: &ops.Txn{}}}}
+	r = w.must(w.Bob, write(put("t/4", ""), ops.Step{Txn: within}))
+	require.Equal(w.t, 2, r.Changed)
+	step := r.Txn.Steps[1]
+	require.True(w.t, step.Succeeded, "its comparison looks at the state before the transaction")
+	require.Equal(w.t, "t/3", step.Steps[0].Keys[0].Key)
+	require.Equal(w.t, ops.StepResult{Succeeded: true}, step.Steps[1])
+	require.Equal(w.t, []string{"t/2", "t/4"}, w.all("t/"))
 }
 
 func shownAll(keys []*coord.KeyValue) (all []version) {

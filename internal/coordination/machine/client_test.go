@@ -92,12 +92,14 @@ func TestForgottenClientsAreRefused(t *testing.T) {
 func TestLargeResultsAreForgotten(t *testing.T) {
 	l := newLog()
 	opened, _ := l.must(t, &apiv1.OpenClientRequest{})
-	read := &apiv1.TxnRequest{Then: []*apiv1.TxnStep{put("b", "new", 0), {Step: &apiv1.TxnStep_Range{Range: &apiv1.TxnRange{Key: []byte("a")}}}}}
+	read := &apiv1.TxnRequest{Then: []*apiv1.TxnStep{put("b", "new", 0), nested(&apiv1.TxnBranch{Then: []*apiv1.TxnStep{
+		{Step: &apiv1.TxnStep_Range{Range: &apiv1.TxnRange{Key: []byte("a")}}},
+	}})}}
 	for sequence, size := range []int{100, 5000} {
 		l.must(t, write(put("a", strings.Repeat("x", size), 0)))
 		cmd := coordtest.Once(opened.Client, uint64(sequence+1), coordtest.Command(alice, read))
 		first, _ := l.send(cmd)
-		require.Len(t, first.Txn.Steps[1].Keys[0].Value, size)
+		require.Len(t, first.Txn.Steps[1].Steps[0].Keys[0].Value, size)
 		require.False(t, first.Txn.Forgotten)
 		again, e := l.send(cmd)
 		require.Empty(t, e.Events)
@@ -106,7 +108,8 @@ func TestLargeResultsAreForgotten(t *testing.T) {
 			continue
 		}
 		require.True(t, again.Txn.Forgotten)
-		require.Empty(t, again.Txn.Steps[1].Keys)
-		require.Equal(t, []any{true, 1, 1, first.Revision}, []any{again.Txn.Succeeded, again.Changed, again.Txn.Steps[1].Count, again.Revision})
+		within := again.Txn.Steps[1]
+		require.Empty(t, within.Steps[0].Keys)
+		require.Equal(t, []any{true, 1, true, 1, first.Revision}, []any{again.Txn.Succeeded, again.Changed, within.Succeeded, within.Steps[0].Count, again.Revision})
 	}
 }

@@ -34,6 +34,9 @@ func every() []proto.Message {
 					Key: []byte("a"), RangeEnd: []byte("b"), Revision: 4, Limit: 2, Order: apiv1.TxnRange_VERSION, Descending: true, KeysOnly: true, CountOnly: true,
 					MinModRevision: 1, MaxModRevision: 2, MinCreateRevision: 3, MaxCreateRevision: 4,
 				}}},
+				nested(&apiv1.TxnBranch{
+					Compare: []*apiv1.Compare{coordtest.IfRevision("c", 3)}, Then: []*apiv1.TxnStep{put("c", "1", 0)}, Else: []*apiv1.TxnStep{del(coord.Exactly("c"))},
+				}),
 			},
 		},
 		&coordv1.Compact{Revision: 5},
@@ -111,17 +114,24 @@ func TestEncodeKeepsTheRequest(t *testing.T) {
 	require.True(t, proto.Equal(cmd, got))
 }
 
+// nested is a transaction as a step of another one.
+func nested(b *apiv1.TxnBranch) *apiv1.TxnStep {
+	return &apiv1.TxnStep{Step: &apiv1.TxnStep_Txn{Txn: b}}
+}
+
 // Every member refuses a contradictory request, and none stops.
 func TestMalformedRequestsAreRefused(t *testing.T) {
 	for field, m := range map[string]*coordv1.Command{
-		"mode":              {Request: &coordv1.Command_TryLock{TryLock: &apiv1.TryLockRequest{Name: "n", LeaseId: 1, Mode: 7}}},
-		"compare[0].key":    {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Compare: []*apiv1.Compare{{}}}}},
-		"compare[0].target": {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Compare: []*apiv1.Compare{{Key: []byte("a"), Target: 256}}}}},
-		"compare[0].lock":   {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Compare: []*apiv1.Compare{{Key: []byte("a"), Lock: "l"}}}}},
-		"then[0].step":      {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Then: []*apiv1.TxnStep{{}}}}},
-		"else[0].key":       {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Else: []*apiv1.TxnStep{{Step: &apiv1.TxnStep_Delete{Delete: &apiv1.TxnDelete{}}}}}}},
-		"else[0].order":     {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Else: []*apiv1.TxnStep{{Step: &apiv1.TxnStep_Range{Range: &apiv1.TxnRange{Key: []byte("a"), Order: -1}}}}}}},
-		"min":               {Request: &coordv1.Command_SetRequirement{SetRequirement: &apiv1.SetRequirementRequest{Name: "r"}}},
+		"mode":                       {Request: &coordv1.Command_TryLock{TryLock: &apiv1.TryLockRequest{Name: "n", LeaseId: 1, Mode: 7}}},
+		"compare[0].key":             {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Compare: []*apiv1.Compare{{}}}}},
+		"compare[0].target":          {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Compare: []*apiv1.Compare{{Key: []byte("a"), Target: 256}}}}},
+		"compare[0].lock":            {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Compare: []*apiv1.Compare{{Key: []byte("a"), Lock: "l"}}}}},
+		"then[0].step":               {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Then: []*apiv1.TxnStep{{}}}}},
+		"else[0].key":                {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Else: []*apiv1.TxnStep{{Step: &apiv1.TxnStep_Delete{Delete: &apiv1.TxnDelete{}}}}}}},
+		"else[0].order":              {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Else: []*apiv1.TxnStep{{Step: &apiv1.TxnStep_Range{Range: &apiv1.TxnRange{Key: []byte("a"), Order: -1}}}}}}},
+		"else[0].txn.compare[0].key": {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Else: []*apiv1.TxnStep{nested(&apiv1.TxnBranch{Compare: []*apiv1.Compare{{}}})}}}},
+		"then[0].txn.else[0].step":   {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Then: []*apiv1.TxnStep{nested(&apiv1.TxnBranch{Else: []*apiv1.TxnStep{{}}})}}}},
+		"min":                        {Request: &coordv1.Command_SetRequirement{SetRequirement: &apiv1.SetRequirementRequest{Name: "r"}}},
 	} {
 		m.Owner = alice
 		b, _, err := machine.Current().Encode(m, 0)

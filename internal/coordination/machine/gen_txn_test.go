@@ -12,19 +12,29 @@ import (
 )
 
 func (g *generator) txn() proto.Message {
-	o := &apiv1.TxnRequest{}
+	o := g.branches(2)
+	return &apiv1.TxnRequest{Compare: o.Compare, Then: o.Then, Else: o.Else}
+}
+
+// branches is a transaction with others within it, up to a depth.
+func (g *generator) branches(depth int) *apiv1.TxnBranch {
+	o := &apiv1.TxnBranch{}
 	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(g.t, "comparisons") {
 		o.Compare = append(o.Compare, g.compare())
 	}
-	o.Then = g.steps(rapid.SampledFrom([]int{0, 1, 1, 1, 2, 3}).Draw(g.t, "then"))
+	o.Then = g.steps(depth, rapid.SampledFrom([]int{0, 1, 1, 1, 2, 3}).Draw(g.t, "then"))
 	if len(o.Compare) > 0 {
-		o.Else = g.steps(rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(g.t, "else"))
+		o.Else = g.steps(depth, rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(g.t, "else"))
 	}
 	return o
 }
 
-func (g *generator) steps(n int) (steps []*apiv1.TxnStep) {
+func (g *generator) steps(depth, n int) (steps []*apiv1.TxnStep) {
 	for i := range n {
+		if depth > 0 && g.one(5) {
+			steps = append(steps, nested(g.branches(depth-1)))
+			continue
+		}
 		switch rapid.IntRange(0, 7).Draw(g.t, "step") {
 		case 0:
 			s := coordtest.Delete(g.span())

@@ -15,60 +15,121 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// txn copies nothing and indexes nothing: each comparison and each read walks over every key.
+// branching is a transaction, or one within it.
+type branching interface {
+	GetCompare() []*apiv1.Compare
+	GetThen() []*apiv1.TxnStep
+	GetElse() []*apiv1.TxnStep
+}
+
+// txn copies nothing and indexes nothing: each comparison and each read walks over every key. The path through all branches is
+// known before the first step.
 func (m *model) txn(keys map[string]version, o *apiv1.TxnRequest, owner string) (fault.Kind, bool) {
 	m.text = ""
 	if len(o.Compare)+len(o.Then)+len(o.Else) == 0 {
 		return fault.Invalid, true
 	}
-	for _, c := range o.Compare {
-		if c.Target == apiv1.Compare_LEASE && c.Operator > apiv1.Compare_NOT_EQUAL && c.Number != 0 || c.Target == apiv1.Compare_HOLDS && c.Operator != apiv1.Compare_EQUAL {
-			return fault.Invalid, true
-		}
+	if _, _, kind, bad := contradictions(o); bad {
+		return kind, true
 	}
-	for _, steps := range [][]*apiv1.TxnStep{o.Then, o.Else} {
-		if kind, bad := contradiction(steps); bad {
-			return kind, true
-		}
+	path := m.path(o)
+	failed := slices.IndexFunc(o.Compare, func(c *apiv1.Compare) bool { return !m.met(c) }) + 1
+	text, kind, refused := m.walk(keys, o, &path, owner)
+	if !refused {
+		m.text = fmt.Sprintln(failed) + text
 	}
-	steps, succeeded, failed := o.Then, true, 0
-	for i, c := range o.Compare {
+	return kind, refused
+}
+
+// path says of a transaction, and of each that is executed within it, whether all comparisons hold.
+func (m *model) path(o branching) []bool {
+	path, steps := []bool{true}, o.GetThen()
+	for _, c := range o.GetCompare() {
 		if !m.met(c) {
-			steps, succeeded, failed = o.Else, false, i+1
-			break
+			path[0], steps = false, o.GetElse()
 		}
 	}
-	text := fmt.Sprintln(succeeded, failed)
 	for _, s := range steps {
-		line, kind, refused := m.step(keys, s, owner)
+		if s.GetTxn() != nil {
+			path = append(path, m.path(s.GetTxn())...)
+		}
+	}
+	return path
+}
+
+// walk executes the steps along a path, and removes its beginning.
+func (m *model) walk(keys map[string]version, o branching, path *[]bool, owner string) (text string, kind fault.Kind, refused bool) {
+	met, steps := (*path)[0], o.GetThen()
+	if *path = (*path)[1:]; !met {
+		steps = o.GetElse()
+	}
+	text = fmt.Sprintln(met)
+	for _, s := range steps {
+		line := ""
+		if s.GetTxn() != nil {
+			line, kind, refused = m.walk(keys, s.GetTxn(), path, owner)
+			line = "0:\n" + line
+		} else {
+			line, kind, refused = m.step(keys, s, owner)
+			line += "false\n"
+		}
 		if refused {
-			return kind, true
+			return "", kind, true
 		}
 		text += line
 	}
-	m.text = text
-	return 0, false
+	return text, 0, false
+}
+
+// contradictions finds what no state allows in any branch. Otherwise it returns what the steps put and delete.
+func contradictions(o branching) (puts []string, deletes []coord.Span, kind fault.Kind, bad bool) {
+	for _, c := range o.GetCompare() {
+		if c.Target == apiv1.Compare_LEASE && c.Operator > apiv1.Compare_NOT_EQUAL && c.Number != 0 || c.Target == apiv1.Compare_HOLDS && c.Operator != apiv1.Compare_EQUAL {
+			return nil, nil, fault.Invalid, true
+		}
+	}
+	for _, steps := range [][]*apiv1.TxnStep{o.GetThen(), o.GetElse()} {
+		p, d, kind, bad := contradiction(steps)
+		if bad {
+			return nil, nil, kind, true
+		}
+		puts, deletes = append(puts, p...), append(deletes, d...)
+	}
+	return puts, deletes, 0, false
 }
 
 // contradiction finds what no state allows in a branch.
-func contradiction(steps []*apiv1.TxnStep) (fault.Kind, bool) {
-	for _, s := range steps {
-		if p := s.GetPut(); p != nil && own(string(p.Key)) {
-			return fault.Conflict, true
-		}
+func contradiction(steps []*apiv1.TxnStep) (puts []string, deletes []coord.Span, kind fault.Kind, bad bool) {
+	type changes struct {
+		puts    []string
+		deletes []coord.Span
 	}
+	each := make([]changes, len(steps))
 	for i, s := range steps {
-		for k, other := range steps {
-			p, q := s.GetPut(), other.GetPut()
-			if p != nil && q != nil && i != k && string(p.Key) == string(q.Key) {
-				return fault.Invalid, true
+		switch p, d := s.GetPut(), s.GetDelete(); {
+		case p != nil && own(string(p.Key)):
+			return nil, nil, fault.Conflict, true
+		case p != nil:
+			each[i].puts = []string{string(p.Key)}
+		case d != nil:
+			each[i].deletes = []coord.Span{spanned(d)}
+		case s.GetTxn() != nil:
+			if each[i].puts, each[i].deletes, kind, bad = contradictions(s.GetTxn()); bad {
+				return nil, nil, kind, true
 			}
-			if p != nil && other.GetDelete() != nil && spanned(other.GetDelete()).Contains(string(p.Key)) {
-				return fault.Invalid, true
+		}
+		puts, deletes = append(puts, each[i].puts...), append(deletes, each[i].deletes...)
+	}
+	for i := range each {
+		for k, other := range each {
+			for _, key := range each[i].puts {
+				if i != k && (slices.Contains(other.puts, key) || slices.ContainsFunc(other.deletes, func(s coord.Span) bool { return s.Contains(key) })) {
+					return nil, nil, fault.Invalid, true
+				}
 			}
 		}
 	}
-	return 0, false
+	return puts, deletes, 0, false
 }
 
 // spanned is the span of a comparison or a step.
@@ -230,9 +291,13 @@ func (v version) show(key string) string {
 
 // showTxn is the text of a result.
 func showTxn(r ops.TxnResult) string {
+	return fmt.Sprintln(r.Failed) + showSteps(r.Succeeded, r.Steps)
+}
+
+func showSteps(succeeded bool, steps []ops.StepResult) string {
 	var b strings.Builder
-	fmt.Fprintln(&b, r.Succeeded, r.Failed)
-	for _, s := range r.Steps {
+	fmt.Fprintln(&b, succeeded)
+	for _, s := range steps {
 		fmt.Fprintf(&b, "%d:", s.Count)
 		for _, kv := range s.Keys {
 			v := version{value: string(kv.Value), create: kv.CreateRevision, mod: kv.ModRevision, version: kv.Version, lease: kv.Lease}
@@ -241,7 +306,7 @@ func showTxn(r ops.TxnResult) string {
 			}
 			b.WriteString(v.show(kv.Key))
 		}
-		b.WriteString("\n")
+		b.WriteString("\n" + showSteps(s.Succeeded, s.Steps))
 	}
 	return b.String()
 }

@@ -15,10 +15,16 @@ import (
 )
 
 // txnOf reads "if COMPARISON, ... then STEP, ... else STEP, ...". A comparison is "mod|create|version|value|lease KEY = X" or
-// "holds LOCK = TOKEN"; a step is "put KEY VALUE", "del KEY" or "get KEY" with options. KEY may be PREFIX* or FROM..TO.
+// "holds LOCK = TOKEN"; a step is "put KEY VALUE", "del KEY" or "get KEY" with options, or a transaction in parentheses. KEY may be
+// PREFIX* or FROM..TO.
 func txnOf(t *testing.T, words []string) proto.Message {
-	o := &apiv1.TxnRequest{}
-	part := ""
+	o := branchesOf(t, words)
+	return &apiv1.TxnRequest{Compare: o.Compare, Then: o.Then, Else: o.Else}
+}
+
+func branchesOf(t *testing.T, words []string) *apiv1.TxnBranch {
+	o := &apiv1.TxnBranch{}
+	part, depth := "", 0
 	var sentence []string
 	end := func() {
 		switch {
@@ -33,9 +39,13 @@ func txnOf(t *testing.T, words []string) proto.Message {
 		sentence = nil
 	}
 	for _, word := range words {
-		if word == "if" || word == "then" || word == "else" {
+		if depth == 0 && (word == "if" || word == "then" || word == "else") {
 			end()
 			part = word
+			continue
+		}
+		if depth += strings.Count(word, "(") - strings.Count(word, ")"); depth > 0 {
+			sentence = append(sentence, word)
 			continue
 		}
 		word, comma := strings.CutSuffix(word, ",")
@@ -87,6 +97,8 @@ func stepOf(t *testing.T, words []string) *apiv1.TxnStep {
 		return strings.Contains(" "+strings.Join(words[2:], " ")+" ", " "+option+" ")
 	}
 	switch words[0] {
+	case "(":
+		return nested(branchesOf(t, words[1:len(words)-1]))
 	case "put":
 		p := &apiv1.TxnPut{Key: []byte(words[1]), Lease: number(t, argument(words, "lease")), PrevKv: has("prev"), KeepValue: has("keep_value"), KeepLease: has("keep_lease")}
 		if len(words) > 2 && !p.KeepValue {
@@ -121,13 +133,21 @@ func describeTxn(r ops.TxnResult) string {
 	} else {
 		fmt.Fprintf(&b, "else: compare[%d]: %s\n", r.Failed-1, r.Reason)
 	}
-	for i, s := range r.Steps {
-		fmt.Fprintf(&b, "  [%d] %d", i, s.Count)
+	describeSteps(&b, "  ", r.Steps)
+	return b.String()
+}
+
+func describeSteps(b *strings.Builder, indent string, steps []ops.StepResult) {
+	for i, s := range steps {
+		fmt.Fprintf(b, "%s[%d] %d", indent, i, s.Count)
 		for _, kv := range s.Keys {
-			fmt.Fprintf(&b, " %s=%s", kv.Key, kv.Value)
-			fmt.Fprintf(&b, "(%d %d %d)", kv.CreateRevision, kv.ModRevision, kv.Version)
+			fmt.Fprintf(b, " %s=%s", kv.Key, kv.Value)
+			fmt.Fprintf(b, "(%d %d %d)", kv.CreateRevision, kv.ModRevision, kv.Version)
+		}
+		if s.Succeeded {
+			b.WriteString(" then")
 		}
 		b.WriteString("\n")
+		describeSteps(b, indent+"  ", s.Steps)
 	}
-	return b.String()
 }

@@ -142,7 +142,7 @@ func TestWriteRefusesBadInput(t *testing.T) {
 		{fault.Invalid, "then", nil},
 		{fault.Invalid, "then[0].step", []*apiv1.TxnStep{{}}},
 		{fault.Invalid, "then[1].key", []*apiv1.TxnStep{put("a", "", 0), put("", "", 0)}},
-		{fault.Invalid, "then", []*apiv1.TxnStep{put("a", "", 0), put("b", "", 0), put("a", "", 0)}},
+		{fault.Invalid, "then[2].put", []*apiv1.TxnStep{put("a", "", 0), put("b", "", 0), put("a", "", 0)}},
 		{fault.NotFound, "then[0].lease", []*apiv1.TxnStep{put("a", "", 9)}},
 		{fault.NotFound, "then[0].lease", []*apiv1.TxnStep{put("a", "", -1)}},
 	} {
@@ -152,7 +152,7 @@ func TestWriteRefusesBadInput(t *testing.T) {
 	require.ErrorIs(t, r.Err, fault.Unsupported)
 	require.Equal(t, "op", fault.FieldOf(r.Err))
 	l.must(t, write(put("a", "", 0)))
-	l.refused(t, fault.Invalid, "then[1]", write(put("a", "", 0), del(coord.Under("a"))))
+	l.refused(t, fault.Invalid, "then[1].delete", write(put("a", "", 0), del(coord.Under("a"))))
 	require.Equal(t, 1, l.Len())
 }
 

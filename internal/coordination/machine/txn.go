@@ -30,6 +30,9 @@ type txn struct {
 	m     *Machine
 	owner string
 
+	left    int64    // bytes that its parts may still have
+	compare uint64   // comparisons so far
+	steps   uint64   // steps so far
 	look    int      // keys that it may still look at
 	room    int64    // bytes that its answer may still have
 	changes []change // each key once
@@ -38,10 +41,17 @@ type txn struct {
 
 type tree = btree.Map[string, *coord.KeyValue]
 
+// branching is a transaction, or one within it.
+type branching interface {
+	GetCompare() []*apiv1.Compare
+	GetThen() []*apiv1.TxnStep
+	GetElse() []*apiv1.TxnStep
+}
+
 // txn compares keys, and then reads and changes keys, all at one revision. An error changes nothing, and refuses a malformed step
-// of the other branch too.
+// of another branch too.
 func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
-	t := &txn{TxnRequest: r, m: m, owner: c.owner, look: int(m.limits.Changes), room: int64(m.limits.TxnBytes)}
+	t := &txn{TxnRequest: r, m: m, owner: c.owner, left: int64(m.limits.TxnBytes), look: int(m.limits.Changes), room: int64(m.limits.TxnBytes)}
 	if err := t.check(); err != nil {
 		return err
 	}
@@ -53,23 +63,11 @@ func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
 	}{}
 	result := &answer.txn
 	result.Header, answer.one.Txn = c.header, result
-	if err := t.compare(result); err != nil {
+	var err error
+	if result.Results, result.Failed, result.Reason, err = t.execute(r, answer.step[:], answer.steps[:]); err != nil {
 		return err
 	}
-	name, steps := "then", r.GetThen()
-	if !result.Succeeded {
-		name, steps = "else", r.GetElse()
-	}
-	made := answer.step[:]
-	if result.Results = answer.steps[:]; len(steps) != 1 {
-		made, result.Results = make([]apiv1.TxnStepResult, len(steps)), make([]*apiv1.TxnStepResult, len(steps))
-	}
-	for i, s := range steps {
-		result.Results[i] = &made[i]
-		if err := t.step(s, &made[i]); err != nil {
-			return fault.In(fmt.Sprintf("%s[%d]", name, i), err)
-		}
-	}
+	result.Succeeded = result.Failed == 0
 	d := applications
 	if t.owner == "" { // the group itself
 		d = peers
@@ -89,20 +87,29 @@ func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
 	return nil
 }
 
-// compare finds the first comparison that does not hold.
-func (t *txn) compare(r *apiv1.TxnResponse) error {
-	for i, c := range t.GetCompare() {
-		reason, err := t.unmet(c)
-		if err != nil {
-			return fault.In(fmt.Sprintf("compare[%d]", i), err)
+// execute executes the branch that the comparisons select. They look at the state before the whole transaction, so that no
+// step changes which branches within are taken. made and results are space for the results.
+func (t *txn) execute(b branching, made []apiv1.TxnStepResult, results []*apiv1.TxnStepResult) (_ []*apiv1.TxnStepResult, failed uint32, reason string, err error) {
+	name, steps := "then", b.GetThen()
+	for i, c := range b.GetCompare() {
+		if reason, err = t.unmet(c); err != nil {
+			return nil, 0, "", fault.In(fmt.Sprintf("compare[%d]", i), err)
 		}
 		if reason != "" {
-			r.Failed, r.Reason = uint32(i+1), reason
-			return nil
+			name, steps, failed = "else", b.GetElse(), uint32(i+1)
+			break
 		}
 	}
-	r.Succeeded = true
-	return nil
+	if len(steps) != len(made) {
+		made, results = make([]apiv1.TxnStepResult, len(steps)), make([]*apiv1.TxnStepResult, len(steps))
+	}
+	for i, s := range steps {
+		results[i] = &made[i]
+		if err := t.step(s, &made[i]); err != nil {
+			return nil, 0, "", fault.In(fmt.Sprintf("%s[%d]", name, i), err)
+		}
+	}
+	return results, failed, reason, nil
 }
 
 // unmet says why a comparison does not hold; empty if it does.
@@ -190,12 +197,17 @@ func holds(o apiv1.Compare_Operator, order int) bool {
 }
 
 // step executes one step of the branch.
-func (t *txn) step(step *apiv1.TxnStep, r *apiv1.TxnStepResult) error {
+func (t *txn) step(step *apiv1.TxnStep, r *apiv1.TxnStepResult) (err error) {
 	switch s := step.GetStep().(type) {
 	case *apiv1.TxnStep_Put:
 		return t.put(s.Put, r)
 	case *apiv1.TxnStep_Delete:
 		return t.delete(s.Delete, r)
+	case *apiv1.TxnStep_Txn:
+		var failed uint32
+		r.Results, failed, _, err = t.execute(s.Txn, nil, nil)
+		r.Succeeded = failed == 0
+		return fault.In("txn", err)
 	}
 	return t.read(step.GetRange(), r)
 }
@@ -350,20 +362,26 @@ func (t *txn) show(r *apiv1.TxnStepResult, kv *coord.KeyValue) error {
 
 // kept is the part of an answer that a client keeps for a repetition of its command.
 func kept(a *coordv1.Result) *coordv1.Result {
-	r, size := a.GetTxn(), int64(0)
-	for _, s := range r.GetResults() {
-		for _, kv := range s.GetKvs() {
-			size += rawSize(len(kv.GetKey()), len(kv.GetValue()))
-		}
-	}
+	r := a.GetTxn()
+	counts, size := withoutKeys(r.GetResults())
 	if size <= keptForClient {
 		return a
-	}
-	counts := make([]*apiv1.TxnStepResult, len(r.GetResults()))
-	for i, s := range r.GetResults() {
-		counts[i] = &apiv1.TxnStepResult{Count: s.GetCount()}
 	}
 	return &coordv1.Result{Response: &coordv1.Result_Txn{Txn: &apiv1.TxnResponse{
 		Header: r.GetHeader(), Succeeded: r.GetSucceeded(), Changed: r.GetChanged(), Failed: r.GetFailed(), Reason: r.GetReason(), Results: counts, Forgotten: true,
 	}}}
+}
+
+// withoutKeys returns results without keys, and the bytes of these.
+func withoutKeys(results []*apiv1.TxnStepResult) (counts []*apiv1.TxnStepResult, size int64) {
+	counts = make([]*apiv1.TxnStepResult, len(results))
+	for i, s := range results {
+		within, more := withoutKeys(s.GetResults())
+		counts[i] = &apiv1.TxnStepResult{Count: s.GetCount(), Succeeded: s.GetSucceeded(), Results: within}
+		size += more
+		for _, kv := range s.GetKvs() {
+			size += rawSize(len(kv.GetKey()), len(kv.GetValue()))
+		}
+	}
+	return counts, size
 }

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,33 +26,55 @@ func spanOf(r ranged) coord.Span {
 	return coord.SpanOf(r.GetKey(), r.GetRangeEnd())
 }
 
-// check looks at the comparisons and both branches by themselves.
+// putAt and deleteAt are what a step changes, or one of the steps within it.
+type (
+	putAt struct {
+		key  []byte
+		step int
+	}
+	deleteAt struct {
+		span coord.Span
+		step int
+	}
+)
+
+// check looks at the comparisons and all branches by themselves.
 func (t *txn) check() error {
 	if len(t.GetCompare())+len(t.GetThen())+len(t.GetElse()) == 0 {
 		return fault.Invalidf("then", nil, "is missing")
 	}
-	left := int64(t.m.limits.TxnBytes)
-	if most := uint64(t.m.limits.Changes); uint64(len(t.GetCompare())) > most {
-		return limitReached("compare", "too many comparisons in one transaction", most)
+	_, _, err := t.checkBranches(t.TxnRequest, coord.TxnDepth)
+	return err
+}
+
+// checkBranches validates the comparisons and both branches of a transaction, or of one within it, which may have a depth of its own.
+func (t *txn) checkBranches(b branching, depth int) (puts []putAt, deletes []deleteAt, err error) {
+	if depth < 0 {
+		return nil, nil, limitReached("", "too many transactions within one another", coord.TxnDepth)
 	}
-	for i, c := range t.GetCompare() {
+	most := uint64(t.m.limits.Changes)
+	if t.compare += uint64(len(b.GetCompare())); t.compare > most {
+		return nil, nil, limitReached("compare", "too many comparisons in one transaction", most)
+	}
+	for i, c := range b.GetCompare() {
 		err := t.comparable(c)
 		if err == nil {
-			err = t.fits(&left, len(c.GetKey())+len(c.GetRangeEnd())+len(c.GetValue())+len(c.GetLock()))
+			err = t.fits(len(c.GetKey()) + len(c.GetRangeEnd()) + len(c.GetValue()) + len(c.GetLock()))
 		}
 		if err != nil {
-			return fault.In(fmt.Sprintf("compare[%d]", i), err)
+			return nil, nil, fault.In(fmt.Sprintf("compare[%d]", i), err)
 		}
 	}
-	if err := t.branch("then", t.GetThen(), &left); err != nil {
-		return err
+	if puts, deletes, err = t.checkBranch("then", b.GetThen(), depth); err != nil {
+		return nil, nil, err
 	}
-	return t.branch("else", t.GetElse(), &left)
+	morePuts, moreDeletes, err := t.checkBranch("else", b.GetElse(), depth)
+	return append(puts, morePuts...), append(deletes, moreDeletes...), err // they exclude each other
 }
 
 // fits counts the bytes of a part of the transaction.
-func (t *txn) fits(left *int64, size int) error {
-	if *left -= int64(size); *left < 0 {
+func (t *txn) fits(size int) error {
+	if t.left -= int64(size); t.left < 0 {
 		return fault.Refused(fault.TooLarge, "", "the transaction exceeds %d bytes: split it", t.m.limits.TxnBytes)
 	}
 	return nil
@@ -95,37 +118,61 @@ func (t *txn) span(r ranged) error {
 	return nil
 }
 
-// branch validates one branch, taken or not.
-func (t *txn) branch(name string, steps []*apiv1.TxnStep, left *int64) error {
-	if most := uint64(t.m.limits.Changes); uint64(len(steps)) > most {
-		return limitReached(name, "too many steps in one branch of a transaction", most)
+// checkBranch validates one branch, taken or not. A key changes once in a revision: no step puts what another one puts or deletes,
+// whatever the comparisons within.
+func (t *txn) checkBranch(name string, steps []*apiv1.TxnStep, depth int) (puts []putAt, deletes []deleteAt, err error) {
+	if t.steps += uint64(len(steps)); t.steps > uint64(t.m.limits.Changes) {
+		return nil, nil, limitReached(name, "too many steps in one transaction", uint64(t.m.limits.Changes))
 	}
-	var puts [][]byte
 	for i, s := range steps {
+		var within []putAt
+		var gone []deleteAt
 		size, err := t.wellFormed(s)
 		if err == nil {
-			err = t.fits(left, size)
+			err = t.fits(size)
+		}
+		switch r := s.GetStep().(type) {
+		case *apiv1.TxnStep_Put:
+			puts = append(puts, putAt{r.Put.GetKey(), i})
+		case *apiv1.TxnStep_Delete:
+			deletes = append(deletes, deleteAt{spanOf(r.Delete), i})
+		case *apiv1.TxnStep_Txn:
+			within, gone, err = t.checkBranches(r.Txn, depth-1)
+			err = fault.In("txn", err)
 		}
 		if err != nil {
-			return fault.In(fmt.Sprintf("%s[%d]", name, i), err)
+			return nil, nil, fault.In(fmt.Sprintf("%s[%d]", name, i), err)
 		}
-		if p := s.GetPut(); p != nil {
-			puts = append(puts, p.GetKey())
+		for _, p := range within {
+			puts = append(puts, putAt{p.key, i})
 		}
-	}
-	slices.SortFunc(puts, bytes.Compare)
-	for i := 1; i < len(puts); i++ {
-		if bytes.Equal(puts[i], puts[i-1]) {
-			return fault.Invalidf(name, nil, "puts the key %q twice", puts[i])
+		for _, d := range gone {
+			deletes = append(deletes, deleteAt{d.span, i})
 		}
 	}
-	for i, s := range steps {
-		if s.GetDelete() == nil || len(puts) == 0 {
-			continue
+	return puts, deletes, disjoint(name, puts, deletes)
+}
+
+// disjoint refuses steps of a branch that change one key. It sorts the puts.
+func disjoint(name string, puts []putAt, deletes []deleteAt) error {
+	slices.SortFunc(puts, func(a, b putAt) int { return cmp.Or(bytes.Compare(a.key, b.key), cmp.Compare(a.step, b.step)) })
+	next := make([]int, len(puts)) // the first put of another step behind each
+	for i := len(puts) - 1; i >= 0; i-- {
+		switch next[i] = i + 1; {
+		case i+1 == len(puts):
+		case puts[i].step == puts[i+1].step:
+			next[i] = next[i+1]
+		case bytes.Equal(puts[i].key, puts[i+1].key):
+			return fault.Invalidf(fmt.Sprintf("%s[%d].put", name, puts[i+1].step), nil, "puts the key %q, which another step puts", puts[i].key)
 		}
-		span := spanOf(s.GetDelete())
-		if at, _ := slices.BinarySearchFunc(puts, []byte(span.From), bytes.Compare); at < len(puts) && span.Contains(string(puts[at])) {
-			return fault.Invalidf(fmt.Sprintf("%s[%d]", name, i), nil, "deletes the key %q, which another step puts", puts[at])
+	}
+	for _, d := range deletes {
+		at, _ := slices.BinarySearchFunc(puts, []byte(d.span.From), func(p putAt, key []byte) int { return bytes.Compare(p.key, key) })
+		if at < len(puts) && puts[at].step == d.step {
+			at = next[at]
+		}
+		if at < len(puts) && d.span.Contains(string(puts[at].key)) {
+			return fault.Invalidf(fmt.Sprintf("%s[%d].delete", name, d.step), nil, "deletes the key %q, which another step puts", puts[at].key)
 		}
 	}
 	return nil
@@ -143,8 +190,10 @@ func (t *txn) wellFormed(step *apiv1.TxnStep) (size int, err error) {
 			return 0, fault.Invalidf("order", order, "is not known")
 		}
 		return len(s.Range.GetKey()) + len(s.Range.GetRangeEnd()), t.span(s.Range)
+	case *apiv1.TxnStep_Txn: // whoever calls looks into it
+		return 0, nil
 	}
-	return 0, fault.Invalidf("step", nil, "is missing: name a put, a deletion or a range")
+	return 0, fault.Invalidf("step", nil, "is missing: name a put, a deletion, a range or a transaction")
 }
 
 // puttable checks a put by itself.

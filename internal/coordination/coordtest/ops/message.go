@@ -180,6 +180,12 @@ func stepMessages(branch string, steps []Step) ([]*apiv1.TxnStep, error) {
 		case s.Delete != nil:
 			from, to := ends(*s.Delete)
 			m.Step = &apiv1.TxnStep_Delete{Delete: &apiv1.TxnDelete{Key: from, RangeEnd: to, PrevKv: s.Prev}}
+		case s.Txn != nil:
+			r, err := txnRequest(s.Txn)
+			if err != nil {
+				return nil, fault.In(fmt.Sprintf("%s[%d].txn", branch, i), err)
+			}
+			m.Step = &apiv1.TxnStep_Txn{Txn: &apiv1.TxnBranch{Compare: r.GetCompare(), Then: r.GetThen(), Else: r.GetElse()}}
 		default:
 			m.Step = &apiv1.TxnStep_Range{Range: readMessage(s.Read)}
 		}

@@ -125,10 +125,12 @@ func each[From, To any](list []From, one func(From) To) []To {
 func toTxn(r *apiv1.TxnResponse) TxnResult {
 	return TxnResult{
 		Succeeded: r.GetSucceeded(), Failed: int(r.GetFailed()), Reason: r.GetReason(), Forgotten: r.GetForgotten(),
-		Steps: each(r.GetResults(), func(s *apiv1.TxnStepResult) StepResult {
-			return StepResult{Count: int(s.GetCount()), Keys: each(s.GetKvs(), coord.KeyValueOf)}
-		}),
+		Steps: each(r.GetResults(), toStep),
 	}
+}
+
+func toStep(s *apiv1.TxnStepResult) StepResult {
+	return StepResult{Count: int(s.GetCount()), Keys: each(s.GetKvs(), coord.KeyValueOf), Succeeded: s.GetSucceeded(), Steps: each(s.GetResults(), toStep)}
 }
 
 // KeepAlive renews leases of an owner.

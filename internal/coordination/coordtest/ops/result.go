@@ -70,6 +70,9 @@ type StepResult struct {
 	Count int `json:"count"`
 	// Keys read, or the versions before. Readers share them: never change one.
 	Keys []*coord.KeyValue `json:"kvs,omitempty"`
+	// Succeeded and Steps answer a transaction within, as those of TxnResult.
+	Succeeded bool         `json:"succeeded,omitempty"`
+	Steps     []StepResult `json:"results,omitempty"`
 }
 
 // Unmet returns a Conflict with the first comparison that does not hold, or nil.

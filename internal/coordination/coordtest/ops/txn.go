@@ -95,28 +95,29 @@ func IfHolds(lock string, token coord.Token) Compare {
 	return Compare{Target: Holds, Lock: lock, Token: token}
 }
 
-// Step is one step of a transaction: exactly one of Put, Delete and Read is set. It sees the effects of
+// Step is one step of a transaction: exactly one of Put, Delete, Read and Txn is set. It sees the effects of
 // the steps before it.
 type Step struct {
 	Put    *Put
 	Delete *coord.Span // all keys in it; an empty span is fine
 	Read   *Read
+	Txn    *Txn // within: its comparisons look at the state before the whole transaction
 	Prev   bool // with Put and Delete: return the versions before
 }
 
-// Check refuses a step that is not exactly one of Put, Delete and Read, or a Read with Prev.
+// Check refuses a step that is not exactly one of Put, Delete, Read and Txn, or one of the last two with Prev.
 func (s *Step) Check() error {
 	kinds := 0
-	for _, set := range []bool{s.Put != nil, s.Delete != nil, s.Read != nil} {
+	for _, set := range []bool{s.Put != nil, s.Delete != nil, s.Read != nil, s.Txn != nil} {
 		if set {
 			kinds++
 		}
 	}
 	switch {
 	case kinds != 1:
-		return fault.Invalidf("", kinds, "needs exactly one of a put, a deletion and a read")
-	case s.Read != nil && s.Prev:
-		return fault.Invalidf("", nil, "reads keys, so there is no version before: prev goes with a put or a deletion")
+		return fault.Invalidf("", kinds, "needs exactly one of a put, a deletion, a read and a transaction")
+	case s.Put == nil && s.Delete == nil && s.Prev:
+		return fault.Invalidf("", nil, "has no version before: prev goes with a put or a deletion")
 	}
 	return nil
 }

@@ -282,7 +282,7 @@ func (x TxnRange_Order) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TxnRange_Order.Descriptor instead.
 func (TxnRange_Order) EnumDescriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{35, 0}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{36, 0}
 }
 
 // Header names the answering member and the state of the group.
@@ -2573,6 +2573,7 @@ type TxnStep struct {
 	//	*TxnStep_Put
 	//	*TxnStep_Delete
 	//	*TxnStep_Range
+	//	*TxnStep_Txn
 	Step          isTxnStep_Step `protobuf_oneof:"step"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2642,6 +2643,15 @@ func (x *TxnStep) GetRange() *TxnRange {
 	return nil
 }
 
+func (x *TxnStep) GetTxn() *TxnBranch {
+	if x != nil {
+		if x, ok := x.Step.(*TxnStep_Txn); ok {
+			return x.Txn
+		}
+	}
+	return nil
+}
+
 type isTxnStep_Step interface {
 	isTxnStep_Step()
 }
@@ -2658,11 +2668,78 @@ type TxnStep_Range struct {
 	Range *TxnRange `protobuf:"bytes,3,opt,name=range,proto3,oneof"`
 }
 
+type TxnStep_Txn struct {
+	Txn *TxnBranch `protobuf:"bytes,4,opt,name=txn,proto3,oneof"`
+}
+
 func (*TxnStep_Put) isTxnStep_Step() {}
 
 func (*TxnStep_Delete) isTxnStep_Step() {}
 
 func (*TxnStep_Range) isTxnStep_Step() {}
+
+func (*TxnStep_Txn) isTxnStep_Step() {}
+
+// TxnBranch is a transaction within one. Its comparisons look at the state before the whole transaction.
+type TxnBranch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Compare       []*Compare             `protobuf:"bytes,1,rep,name=compare,proto3" json:"compare,omitempty"`
+	Then          []*TxnStep             `protobuf:"bytes,2,rep,name=then,proto3" json:"then,omitempty"`
+	Else          []*TxnStep             `protobuf:"bytes,3,rep,name=else,proto3" json:"else,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TxnBranch) Reset() {
+	*x = TxnBranch{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TxnBranch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TxnBranch) ProtoMessage() {}
+
+func (x *TxnBranch) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TxnBranch.ProtoReflect.Descriptor instead.
+func (*TxnBranch) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *TxnBranch) GetCompare() []*Compare {
+	if x != nil {
+		return x.Compare
+	}
+	return nil
+}
+
+func (x *TxnBranch) GetThen() []*TxnStep {
+	if x != nil {
+		return x.Then
+	}
+	return nil
+}
+
+func (x *TxnBranch) GetElse() []*TxnStep {
+	if x != nil {
+		return x.Else
+	}
+	return nil
+}
 
 type TxnPut struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2678,7 +2755,7 @@ type TxnPut struct {
 
 func (x *TxnPut) Reset() {
 	*x = TxnPut{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[33]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2690,7 +2767,7 @@ func (x *TxnPut) String() string {
 func (*TxnPut) ProtoMessage() {}
 
 func (x *TxnPut) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[33]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2703,7 +2780,7 @@ func (x *TxnPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnPut.ProtoReflect.Descriptor instead.
 func (*TxnPut) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{33}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TxnPut) GetKey() []byte {
@@ -2759,7 +2836,7 @@ type TxnDelete struct {
 
 func (x *TxnDelete) Reset() {
 	*x = TxnDelete{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[34]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +2848,7 @@ func (x *TxnDelete) String() string {
 func (*TxnDelete) ProtoMessage() {}
 
 func (x *TxnDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[34]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,7 +2861,7 @@ func (x *TxnDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnDelete.ProtoReflect.Descriptor instead.
 func (*TxnDelete) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{34}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TxnDelete) GetKey() []byte {
@@ -2828,7 +2905,7 @@ type TxnRange struct {
 
 func (x *TxnRange) Reset() {
 	*x = TxnRange{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[35]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2840,7 +2917,7 @@ func (x *TxnRange) String() string {
 func (*TxnRange) ProtoMessage() {}
 
 func (x *TxnRange) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[35]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2853,7 +2930,7 @@ func (x *TxnRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnRange.ProtoReflect.Descriptor instead.
 func (*TxnRange) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{35}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TxnRange) GetKey() []byte {
@@ -2956,7 +3033,7 @@ type TxnResponse struct {
 
 func (x *TxnResponse) Reset() {
 	*x = TxnResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[36]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2968,7 +3045,7 @@ func (x *TxnResponse) String() string {
 func (*TxnResponse) ProtoMessage() {}
 
 func (x *TxnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[36]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2981,7 +3058,7 @@ func (x *TxnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnResponse.ProtoReflect.Descriptor instead.
 func (*TxnResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{36}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TxnResponse) GetHeader() *Header {
@@ -3035,15 +3112,17 @@ func (x *TxnResponse) GetForgotten() bool {
 
 type TxnStepResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Count         int64                  `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"` // keys put or deleted, or all matching keys of a range
-	Kvs           []*KeyVal              `protobuf:"bytes,2,rep,name=kvs,proto3" json:"kvs,omitempty"`      // the keys of a range, or the versions before
+	Count         int64                  `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`         // keys put or deleted, or all matching keys of a range
+	Kvs           []*KeyVal              `protobuf:"bytes,2,rep,name=kvs,proto3" json:"kvs,omitempty"`              // the keys of a range, or the versions before
+	Succeeded     bool                   `protobuf:"varint,3,opt,name=succeeded,proto3" json:"succeeded,omitempty"` // of a transaction within: then was executed
+	Results       []*TxnStepResult       `protobuf:"bytes,4,rep,name=results,proto3" json:"results,omitempty"`      // of a transaction within
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TxnStepResult) Reset() {
 	*x = TxnStepResult{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[37]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3055,7 +3134,7 @@ func (x *TxnStepResult) String() string {
 func (*TxnStepResult) ProtoMessage() {}
 
 func (x *TxnStepResult) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[37]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3068,7 +3147,7 @@ func (x *TxnStepResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnStepResult.ProtoReflect.Descriptor instead.
 func (*TxnStepResult) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{37}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TxnStepResult) GetCount() int64 {
@@ -3081,6 +3160,20 @@ func (x *TxnStepResult) GetCount() int64 {
 func (x *TxnStepResult) GetKvs() []*KeyVal {
 	if x != nil {
 		return x.Kvs
+	}
+	return nil
+}
+
+func (x *TxnStepResult) GetSucceeded() bool {
+	if x != nil {
+		return x.Succeeded
+	}
+	return false
+}
+
+func (x *TxnStepResult) GetResults() []*TxnStepResult {
+	if x != nil {
+		return x.Results
 	}
 	return nil
 }
@@ -3104,7 +3197,7 @@ type RangeRequest struct {
 
 func (x *RangeRequest) Reset() {
 	*x = RangeRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[38]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3116,7 +3209,7 @@ func (x *RangeRequest) String() string {
 func (*RangeRequest) ProtoMessage() {}
 
 func (x *RangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[38]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3129,7 +3222,7 @@ func (x *RangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRequest.ProtoReflect.Descriptor instead.
 func (*RangeRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{38}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RangeRequest) GetKey() []byte {
@@ -3222,7 +3315,7 @@ type RangeResponse struct {
 
 func (x *RangeResponse) Reset() {
 	*x = RangeResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[39]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3234,7 +3327,7 @@ func (x *RangeResponse) String() string {
 func (*RangeResponse) ProtoMessage() {}
 
 func (x *RangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[39]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3247,7 +3340,7 @@ func (x *RangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeResponse.ProtoReflect.Descriptor instead.
 func (*RangeResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{39}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RangeResponse) GetHeader() *Header {
@@ -3301,7 +3394,7 @@ type PublishInstancesRequest struct {
 
 func (x *PublishInstancesRequest) Reset() {
 	*x = PublishInstancesRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[40]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3313,7 +3406,7 @@ func (x *PublishInstancesRequest) String() string {
 func (*PublishInstancesRequest) ProtoMessage() {}
 
 func (x *PublishInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[40]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3326,7 +3419,7 @@ func (x *PublishInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishInstancesRequest.ProtoReflect.Descriptor instead.
 func (*PublishInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{40}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PublishInstancesRequest) GetAttempt() *Attempt {
@@ -3400,7 +3493,7 @@ type DirectoryEntry struct {
 
 func (x *DirectoryEntry) Reset() {
 	*x = DirectoryEntry{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[41]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3412,7 +3505,7 @@ func (x *DirectoryEntry) String() string {
 func (*DirectoryEntry) ProtoMessage() {}
 
 func (x *DirectoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[41]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3425,7 +3518,7 @@ func (x *DirectoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DirectoryEntry.ProtoReflect.Descriptor instead.
 func (*DirectoryEntry) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{41}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DirectoryEntry) GetKey() []byte {
@@ -3475,7 +3568,7 @@ type PublishInstancesResponse struct {
 
 func (x *PublishInstancesResponse) Reset() {
 	*x = PublishInstancesResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[42]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3487,7 +3580,7 @@ func (x *PublishInstancesResponse) String() string {
 func (*PublishInstancesResponse) ProtoMessage() {}
 
 func (x *PublishInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[42]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3500,7 +3593,7 @@ func (x *PublishInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishInstancesResponse.ProtoReflect.Descriptor instead.
 func (*PublishInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{42}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PublishInstancesResponse) GetHeader() *Header {
@@ -3543,7 +3636,7 @@ type SetRequirementRequest struct {
 
 func (x *SetRequirementRequest) Reset() {
 	*x = SetRequirementRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[43]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3555,7 +3648,7 @@ func (x *SetRequirementRequest) String() string {
 func (*SetRequirementRequest) ProtoMessage() {}
 
 func (x *SetRequirementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[43]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3568,7 +3661,7 @@ func (x *SetRequirementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRequirementRequest.ProtoReflect.Descriptor instead.
 func (*SetRequirementRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{43}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SetRequirementRequest) GetAttempt() *Attempt {
@@ -3609,7 +3702,7 @@ type SetRequirementResponse struct {
 
 func (x *SetRequirementResponse) Reset() {
 	*x = SetRequirementResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[44]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3621,7 +3714,7 @@ func (x *SetRequirementResponse) String() string {
 func (*SetRequirementResponse) ProtoMessage() {}
 
 func (x *SetRequirementResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[44]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3634,7 +3727,7 @@ func (x *SetRequirementResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRequirementResponse.ProtoReflect.Descriptor instead.
 func (*SetRequirementResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{44}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SetRequirementResponse) GetHeader() *Header {
@@ -3661,7 +3754,7 @@ type DeleteRequirementRequest struct {
 
 func (x *DeleteRequirementRequest) Reset() {
 	*x = DeleteRequirementRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[45]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3673,7 +3766,7 @@ func (x *DeleteRequirementRequest) String() string {
 func (*DeleteRequirementRequest) ProtoMessage() {}
 
 func (x *DeleteRequirementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[45]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3686,7 +3779,7 @@ func (x *DeleteRequirementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequirementRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequirementRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{45}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DeleteRequirementRequest) GetAttempt() *Attempt {
@@ -3712,7 +3805,7 @@ type DeleteRequirementResponse struct {
 
 func (x *DeleteRequirementResponse) Reset() {
 	*x = DeleteRequirementResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[46]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3724,7 +3817,7 @@ func (x *DeleteRequirementResponse) String() string {
 func (*DeleteRequirementResponse) ProtoMessage() {}
 
 func (x *DeleteRequirementResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[46]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3737,7 +3830,7 @@ func (x *DeleteRequirementResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequirementResponse.ProtoReflect.Descriptor instead.
 func (*DeleteRequirementResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{46}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DeleteRequirementResponse) GetHeader() *Header {
@@ -3755,7 +3848,7 @@ type OpenClientRequest struct {
 
 func (x *OpenClientRequest) Reset() {
 	*x = OpenClientRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[47]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3767,7 +3860,7 @@ func (x *OpenClientRequest) String() string {
 func (*OpenClientRequest) ProtoMessage() {}
 
 func (x *OpenClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[47]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3780,7 +3873,7 @@ func (x *OpenClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenClientRequest.ProtoReflect.Descriptor instead.
 func (*OpenClientRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{47}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{48}
 }
 
 type OpenClientResponse struct {
@@ -3793,7 +3886,7 @@ type OpenClientResponse struct {
 
 func (x *OpenClientResponse) Reset() {
 	*x = OpenClientResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[48]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3805,7 +3898,7 @@ func (x *OpenClientResponse) String() string {
 func (*OpenClientResponse) ProtoMessage() {}
 
 func (x *OpenClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[48]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3818,7 +3911,7 @@ func (x *OpenClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenClientResponse.ProtoReflect.Descriptor instead.
 func (*OpenClientResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{48}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *OpenClientResponse) GetHeader() *Header {
@@ -3844,7 +3937,7 @@ type CloseClientRequest struct {
 
 func (x *CloseClientRequest) Reset() {
 	*x = CloseClientRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[49]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3856,7 +3949,7 @@ func (x *CloseClientRequest) String() string {
 func (*CloseClientRequest) ProtoMessage() {}
 
 func (x *CloseClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[49]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3869,7 +3962,7 @@ func (x *CloseClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseClientRequest.ProtoReflect.Descriptor instead.
 func (*CloseClientRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{49}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CloseClientRequest) GetClient() uint64 {
@@ -3887,7 +3980,7 @@ type CloseClientResponse struct {
 
 func (x *CloseClientResponse) Reset() {
 	*x = CloseClientResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[50]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3899,7 +3992,7 @@ func (x *CloseClientResponse) String() string {
 func (*CloseClientResponse) ProtoMessage() {}
 
 func (x *CloseClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[50]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3912,7 +4005,7 @@ func (x *CloseClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseClientResponse.ProtoReflect.Descriptor instead.
 func (*CloseClientResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{50}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{51}
 }
 
 type GroupRequest struct {
@@ -3923,7 +4016,7 @@ type GroupRequest struct {
 
 func (x *GroupRequest) Reset() {
 	*x = GroupRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[51]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3935,7 +4028,7 @@ func (x *GroupRequest) String() string {
 func (*GroupRequest) ProtoMessage() {}
 
 func (x *GroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[51]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3948,7 +4041,7 @@ func (x *GroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupRequest.ProtoReflect.Descriptor instead.
 func (*GroupRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{51}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{52}
 }
 
 type GroupResponse struct {
@@ -3976,7 +4069,7 @@ type GroupResponse struct {
 
 func (x *GroupResponse) Reset() {
 	*x = GroupResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[52]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3988,7 +4081,7 @@ func (x *GroupResponse) String() string {
 func (*GroupResponse) ProtoMessage() {}
 
 func (x *GroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[52]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4001,7 +4094,7 @@ func (x *GroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupResponse.ProtoReflect.Descriptor instead.
 func (*GroupResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{52}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GroupResponse) GetGroupId() string {
@@ -4128,7 +4221,7 @@ type HeldBack struct {
 
 func (x *HeldBack) Reset() {
 	*x = HeldBack{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4140,7 +4233,7 @@ func (x *HeldBack) String() string {
 func (*HeldBack) ProtoMessage() {}
 
 func (x *HeldBack) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4153,7 +4246,7 @@ func (x *HeldBack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldBack.ProtoReflect.Descriptor instead.
 func (*HeldBack) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{53}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *HeldBack) GetPeerId() string {
@@ -4194,7 +4287,7 @@ type GroupMember struct {
 
 func (x *GroupMember) Reset() {
 	*x = GroupMember{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4206,7 +4299,7 @@ func (x *GroupMember) String() string {
 func (*GroupMember) ProtoMessage() {}
 
 func (x *GroupMember) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4219,7 +4312,7 @@ func (x *GroupMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupMember.ProtoReflect.Descriptor instead.
 func (*GroupMember) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{54}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GroupMember) GetPeerId() string {
@@ -4293,7 +4386,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4305,7 +4398,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4318,7 +4411,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{55}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{56}
 }
 
 type BackupResponse struct {
@@ -4330,7 +4423,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4342,7 +4435,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4355,7 +4448,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{56}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *BackupResponse) GetData() []byte {
@@ -4381,7 +4474,7 @@ type ChangeMembersRequest struct {
 
 func (x *ChangeMembersRequest) Reset() {
 	*x = ChangeMembersRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4393,7 +4486,7 @@ func (x *ChangeMembersRequest) String() string {
 func (*ChangeMembersRequest) ProtoMessage() {}
 
 func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4406,7 +4499,7 @@ func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMembersRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{57}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ChangeMembersRequest) GetAction() string {
@@ -4479,7 +4572,7 @@ type ChangeMembersResponse struct {
 
 func (x *ChangeMembersResponse) Reset() {
 	*x = ChangeMembersResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4491,7 +4584,7 @@ func (x *ChangeMembersResponse) String() string {
 func (*ChangeMembersResponse) ProtoMessage() {}
 
 func (x *ChangeMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4504,7 +4597,7 @@ func (x *ChangeMembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersResponse.ProtoReflect.Descriptor instead.
 func (*ChangeMembersResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{58}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ChangeMembersResponse) GetDone() bool {
@@ -4753,12 +4846,17 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x05EQUAL\x10\x00\x12\r\n" +
 	"\tNOT_EQUAL\x10\x01\x12\b\n" +
 	"\x04LESS\x10\x02\x12\v\n" +
-	"\aGREATER\x10\x03\"\xaa\x01\n" +
+	"\aGREATER\x10\x03\"\xdb\x01\n" +
 	"\aTxnStep\x12,\n" +
 	"\x03put\x18\x01 \x01(\v2\x18.blackhole.api.v1.TxnPutH\x00R\x03put\x125\n" +
 	"\x06delete\x18\x02 \x01(\v2\x1b.blackhole.api.v1.TxnDeleteH\x00R\x06delete\x122\n" +
-	"\x05range\x18\x03 \x01(\v2\x1a.blackhole.api.v1.TxnRangeH\x00R\x05rangeB\x06\n" +
-	"\x04step\"\x9d\x01\n" +
+	"\x05range\x18\x03 \x01(\v2\x1a.blackhole.api.v1.TxnRangeH\x00R\x05range\x12/\n" +
+	"\x03txn\x18\x04 \x01(\v2\x1b.blackhole.api.v1.TxnBranchH\x00R\x03txnB\x06\n" +
+	"\x04step\"\x9e\x01\n" +
+	"\tTxnBranch\x123\n" +
+	"\acompare\x18\x01 \x03(\v2\x19.blackhole.api.v1.CompareR\acompare\x12-\n" +
+	"\x04then\x18\x02 \x03(\v2\x19.blackhole.api.v1.TxnStepR\x04then\x12-\n" +
+	"\x04else\x18\x03 \x03(\v2\x19.blackhole.api.v1.TxnStepR\x04else\"\x9d\x01\n" +
 	"\x06TxnPut\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x14\n" +
@@ -4802,10 +4900,12 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\achanged\x18\x04 \x01(\rR\achanged\x12\x16\n" +
 	"\x06failed\x18\x05 \x01(\rR\x06failed\x12\x16\n" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x1c\n" +
-	"\tforgotten\x18\a \x01(\bR\tforgotten\"Q\n" +
+	"\tforgotten\x18\a \x01(\bR\tforgotten\"\xaa\x01\n" +
 	"\rTxnStepResult\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x03R\x05count\x12*\n" +
-	"\x03kvs\x18\x02 \x03(\v2\x18.blackhole.api.v1.KeyValR\x03kvs\"\xc5\x02\n" +
+	"\x03kvs\x18\x02 \x03(\v2\x18.blackhole.api.v1.KeyValR\x03kvs\x12\x1c\n" +
+	"\tsucceeded\x18\x03 \x01(\bR\tsucceeded\x129\n" +
+	"\aresults\x18\x04 \x03(\v2\x1f.blackhole.api.v1.TxnStepResultR\aresults\"\xc5\x02\n" +
 	"\fRangeRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
 	"\trange_end\x18\x02 \x01(\fR\brangeEnd\x12\x16\n" +
@@ -4968,7 +5068,7 @@ func file_blackhole_api_v1_coordination_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_api_v1_coordination_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_blackhole_api_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_blackhole_api_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_blackhole_api_v1_coordination_proto_goTypes = []any{
 	(ShareMode)(0),                    // 0: blackhole.api.v1.ShareMode
 	(KeyEvent_Type)(0),                // 1: blackhole.api.v1.KeyEvent.Type
@@ -5008,34 +5108,35 @@ var file_blackhole_api_v1_coordination_proto_goTypes = []any{
 	(*TxnRequest)(nil),                // 35: blackhole.api.v1.TxnRequest
 	(*Compare)(nil),                   // 36: blackhole.api.v1.Compare
 	(*TxnStep)(nil),                   // 37: blackhole.api.v1.TxnStep
-	(*TxnPut)(nil),                    // 38: blackhole.api.v1.TxnPut
-	(*TxnDelete)(nil),                 // 39: blackhole.api.v1.TxnDelete
-	(*TxnRange)(nil),                  // 40: blackhole.api.v1.TxnRange
-	(*TxnResponse)(nil),               // 41: blackhole.api.v1.TxnResponse
-	(*TxnStepResult)(nil),             // 42: blackhole.api.v1.TxnStepResult
-	(*RangeRequest)(nil),              // 43: blackhole.api.v1.RangeRequest
-	(*RangeResponse)(nil),             // 44: blackhole.api.v1.RangeResponse
-	(*PublishInstancesRequest)(nil),   // 45: blackhole.api.v1.PublishInstancesRequest
-	(*DirectoryEntry)(nil),            // 46: blackhole.api.v1.DirectoryEntry
-	(*PublishInstancesResponse)(nil),  // 47: blackhole.api.v1.PublishInstancesResponse
-	(*SetRequirementRequest)(nil),     // 48: blackhole.api.v1.SetRequirementRequest
-	(*SetRequirementResponse)(nil),    // 49: blackhole.api.v1.SetRequirementResponse
-	(*DeleteRequirementRequest)(nil),  // 50: blackhole.api.v1.DeleteRequirementRequest
-	(*DeleteRequirementResponse)(nil), // 51: blackhole.api.v1.DeleteRequirementResponse
-	(*OpenClientRequest)(nil),         // 52: blackhole.api.v1.OpenClientRequest
-	(*OpenClientResponse)(nil),        // 53: blackhole.api.v1.OpenClientResponse
-	(*CloseClientRequest)(nil),        // 54: blackhole.api.v1.CloseClientRequest
-	(*CloseClientResponse)(nil),       // 55: blackhole.api.v1.CloseClientResponse
-	(*GroupRequest)(nil),              // 56: blackhole.api.v1.GroupRequest
-	(*GroupResponse)(nil),             // 57: blackhole.api.v1.GroupResponse
-	(*HeldBack)(nil),                  // 58: blackhole.api.v1.HeldBack
-	(*GroupMember)(nil),               // 59: blackhole.api.v1.GroupMember
-	(*BackupRequest)(nil),             // 60: blackhole.api.v1.BackupRequest
-	(*BackupResponse)(nil),            // 61: blackhole.api.v1.BackupResponse
-	(*ChangeMembersRequest)(nil),      // 62: blackhole.api.v1.ChangeMembersRequest
-	(*ChangeMembersResponse)(nil),     // 63: blackhole.api.v1.ChangeMembersResponse
-	(*Error)(nil),                     // 64: blackhole.api.v1.Error
-	(*v1.DiscoverRequest)(nil),        // 65: blackhole.agent.v1.DiscoverRequest
+	(*TxnBranch)(nil),                 // 38: blackhole.api.v1.TxnBranch
+	(*TxnPut)(nil),                    // 39: blackhole.api.v1.TxnPut
+	(*TxnDelete)(nil),                 // 40: blackhole.api.v1.TxnDelete
+	(*TxnRange)(nil),                  // 41: blackhole.api.v1.TxnRange
+	(*TxnResponse)(nil),               // 42: blackhole.api.v1.TxnResponse
+	(*TxnStepResult)(nil),             // 43: blackhole.api.v1.TxnStepResult
+	(*RangeRequest)(nil),              // 44: blackhole.api.v1.RangeRequest
+	(*RangeResponse)(nil),             // 45: blackhole.api.v1.RangeResponse
+	(*PublishInstancesRequest)(nil),   // 46: blackhole.api.v1.PublishInstancesRequest
+	(*DirectoryEntry)(nil),            // 47: blackhole.api.v1.DirectoryEntry
+	(*PublishInstancesResponse)(nil),  // 48: blackhole.api.v1.PublishInstancesResponse
+	(*SetRequirementRequest)(nil),     // 49: blackhole.api.v1.SetRequirementRequest
+	(*SetRequirementResponse)(nil),    // 50: blackhole.api.v1.SetRequirementResponse
+	(*DeleteRequirementRequest)(nil),  // 51: blackhole.api.v1.DeleteRequirementRequest
+	(*DeleteRequirementResponse)(nil), // 52: blackhole.api.v1.DeleteRequirementResponse
+	(*OpenClientRequest)(nil),         // 53: blackhole.api.v1.OpenClientRequest
+	(*OpenClientResponse)(nil),        // 54: blackhole.api.v1.OpenClientResponse
+	(*CloseClientRequest)(nil),        // 55: blackhole.api.v1.CloseClientRequest
+	(*CloseClientResponse)(nil),       // 56: blackhole.api.v1.CloseClientResponse
+	(*GroupRequest)(nil),              // 57: blackhole.api.v1.GroupRequest
+	(*GroupResponse)(nil),             // 58: blackhole.api.v1.GroupResponse
+	(*HeldBack)(nil),                  // 59: blackhole.api.v1.HeldBack
+	(*GroupMember)(nil),               // 60: blackhole.api.v1.GroupMember
+	(*BackupRequest)(nil),             // 61: blackhole.api.v1.BackupRequest
+	(*BackupResponse)(nil),            // 62: blackhole.api.v1.BackupResponse
+	(*ChangeMembersRequest)(nil),      // 63: blackhole.api.v1.ChangeMembersRequest
+	(*ChangeMembersResponse)(nil),     // 64: blackhole.api.v1.ChangeMembersResponse
+	(*Error)(nil),                     // 65: blackhole.api.v1.Error
+	(*v1.DiscoverRequest)(nil),        // 66: blackhole.agent.v1.DiscoverRequest
 }
 var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	0,  // 0: blackhole.api.v1.LockRequest.mode:type_name -> blackhole.api.v1.ShareMode
@@ -5065,7 +5166,7 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	30, // 24: blackhole.api.v1.ListLeasesResponse.leases:type_name -> blackhole.api.v1.LeaseState
 	5,  // 25: blackhole.api.v1.WatchKeysResponse.header:type_name -> blackhole.api.v1.Header
 	33, // 26: blackhole.api.v1.WatchKeysResponse.events:type_name -> blackhole.api.v1.KeyEvent
-	64, // 27: blackhole.api.v1.WatchKeysResponse.error:type_name -> blackhole.api.v1.Error
+	65, // 27: blackhole.api.v1.WatchKeysResponse.error:type_name -> blackhole.api.v1.Error
 	1,  // 28: blackhole.api.v1.KeyEvent.type:type_name -> blackhole.api.v1.KeyEvent.Type
 	34, // 29: blackhole.api.v1.KeyEvent.kv:type_name -> blackhole.api.v1.KeyVal
 	34, // 30: blackhole.api.v1.KeyEvent.prev_kv:type_name -> blackhole.api.v1.KeyVal
@@ -5075,75 +5176,80 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	6,  // 34: blackhole.api.v1.TxnRequest.attempt:type_name -> blackhole.api.v1.Attempt
 	2,  // 35: blackhole.api.v1.Compare.target:type_name -> blackhole.api.v1.Compare.Target
 	3,  // 36: blackhole.api.v1.Compare.operator:type_name -> blackhole.api.v1.Compare.Operator
-	38, // 37: blackhole.api.v1.TxnStep.put:type_name -> blackhole.api.v1.TxnPut
-	39, // 38: blackhole.api.v1.TxnStep.delete:type_name -> blackhole.api.v1.TxnDelete
-	40, // 39: blackhole.api.v1.TxnStep.range:type_name -> blackhole.api.v1.TxnRange
-	4,  // 40: blackhole.api.v1.TxnRange.order:type_name -> blackhole.api.v1.TxnRange.Order
-	5,  // 41: blackhole.api.v1.TxnResponse.header:type_name -> blackhole.api.v1.Header
-	42, // 42: blackhole.api.v1.TxnResponse.results:type_name -> blackhole.api.v1.TxnStepResult
-	34, // 43: blackhole.api.v1.TxnStepResult.kvs:type_name -> blackhole.api.v1.KeyVal
-	4,  // 44: blackhole.api.v1.RangeRequest.order:type_name -> blackhole.api.v1.TxnRange.Order
-	5,  // 45: blackhole.api.v1.RangeResponse.header:type_name -> blackhole.api.v1.Header
-	34, // 46: blackhole.api.v1.RangeResponse.kvs:type_name -> blackhole.api.v1.KeyVal
-	6,  // 47: blackhole.api.v1.PublishInstancesRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	46, // 48: blackhole.api.v1.PublishInstancesRequest.puts:type_name -> blackhole.api.v1.DirectoryEntry
-	5,  // 49: blackhole.api.v1.PublishInstancesResponse.header:type_name -> blackhole.api.v1.Header
-	6,  // 50: blackhole.api.v1.SetRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	65, // 51: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
-	5,  // 52: blackhole.api.v1.SetRequirementResponse.header:type_name -> blackhole.api.v1.Header
-	6,  // 53: blackhole.api.v1.DeleteRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	5,  // 54: blackhole.api.v1.DeleteRequirementResponse.header:type_name -> blackhole.api.v1.Header
-	5,  // 55: blackhole.api.v1.OpenClientResponse.header:type_name -> blackhole.api.v1.Header
-	59, // 56: blackhole.api.v1.GroupResponse.voters:type_name -> blackhole.api.v1.GroupMember
-	59, // 57: blackhole.api.v1.GroupResponse.learners:type_name -> blackhole.api.v1.GroupMember
-	58, // 58: blackhole.api.v1.GroupResponse.held_back_by:type_name -> blackhole.api.v1.HeldBack
-	7,  // 59: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
-	9,  // 60: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
-	11, // 61: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
-	13, // 62: blackhole.api.v1.LockService.LockInfo:input_type -> blackhole.api.v1.LockInfoRequest
-	15, // 63: blackhole.api.v1.LockService.ListLocks:input_type -> blackhole.api.v1.ListLocksRequest
-	19, // 64: blackhole.api.v1.LockService.LeaseGrant:input_type -> blackhole.api.v1.LeaseGrantRequest
-	21, // 65: blackhole.api.v1.LockService.LeaseRevoke:input_type -> blackhole.api.v1.LeaseRevokeRequest
-	23, // 66: blackhole.api.v1.LockService.LeaseKeepAlive:input_type -> blackhole.api.v1.LeaseKeepAliveRequest
-	26, // 67: blackhole.api.v1.LockService.LeaseTimeToLive:input_type -> blackhole.api.v1.LeaseTimeToLiveRequest
-	28, // 68: blackhole.api.v1.LockService.ListLeases:input_type -> blackhole.api.v1.ListLeasesRequest
-	31, // 69: blackhole.api.v1.LockService.Watch:input_type -> blackhole.api.v1.WatchKeysRequest
-	35, // 70: blackhole.api.v1.CoordinationService.Txn:input_type -> blackhole.api.v1.TxnRequest
-	43, // 71: blackhole.api.v1.CoordinationService.Range:input_type -> blackhole.api.v1.RangeRequest
-	52, // 72: blackhole.api.v1.CoordinationService.OpenClient:input_type -> blackhole.api.v1.OpenClientRequest
-	54, // 73: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
-	56, // 74: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
-	62, // 75: blackhole.api.v1.CoordinationService.ChangeMembers:input_type -> blackhole.api.v1.ChangeMembersRequest
-	60, // 76: blackhole.api.v1.CoordinationService.Backup:input_type -> blackhole.api.v1.BackupRequest
-	45, // 77: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
-	48, // 78: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
-	50, // 79: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
-	8,  // 80: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
-	10, // 81: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
-	12, // 82: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
-	14, // 83: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
-	16, // 84: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
-	20, // 85: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
-	22, // 86: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
-	24, // 87: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
-	27, // 88: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
-	29, // 89: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
-	32, // 90: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
-	41, // 91: blackhole.api.v1.CoordinationService.Txn:output_type -> blackhole.api.v1.TxnResponse
-	44, // 92: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
-	53, // 93: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
-	55, // 94: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
-	57, // 95: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
-	63, // 96: blackhole.api.v1.CoordinationService.ChangeMembers:output_type -> blackhole.api.v1.ChangeMembersResponse
-	61, // 97: blackhole.api.v1.CoordinationService.Backup:output_type -> blackhole.api.v1.BackupResponse
-	47, // 98: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
-	49, // 99: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
-	51, // 100: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
-	80, // [80:101] is the sub-list for method output_type
-	59, // [59:80] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	39, // 37: blackhole.api.v1.TxnStep.put:type_name -> blackhole.api.v1.TxnPut
+	40, // 38: blackhole.api.v1.TxnStep.delete:type_name -> blackhole.api.v1.TxnDelete
+	41, // 39: blackhole.api.v1.TxnStep.range:type_name -> blackhole.api.v1.TxnRange
+	38, // 40: blackhole.api.v1.TxnStep.txn:type_name -> blackhole.api.v1.TxnBranch
+	36, // 41: blackhole.api.v1.TxnBranch.compare:type_name -> blackhole.api.v1.Compare
+	37, // 42: blackhole.api.v1.TxnBranch.then:type_name -> blackhole.api.v1.TxnStep
+	37, // 43: blackhole.api.v1.TxnBranch.else:type_name -> blackhole.api.v1.TxnStep
+	4,  // 44: blackhole.api.v1.TxnRange.order:type_name -> blackhole.api.v1.TxnRange.Order
+	5,  // 45: blackhole.api.v1.TxnResponse.header:type_name -> blackhole.api.v1.Header
+	43, // 46: blackhole.api.v1.TxnResponse.results:type_name -> blackhole.api.v1.TxnStepResult
+	34, // 47: blackhole.api.v1.TxnStepResult.kvs:type_name -> blackhole.api.v1.KeyVal
+	43, // 48: blackhole.api.v1.TxnStepResult.results:type_name -> blackhole.api.v1.TxnStepResult
+	4,  // 49: blackhole.api.v1.RangeRequest.order:type_name -> blackhole.api.v1.TxnRange.Order
+	5,  // 50: blackhole.api.v1.RangeResponse.header:type_name -> blackhole.api.v1.Header
+	34, // 51: blackhole.api.v1.RangeResponse.kvs:type_name -> blackhole.api.v1.KeyVal
+	6,  // 52: blackhole.api.v1.PublishInstancesRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	47, // 53: blackhole.api.v1.PublishInstancesRequest.puts:type_name -> blackhole.api.v1.DirectoryEntry
+	5,  // 54: blackhole.api.v1.PublishInstancesResponse.header:type_name -> blackhole.api.v1.Header
+	6,  // 55: blackhole.api.v1.SetRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	66, // 56: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
+	5,  // 57: blackhole.api.v1.SetRequirementResponse.header:type_name -> blackhole.api.v1.Header
+	6,  // 58: blackhole.api.v1.DeleteRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	5,  // 59: blackhole.api.v1.DeleteRequirementResponse.header:type_name -> blackhole.api.v1.Header
+	5,  // 60: blackhole.api.v1.OpenClientResponse.header:type_name -> blackhole.api.v1.Header
+	60, // 61: blackhole.api.v1.GroupResponse.voters:type_name -> blackhole.api.v1.GroupMember
+	60, // 62: blackhole.api.v1.GroupResponse.learners:type_name -> blackhole.api.v1.GroupMember
+	59, // 63: blackhole.api.v1.GroupResponse.held_back_by:type_name -> blackhole.api.v1.HeldBack
+	7,  // 64: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
+	9,  // 65: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
+	11, // 66: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
+	13, // 67: blackhole.api.v1.LockService.LockInfo:input_type -> blackhole.api.v1.LockInfoRequest
+	15, // 68: blackhole.api.v1.LockService.ListLocks:input_type -> blackhole.api.v1.ListLocksRequest
+	19, // 69: blackhole.api.v1.LockService.LeaseGrant:input_type -> blackhole.api.v1.LeaseGrantRequest
+	21, // 70: blackhole.api.v1.LockService.LeaseRevoke:input_type -> blackhole.api.v1.LeaseRevokeRequest
+	23, // 71: blackhole.api.v1.LockService.LeaseKeepAlive:input_type -> blackhole.api.v1.LeaseKeepAliveRequest
+	26, // 72: blackhole.api.v1.LockService.LeaseTimeToLive:input_type -> blackhole.api.v1.LeaseTimeToLiveRequest
+	28, // 73: blackhole.api.v1.LockService.ListLeases:input_type -> blackhole.api.v1.ListLeasesRequest
+	31, // 74: blackhole.api.v1.LockService.Watch:input_type -> blackhole.api.v1.WatchKeysRequest
+	35, // 75: blackhole.api.v1.CoordinationService.Txn:input_type -> blackhole.api.v1.TxnRequest
+	44, // 76: blackhole.api.v1.CoordinationService.Range:input_type -> blackhole.api.v1.RangeRequest
+	53, // 77: blackhole.api.v1.CoordinationService.OpenClient:input_type -> blackhole.api.v1.OpenClientRequest
+	55, // 78: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
+	57, // 79: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
+	63, // 80: blackhole.api.v1.CoordinationService.ChangeMembers:input_type -> blackhole.api.v1.ChangeMembersRequest
+	61, // 81: blackhole.api.v1.CoordinationService.Backup:input_type -> blackhole.api.v1.BackupRequest
+	46, // 82: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
+	49, // 83: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
+	51, // 84: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
+	8,  // 85: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
+	10, // 86: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
+	12, // 87: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
+	14, // 88: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
+	16, // 89: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
+	20, // 90: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
+	22, // 91: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
+	24, // 92: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
+	27, // 93: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
+	29, // 94: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
+	32, // 95: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
+	42, // 96: blackhole.api.v1.CoordinationService.Txn:output_type -> blackhole.api.v1.TxnResponse
+	45, // 97: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
+	54, // 98: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
+	56, // 99: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
+	58, // 100: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
+	64, // 101: blackhole.api.v1.CoordinationService.ChangeMembers:output_type -> blackhole.api.v1.ChangeMembersResponse
+	62, // 102: blackhole.api.v1.CoordinationService.Backup:output_type -> blackhole.api.v1.BackupResponse
+	48, // 103: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
+	50, // 104: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
+	52, // 105: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
+	85, // [85:106] is the sub-list for method output_type
+	64, // [64:85] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_coordination_proto_init() }
@@ -5157,6 +5263,7 @@ func file_blackhole_api_v1_coordination_proto_init() {
 		(*TxnStep_Put)(nil),
 		(*TxnStep_Delete)(nil),
 		(*TxnStep_Range)(nil),
+		(*TxnStep_Txn)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -5164,7 +5271,7 @@ func file_blackhole_api_v1_coordination_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_coordination_proto_rawDesc), len(file_blackhole_api_v1_coordination_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   59,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
