@@ -18,13 +18,6 @@ type foresight struct {
 	keys map[string]*coord.KeyValue // the changed ones; nil: deleted
 }
 
-// branching is a transaction, or one within it.
-type branching interface {
-	GetCompare() []*apiv1.Compare
-	GetThen() []*apiv1.TxnStep
-	GetElse() []*apiv1.TxnStep
-}
-
 // foresee works out a transaction; nil for another command.
 func (l *Log) foresee(e Entry) *foresight {
 	if e.Command.GetTxn() == nil {
@@ -36,7 +29,7 @@ func (l *Log) foresee(e Entry) *foresight {
 }
 
 // follow works out a transaction, or one within it. Nothing has changed: all comparisons look at the keys before.
-func (l *Log) follow(f *foresight, b branching) {
+func (l *Log) follow(f *foresight, b coord.Branching) {
 	met, steps := true, b.GetThen()
 	for _, c := range b.GetCompare() {
 		met = met && l.holds(c)
@@ -64,7 +57,7 @@ func (l *Log) follow(f *foresight, b branching) {
 }
 
 // outcomes passes an executed transaction, and those executed within it, in order, with what each says of its comparisons.
-func outcomes(b branching, succeeded bool, results []ops.StepResult, f func(branching, bool)) {
+func outcomes(b coord.Branching, succeeded bool, results []ops.StepResult, f func(coord.Branching, bool)) {
 	f(b, succeeded)
 	steps := b.GetThen()
 	if !succeeded {
@@ -146,7 +139,7 @@ func (f *foresight) check(e Entry) error {
 		return nil
 	}
 	var met []bool
-	outcomes(e.Command.GetTxn(), e.Result.Txn.Succeeded, e.Result.Txn.Steps, func(_ branching, succeeded bool) { met = append(met, succeeded) })
+	outcomes(e.Command.GetTxn(), e.Result.Txn.Succeeded, e.Result.Txn.Steps, func(_ coord.Branching, succeeded bool) { met = append(met, succeeded) })
 	switch {
 	case !slices.Equal(f.met, met):
 		return breach("K1", "entry %d: all comparisons hold: %v, and the transaction succeeded: %v", e.Index, f.met, met)

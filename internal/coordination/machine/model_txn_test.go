@@ -15,13 +15,6 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// branching is a transaction, or one within it.
-type branching interface {
-	GetCompare() []*apiv1.Compare
-	GetThen() []*apiv1.TxnStep
-	GetElse() []*apiv1.TxnStep
-}
-
 // txn copies nothing and indexes nothing: each comparison and each read walks over every key. The path through all branches is
 // known before the first step.
 func (m *model) txn(keys map[string]version, o *apiv1.TxnRequest, owner string) (fault.Kind, bool) {
@@ -42,7 +35,7 @@ func (m *model) txn(keys map[string]version, o *apiv1.TxnRequest, owner string) 
 }
 
 // path says of a transaction, and of each that is executed within it, whether all comparisons hold.
-func (m *model) path(o branching) []bool {
+func (m *model) path(o coord.Branching) []bool {
 	path, steps := []bool{true}, o.GetThen()
 	for _, c := range o.GetCompare() {
 		if !m.met(c) {
@@ -58,7 +51,7 @@ func (m *model) path(o branching) []bool {
 }
 
 // walk executes the steps along a path, and removes its beginning.
-func (m *model) walk(keys map[string]version, o branching, path *[]bool, owner string) (text string, kind fault.Kind, refused bool) {
+func (m *model) walk(keys map[string]version, o coord.Branching, path *[]bool, owner string) (text string, kind fault.Kind, refused bool) {
 	met, steps := (*path)[0], o.GetThen()
 	if *path = (*path)[1:]; !met {
 		steps = o.GetElse()
@@ -82,7 +75,7 @@ func (m *model) walk(keys map[string]version, o branching, path *[]bool, owner s
 }
 
 // contradictions finds what no state allows in any branch. Otherwise it returns what the steps put and delete.
-func contradictions(o branching) (puts []string, deletes []coord.Span, kind fault.Kind, bad bool) {
+func contradictions(o coord.Branching) (puts []string, deletes []coord.Span, kind fault.Kind, bad bool) {
 	for _, c := range o.GetCompare() {
 		if c.Target == apiv1.Compare_LEASE && c.Operator > apiv1.Compare_NOT_EQUAL && c.Number != 0 || c.Target == apiv1.Compare_HOLDS && c.Operator != apiv1.Compare_EQUAL {
 			return nil, nil, fault.Invalid, true

@@ -41,13 +41,6 @@ type txn struct {
 
 type tree = btree.Map[string, *coord.KeyValue]
 
-// branching is a transaction, or one within it.
-type branching interface {
-	GetCompare() []*apiv1.Compare
-	GetThen() []*apiv1.TxnStep
-	GetElse() []*apiv1.TxnStep
-}
-
 // txn compares keys, and then reads and changes keys, all at one revision. An error changes nothing, and refuses a malformed step
 // of another branch too.
 func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
@@ -89,7 +82,7 @@ func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
 
 // execute executes the branch that the comparisons select. They look at the state before the whole transaction, so that no
 // step changes which branches within are taken. made and results are space for the results.
-func (t *txn) execute(b branching, made []apiv1.TxnStepResult, results []*apiv1.TxnStepResult) (_ []*apiv1.TxnStepResult, failed uint32, reason string, err error) {
+func (t *txn) execute(b coord.Branching, made []apiv1.TxnStepResult, results []*apiv1.TxnStepResult) (_ []*apiv1.TxnStepResult, failed uint32, reason string, err error) {
 	name, steps := "then", b.GetThen()
 	for i, c := range b.GetCompare() {
 		if reason, err = t.unmet(c); err != nil {

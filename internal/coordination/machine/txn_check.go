@@ -48,7 +48,7 @@ func (t *txn) check() error {
 }
 
 // checkBranches validates the comparisons and both branches of a transaction, or of one within it, which may have a depth of its own.
-func (t *txn) checkBranches(b branching, depth int) (puts []putAt, deletes []deleteAt, err error) {
+func (t *txn) checkBranches(b coord.Branching, depth int) (puts []putAt, deletes []deleteAt, err error) {
 	if depth < 0 {
 		return nil, nil, limitReached("", "too many transactions within one another", coord.TxnDepth)
 	}

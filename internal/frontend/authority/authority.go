@@ -102,9 +102,7 @@ func (g *Gate) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Resu
 		return g.revoke(ctx, &c, cmd, r.GetId())
 	}
 	result, err := g.Service.Execute(ctx, cmd)
-	for _, step := range result.GetTxn().GetResults() {
-		c.hide(step.GetKvs()...)
-	}
+	c.hideResults(result.GetTxn().GetResults())
 	return result, err
 }
 

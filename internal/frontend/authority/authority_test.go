@@ -19,6 +19,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // world is a group with a lease and a lock of web, one of pay, one of a caller without a name, and a peer's
@@ -72,6 +73,7 @@ func TestTable(t *testing.T) {
 	txn := func(o ops.Txn) func(*world) ops.Op { return func(*world) ops.Op { return &o } }
 	read := func(s coord.Span) []ops.Step { return []ops.Step{{Read: &ops.Read{Query: ops.Query{Span: s}}}} }
 	mine := []ops.Step{{Put: &ops.Put{Key: "web/x"}}}
+	within := func(o ops.Txn) func(*world) ops.Op { return txn(ops.Txn{Then: mine, Else: []ops.Step{{Txn: &o}}}) }
 	principals := []string{"web", "pay", "admin", "root-without-services"}
 	for _, row := range []struct {
 		name string
@@ -102,6 +104,13 @@ func TestTable(t *testing.T) {
 		{"read of pay's keys in the other branch", txn(ops.Txn{Then: mine, Else: read(coord.Under("pay/"))}), "a"},
 		{"put of pay's key in the other branch", txn(ops.Txn{Then: mine, Else: []ops.Step{{Put: &ops.Put{Key: "pay"}}}}), "a"},
 		{"put of web's key in the other branch", txn(ops.Txn{Then: mine, Else: mine}), "wa"},
+		{"put of web's key within", within(ops.Txn{If: []ops.Compare{ops.IfRevision("web", 0)}, Then: mine, Else: read(coord.Under("web/"))}), "wa"},
+		{"comparison of pay's key within", within(ops.Txn{If: []ops.Compare{ops.IfRevision("pay", 0)}, Then: mine}), "a"},
+		{"comparison with pay's lock within", within(ops.Txn{If: []ops.Compare{ops.IfHolds("pay", 1)}, Then: mine}), "a"},
+		{"put of pay's key within", within(ops.Txn{Then: []ops.Step{{Put: &ops.Put{Key: "pay"}}}}), "a"},
+		{"read of pay's keys within, in the other branch", within(ops.Txn{Then: mine, Else: read(coord.Under("pay/"))}), "a"},
+		{"deletion of pay's keys deep within", within(ops.Txn{Else: []ops.Step{{Txn: &ops.Txn{Else: del(coord.Under("pay/"))(nil).(*ops.Txn).Then}}}}), "a"},
+		{"put of the peer's entry within", within(ops.Txn{Then: []ops.Step{{Put: &ops.Put{Key: "directory/default/web/web-1"}}}}), ""},
 		{"put of the peer's entry", put("directory/default/web/web-1"), ""},
 		{"takeover of the peer's entry", func(w *world) ops.Op { return takeover(w.own) }, ""},
 		{"takeover of the peer's entry under its lease", func(w *world) ops.Op { return takeover(w.peer) }, ""},
@@ -221,6 +230,21 @@ func TestReadsHideLeases(t *testing.T) {
 	page, _, err = ops.Of(w.solo).Range(t.Context(), ops.Query{}, ops.Linearizable)
 	require.NoError(t, err)
 	require.Equal(t, w.web, page.Keys[0].Lease, "the plane's own version stays")
+}
+
+// A transaction that is deeper than the group allows is not looked at to its end: it needs all keys.
+func TestDepth(t *testing.T) {
+	deep := &apiv1.TxnBranch{}
+	for range 5000 {
+		deep = &apiv1.TxnBranch{Then: []*apiv1.TxnStep{{Step: &apiv1.TxnStep_Txn{Txn: deep}}}}
+	}
+	w := newWorld(t)
+	cmd := coord.CommandOf("", &apiv1.TxnRequest{Then: deep.GetThen()})
+	_, err := w.Execute(service(t, "web"), cmd)
+	require.ErrorIs(t, err, fault.Forbidden)
+	require.Less(t, len(fault.FieldOf(err)), 300)
+	_, err = w.Execute(as(t, access.RoleAdmin, "admin"), cmd)
+	require.ErrorIs(t, err, fault.LimitReached)
 }
 
 // Without authentication nobody has a name: the id of a lease is the credential, at every peer.

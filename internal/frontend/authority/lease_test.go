@@ -31,10 +31,16 @@ func leaseOf(t testing.TB, ctx context.Context, g *authority.Gate, key string) m
 	txn := func(s ops.Step) coord.LeaseID {
 		r, _, err := ops.Of(g).Do(ctx, ops.Command{Op: &ops.Txn{Then: []ops.Step{s}}})
 		require.NoError(t, err)
-		require.Len(t, r.Txn.Steps[0].Keys, 1)
-		return r.Txn.Steps[0].Keys[0].Lease
+		step := r.Txn.Steps[0]
+		if s.Txn != nil {
+			step = step.Steps[0]
+		}
+		require.Len(t, step.Keys, 1)
+		return step.Keys[0].Lease
 	}
-	ids["transaction"] = txn(ops.Step{Read: &ops.Read{Query: ops.Query{Span: coord.Exactly(key)}}})
+	read := ops.Step{Read: &ops.Read{Query: ops.Query{Span: coord.Exactly(key)}}}
+	ids["transaction"] = txn(read)
+	ids["transaction within one"] = txn(ops.Step{Txn: &ops.Txn{Then: []ops.Step{read}}})
 	ids["version before, of a transaction"] = txn(ops.Step{Put: &ops.Put{Key: key}, Prev: true})
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -51,7 +57,7 @@ func leaseOf(t testing.TB, ctx context.Context, g *authority.Gate, key string) m
 		return nil
 	})
 	require.ErrorIs(t, err, fault.Canceled)
-	require.Len(t, ids, 6)
+	require.Len(t, ids, 7)
 	return ids
 }
 

@@ -3,6 +3,7 @@ package authority
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -39,32 +40,38 @@ func objectsOf(m *coordv1.Command) []object {
 	case *coordv1.Command_DeleteRequirement:
 		return []object{{kind: "requirement", field: "name", name: r.DeleteRequirement.GetName()}}
 	case *coordv1.Command_Txn:
-		return objectsOfTxn(r.Txn)
+		return objectsOfTxn("", r.Txn, coord.TxnDepth)
 	}
 	return nil
 }
 
 // objectsOfTxn returns the locks and keys of a transaction, also those that it only compares or reads, and those of
-// the branch that is not taken: which one it is depends on them.
-func objectsOfTxn(t *apiv1.TxnRequest) []object {
+// branches that are not taken: which ones are depends on them. within begins the names of fields. Deeper than the group allows
+// it needs all keys.
+func objectsOfTxn(within string, t coord.Branching, depth int) []object {
+	if depth < 0 {
+		return []object{{kind: "keys", field: strings.TrimSuffix(within, "."), span: &coord.Span{}}}
+	}
 	var all []object
 	for i, c := range t.GetCompare() {
 		if c.GetTarget() == apiv1.Compare_HOLDS {
-			all = append(all, object{kind: "lock", field: fmt.Sprintf("compare[%d].lock", i), name: c.GetLock()})
+			all = append(all, object{kind: "lock", field: fmt.Sprintf("%scompare[%d].lock", within, i), name: c.GetLock()})
 		} else {
-			all = append(all, named(fmt.Sprintf("compare[%d].key", i), c.GetKey(), c.GetRangeEnd()))
+			all = append(all, named(fmt.Sprintf("%scompare[%d].key", within, i), c.GetKey(), c.GetRangeEnd()))
 		}
 	}
 	branch := func(name string, steps []*apiv1.TxnStep) {
 		for i, s := range steps {
-			field := fmt.Sprintf("%s[%d].key", name, i)
+			field := fmt.Sprintf("%s%s[%d].", within, name, i)
 			switch r := s.GetStep().(type) {
 			case *apiv1.TxnStep_Put:
-				all = append(all, named(field, r.Put.GetKey(), nil))
+				all = append(all, named(field+"key", r.Put.GetKey(), nil))
 			case *apiv1.TxnStep_Delete:
-				all = append(all, named(field, r.Delete.GetKey(), r.Delete.GetRangeEnd()))
+				all = append(all, named(field+"key", r.Delete.GetKey(), r.Delete.GetRangeEnd()))
 			case *apiv1.TxnStep_Range:
-				all = append(all, named(field, r.Range.GetKey(), r.Range.GetRangeEnd()))
+				all = append(all, named(field+"key", r.Range.GetKey(), r.Range.GetRangeEnd()))
+			case *apiv1.TxnStep_Txn:
+				all = append(all, objectsOfTxn(field+"txn.", r.Txn, depth-1)...)
 			}
 		}
 	}

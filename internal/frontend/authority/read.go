@@ -82,6 +82,14 @@ func (c *caller) hide(all ...*apiv1.KeyVal) {
 	}
 }
 
+// hideResults hides in the results of steps, and of those within them.
+func (c *caller) hideResults(steps []*apiv1.TxnStepResult) {
+	for _, step := range steps {
+		c.hide(step.GetKvs()...)
+		c.hideResults(step.GetResults())
+	}
+}
+
 // shown returns an entry of the directory for callers; empty for one that this version cannot read.
 func shown(entry []byte) []byte {
 	i := new(agentv1.Instance)
