@@ -30,6 +30,9 @@ func toStatus(err error) error {
 		if field == "at" || strings.HasSuffix(field, "revision") { // of a read, and of one in a transaction
 			return rpctypes.ErrGRPCFutureRev
 		}
+		if strings.HasSuffix(field, ".put") || strings.HasSuffix(field, ".delete") { // two changes of one key
+			return rpctypes.ErrGRPCDuplicateKey
+		}
 	case fault.NotFound, fault.Gone:
 		if strings.HasSuffix(field, "keep_value") || strings.HasSuffix(field, "keep_lease") {
 			return rpctypes.ErrGRPCKeyNotFound

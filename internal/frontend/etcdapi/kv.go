@@ -210,5 +210,5 @@ func isRange(op *pb.RequestOp) bool { return op.GetRequestRange() != nil }
 
 // readOnly reports whether a transaction can be answered by reads alone.
 func readOnly(r *pb.TxnRequest) bool {
-	return len(r.GetCompare()) == 0 && !slices.ContainsFunc(r.GetSuccess(), func(op *pb.RequestOp) bool { return !isRange(op) })
+	return len(r.GetCompare()) == 0 && !slices.ContainsFunc(slices.Concat(r.GetSuccess(), r.GetFailure()), func(op *pb.RequestOp) bool { return !isRange(op) })
 }

@@ -289,8 +289,75 @@ func TestTxn(t *testing.T) {
 		_, err := f.Txn(t.Context(), c.req)
 		refusedAs(t, c.want, err)
 	}
-	_, err = f.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestTxn{RequestTxn: &pb.TxnRequest{}}}}})
-	require.ErrorContains(t, err, "a transaction within a transaction")
+}
+
+func txnOp(r *pb.TxnRequest) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: r}}
+}
+
+// TestTxnWithin: transactions within one, as etcd has them.
+func TestTxnWithin(t *testing.T) {
+	f := start(t, nil)
+	at := f.put(t, "a", "1")
+	absent := &pb.Compare{Key: []byte("b"), Target: pb.Compare_VERSION}
+	gone := &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte("a"), PrevKv: true}}}
+	r, err := f.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.RequestOp{
+		putOp("b"),
+		txnOp(&pb.TxnRequest{Compare: []*pb.Compare{absent}, Success: []*pb.RequestOp{gone, txnOp(&pb.TxnRequest{})}}),
+		txnOp(&pb.TxnRequest{
+			Compare: []*pb.Compare{{Key: []byte("b"), Target: pb.Compare_VERSION, Result: pb.Compare_GREATER}},
+			Success: []*pb.RequestOp{putOp("c")}, Failure: []*pb.RequestOp{rangeOp(all())},
+		}),
+	}})
+	require.NoError(t, err)
+	require.Equal(t, at+1, r.GetHeader().GetRevision())
+	first, second := r.GetResponses()[1].GetResponseTxn(), r.GetResponses()[2].GetResponseTxn()
+	require.True(t, first.GetSucceeded(), "the comparison looks at the state before")
+	require.Equal(t, "a", keysOf(first.GetResponses()[0].GetResponseDeleteRange().GetPrevKvs()))
+	require.True(t, first.GetResponses()[1].GetResponseTxn().GetSucceeded())
+	require.False(t, second.GetSucceeded())
+	require.Equal(t, "b", keysOf(second.GetResponses()[0].GetResponseRange().GetKvs()))
+
+	deep := func(depth int, op *pb.RequestOp) *pb.TxnRequest {
+		r := &pb.TxnRequest{Success: []*pb.RequestOp{op}}
+		for range depth {
+			r = &pb.TxnRequest{Success: []*pb.RequestOp{txnOp(r)}}
+		}
+		return r
+	}
+	_, err = f.Txn(t.Context(), deep(coord.TxnDepth, putOp("d")))
+	require.NoError(t, err)
+	_, err = f.Txn(t.Context(), deep(coord.TxnDepth+1, putOp("d")))
+	require.ErrorContains(t, err, "too many transactions within one another")
+	old := all(func(r *pb.RangeRequest) { r.Revision = at })
+	_, err = f.Compact(t.Context(), &pb.CompactionRequest{Revision: at + 1})
+	require.NoError(t, err)
+	many := make([]*pb.RequestOp, 127)
+	for i := range many {
+		many[i] = putOp(fmt.Sprint(i))
+	}
+	for _, c := range []struct {
+		want error
+		req  *pb.TxnRequest
+	}{
+		{nil, &pb.TxnRequest{Success: []*pb.RequestOp{txnOp(&pb.TxnRequest{Success: many})}}},
+		{rpctypes.ErrGRPCTooManyOps, deep(2, txnOp(&pb.TxnRequest{Success: many}))},
+		{rpctypes.ErrGRPCTooManyOps, deep(1000, putOp("x"))},
+		{rpctypes.ErrGRPCEmptyKey, deep(2, txnOp(&pb.TxnRequest{Compare: []*pb.Compare{{}}}))},
+		{rpctypes.ErrGRPCKeyNotFound, deep(2, &pb.RequestOp{})},
+		{rpctypes.ErrGRPCCompacted, deep(2, rangeOp(old))},
+		{rpctypes.ErrGRPCDuplicateKey, &pb.TxnRequest{Success: []*pb.RequestOp{putOp("x"), txnOp(deep(2, putOp("x")))}}},
+		{rpctypes.ErrGRPCDuplicateKey, &pb.TxnRequest{Success: []*pb.RequestOp{txnOp(deep(0, gone)), putOp("a")}}},
+		{rpctypes.ErrGRPCDuplicateKey, &pb.TxnRequest{Success: []*pb.RequestOp{rangeOp(all())}, Failure: []*pb.RequestOp{gone, putOp("a")}}},
+		{nil, &pb.TxnRequest{Success: []*pb.RequestOp{txnOp(&pb.TxnRequest{Success: []*pb.RequestOp{putOp("x")}, Failure: []*pb.RequestOp{putOp("x"), rangeOp(all())}})}}},
+	} {
+		_, err := f.Txn(t.Context(), c.req)
+		if c.want == nil {
+			require.NoError(t, err)
+			continue
+		}
+		refusedAs(t, c.want, err)
+	}
 }
 
 func TestCompact(t *testing.T) {
@@ -438,6 +505,9 @@ func TestAuthentication(t *testing.T) {
 	_, err = f.Put(web, &pb.PutRequest{Key: []byte("web/leader")})
 	require.NoError(t, err)
 	_, err = f.Put(web, &pb.PutRequest{Key: []byte("pay/leader")})
+	refusedAs(t, rpctypes.ErrGRPCPermissionDenied, err)
+	within := txnOp(&pb.TxnRequest{Success: []*pb.RequestOp{putOp("web/a")}, Failure: []*pb.RequestOp{putOp("pay/a")}})
+	_, err = f.Txn(web, &pb.TxnRequest{Success: []*pb.RequestOp{within}})
 	refusedAs(t, rpctypes.ErrGRPCPermissionDenied, err)
 	_, err = f.Put(root, &pb.PutRequest{Key: []byte("pay/leader")})
 	require.NoError(t, err)

@@ -2,22 +2,21 @@ package etcdapi
 
 import (
 	"context"
+	"slices"
 
 	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// maxOps bounds the comparisons and the operations of each branch of a transaction, as etcd does.
+// maxOps bounds the comparisons and the operations of each branch of a transaction, as etcd does. One within it has what is left.
 const maxOps = 128
 
 // Txn implements etcdserverpb.KVServer. A transaction without comparisons that only reads costs no entry of the log.
 func (s *Server) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
-	if err := s.checkTxn(req); err != nil {
+	if err := checkTxn(req, maxOps); err != nil {
 		return nil, err
 	}
 	if err := s.readable(ctx, earliest(req)); err != nil {
@@ -26,24 +25,35 @@ func (s *Server) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, 
 	if readOnly(req) {
 		return s.readAll(ctx, req.GetSuccess())
 	}
-	t := &apiv1.TxnRequest{Then: s.steps(req.GetSuccess()), Else: s.steps(req.GetFailure())}
-	for _, c := range req.GetCompare() {
-		t.Compare = append(t.Compare, s.compare(c))
-	}
-	a, err := s.Service.Execute(ctx, coord.CommandOf("", t))
+	t := s.branches(req)
+	a, err := s.Service.Execute(ctx, coord.CommandOf("", &apiv1.TxnRequest{Compare: t.GetCompare(), Then: t.GetThen(), Else: t.GetElse()}))
 	if err != nil {
 		return nil, err
 	}
 	r := a.GetTxn()
+	return s.answer(req, r.GetSucceeded(), r.GetResults(), header(r.GetHeader())), nil
+}
+
+// branches translates a checked transaction, or one within it.
+func (s *Server) branches(req *pb.TxnRequest) *apiv1.TxnBranch {
+	t := &apiv1.TxnBranch{Then: s.steps(req.GetSuccess()), Else: s.steps(req.GetFailure())}
+	for _, c := range req.GetCompare() {
+		t.Compare = append(t.Compare, s.compare(c))
+	}
+	return t
+}
+
+// answer translates the results of a transaction, or of one within it.
+func (s *Server) answer(req *pb.TxnRequest, succeeded bool, results []*apiv1.TxnStepResult, at *pb.ResponseHeader) *pb.TxnResponse {
 	taken := req.GetSuccess()
-	if !r.GetSucceeded() {
+	if !succeeded {
 		taken = req.GetFailure()
 	}
-	out := &pb.TxnResponse{Header: header(r.GetHeader()), Succeeded: r.GetSucceeded()}
-	for i, result := range r.GetResults() {
-		out.Responses = append(out.Responses, s.response(taken[i], result, out.Header))
+	out := &pb.TxnResponse{Header: at, Succeeded: succeeded}
+	for i, result := range results {
+		out.Responses = append(out.Responses, s.response(taken[i], result, at))
 	}
-	return out, nil
+	return out
 }
 
 // readAll answers reads at one revision.
@@ -69,9 +79,10 @@ func (s *Server) readAll(ctx context.Context, ops []*pb.RequestOp) (*pb.TxnRespo
 	return out, nil
 }
 
-// checkTxn refuses a transaction as etcd does.
-func (s *Server) checkTxn(req *pb.TxnRequest) error {
-	if max(len(req.GetCompare()), len(req.GetSuccess()), len(req.GetFailure())) > maxOps {
+// checkTxn refuses a transaction as etcd does. The group refuses two changes of one key.
+func checkTxn(req *pb.TxnRequest, most int) error {
+	ops := max(len(req.GetCompare()), len(req.GetSuccess()), len(req.GetFailure()))
+	if ops > most {
 		return rpctypes.ErrGRPCTooManyOps
 	}
 	for _, c := range req.GetCompare() {
@@ -79,20 +90,16 @@ func (s *Server) checkTxn(req *pb.TxnRequest) error {
 			return rpctypes.ErrGRPCEmptyKey
 		}
 	}
-	for _, branch := range [][]*pb.RequestOp{req.GetSuccess(), req.GetFailure()} {
-		for _, op := range branch {
-			if err := checkOp(op); err != nil {
-				return err
-			}
-		}
-		if err := s.checkPuts(branch); err != nil {
+	for _, op := range slices.Concat(req.GetSuccess(), req.GetFailure()) {
+		if err := checkOp(op, most-ops); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func checkOp(op *pb.RequestOp) error {
+// checkOp refuses an operation, and in a transaction within more operations than are left.
+func checkOp(op *pb.RequestOp, left int) error {
 	switch r := op.GetRequest().(type) {
 	case *pb.RequestOp_RequestRange:
 		return checkRange(r.RequestRange)
@@ -104,43 +111,16 @@ func checkOp(op *pb.RequestOp) error {
 		}
 		return nil
 	case *pb.RequestOp_RequestTxn:
-		return status.Error(codes.FailedPrecondition, "etcdserver: not capable: a transaction within a transaction is not supported")
+		return checkTxn(r.RequestTxn, left)
 	}
 	return rpctypes.ErrGRPCKeyNotFound // of etcd for an operation that is empty
 }
 
-// checkPuts refuses two changes of one key in a branch.
-func (s *Server) checkPuts(branch []*pb.RequestOp) error {
-	puts := map[string]bool{}
-	for _, op := range branch {
-		if put := op.GetRequestPut(); put != nil {
-			key := s.Prefix + string(put.GetKey())
-			if puts[key] {
-				return rpctypes.ErrGRPCDuplicateKey
-			}
-			puts[key] = true
-		}
-	}
-	for _, op := range branch {
-		gone := op.GetRequestDeleteRange()
-		if gone == nil {
-			continue
-		}
-		span := s.keys.span(gone.GetKey(), gone.GetRangeEnd())
-		for key := range puts {
-			if span.Contains(key) {
-				return rpctypes.ErrGRPCDuplicateKey
-			}
-		}
-	}
-	return nil
-}
-
 // earliest returns the lowest revision that a transaction reads, 0: only the present.
 func earliest(req *pb.TxnRequest) (revision int64) {
-	for _, branch := range [][]*pb.RequestOp{req.GetSuccess(), req.GetFailure()} {
-		for _, op := range branch {
-			if at := op.GetRequestRange().GetRevision(); at > 0 && (revision == 0 || at < revision) {
+	for _, op := range slices.Concat(req.GetSuccess(), req.GetFailure()) {
+		for _, at := range []int64{op.GetRequestRange().GetRevision(), earliest(op.GetRequestTxn())} {
+			if at > 0 && (revision == 0 || at < revision) {
 				revision = at
 			}
 		}
@@ -205,6 +185,8 @@ func (s *Server) steps(ops []*pb.RequestOp) []*apiv1.TxnStep {
 				MinModRevision: q.GetMinModRevision(), MaxModRevision: q.GetMaxModRevision(),
 				MinCreateRevision: q.GetMinCreateRevision(), MaxCreateRevision: q.GetMaxCreateRevision(),
 			}}
+		case *pb.RequestOp_RequestTxn:
+			steps[i].Step = &apiv1.TxnStep_Txn{Txn: s.branches(r.RequestTxn)}
 		}
 	}
 	return steps
@@ -222,6 +204,8 @@ func (s *Server) response(op *pb.RequestOp, r *apiv1.TxnStepResult, at *pb.Respo
 		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: put}}
 	case *pb.RequestOp_RequestDeleteRange:
 		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: &pb.DeleteRangeResponse{Header: at, Deleted: r.GetCount(), PrevKvs: kvs}}}
+	case *pb.RequestOp_RequestTxn:
+		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: s.answer(op.GetRequestTxn(), r.GetSucceeded(), r.GetResults(), at)}}
 	}
 	return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{
 		Header: at, Kvs: kvs, Count: r.GetCount(), More: !op.GetRequestRange().GetCountOnly() && r.GetCount() > int64(len(kvs)),
