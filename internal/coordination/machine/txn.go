@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tidwall/btree"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -199,7 +200,7 @@ func (t *txn) step(step *apiv1.TxnStep, r *apiv1.TxnStepResult) (err error) {
 	case *apiv1.TxnStep_Txn:
 		var failed uint32
 		r.Results, failed, _, err = t.execute(s.Txn, nil, nil)
-		r.Succeeded = failed == 0
+		r.Succeeded = proto.Bool(failed == 0)
 		return fault.In("txn", err)
 	}
 	return t.read(step.GetRange(), r)
@@ -370,7 +371,7 @@ func withoutKeys(results []*apiv1.TxnStepResult) (counts []*apiv1.TxnStepResult,
 	counts = make([]*apiv1.TxnStepResult, len(results))
 	for i, s := range results {
 		within, more := withoutKeys(s.GetResults())
-		counts[i] = &apiv1.TxnStepResult{Count: s.GetCount(), Succeeded: s.GetSucceeded(), Results: within}
+		counts[i] = &apiv1.TxnStepResult{Count: s.GetCount(), Succeeded: s.Succeeded, Results: within}
 		size += more
 		for _, kv := range s.GetKvs() {
 			size += rawSize(len(kv.GetKey()), len(kv.GetValue()))

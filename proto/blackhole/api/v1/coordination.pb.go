@@ -3112,10 +3112,10 @@ func (x *TxnResponse) GetForgotten() bool {
 
 type TxnStepResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Count         int64                  `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`         // keys put or deleted, or all matching keys of a range
-	Kvs           []*KeyVal              `protobuf:"bytes,2,rep,name=kvs,proto3" json:"kvs,omitempty"`              // the keys of a range, or the versions before
-	Succeeded     bool                   `protobuf:"varint,3,opt,name=succeeded,proto3" json:"succeeded,omitempty"` // of a transaction within: then was executed
-	Results       []*TxnStepResult       `protobuf:"bytes,4,rep,name=results,proto3" json:"results,omitempty"`      // of a transaction within
+	Count         int64                  `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`               // keys put or deleted, or all matching keys of a range
+	Kvs           []*KeyVal              `protobuf:"bytes,2,rep,name=kvs,proto3" json:"kvs,omitempty"`                    // the keys of a range, or the versions before
+	Succeeded     *bool                  `protobuf:"varint,3,opt,name=succeeded,proto3,oneof" json:"succeeded,omitempty"` // of a transaction within alone: whether then was executed
+	Results       []*TxnStepResult       `protobuf:"bytes,4,rep,name=results,proto3" json:"results,omitempty"`            // of a transaction within
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3165,8 +3165,8 @@ func (x *TxnStepResult) GetKvs() []*KeyVal {
 }
 
 func (x *TxnStepResult) GetSucceeded() bool {
-	if x != nil {
-		return x.Succeeded
+	if x != nil && x.Succeeded != nil {
+		return *x.Succeeded
 	}
 	return false
 }
@@ -4900,12 +4900,14 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\achanged\x18\x04 \x01(\rR\achanged\x12\x16\n" +
 	"\x06failed\x18\x05 \x01(\rR\x06failed\x12\x16\n" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x1c\n" +
-	"\tforgotten\x18\a \x01(\bR\tforgotten\"\xaa\x01\n" +
+	"\tforgotten\x18\a \x01(\bR\tforgotten\"\xbd\x01\n" +
 	"\rTxnStepResult\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x03R\x05count\x12*\n" +
-	"\x03kvs\x18\x02 \x03(\v2\x18.blackhole.api.v1.KeyValR\x03kvs\x12\x1c\n" +
-	"\tsucceeded\x18\x03 \x01(\bR\tsucceeded\x129\n" +
-	"\aresults\x18\x04 \x03(\v2\x1f.blackhole.api.v1.TxnStepResultR\aresults\"\xc5\x02\n" +
+	"\x03kvs\x18\x02 \x03(\v2\x18.blackhole.api.v1.KeyValR\x03kvs\x12!\n" +
+	"\tsucceeded\x18\x03 \x01(\bH\x00R\tsucceeded\x88\x01\x01\x129\n" +
+	"\aresults\x18\x04 \x03(\v2\x1f.blackhole.api.v1.TxnStepResultR\aresultsB\f\n" +
+	"\n" +
+	"_succeeded\"\xc5\x02\n" +
 	"\fRangeRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
 	"\trange_end\x18\x02 \x01(\fR\brangeEnd\x12\x16\n" +
@@ -5265,6 +5267,7 @@ func file_blackhole_api_v1_coordination_proto_init() {
 		(*TxnStep_Range)(nil),
 		(*TxnStep_Txn)(nil),
 	}
+	file_blackhole_api_v1_coordination_proto_msgTypes[38].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
