@@ -113,6 +113,12 @@ func (t *Txn) Else(steps ...*api.TxnStep) *Txn {
 	return t
 }
 
+// Step is the transaction as a step of another one. Its comparisons look at the state before the other one.
+func (t *Txn) Step() *api.TxnStep {
+	within := &api.TxnBranch{Compare: t.request.GetCompare(), Then: t.request.GetThen(), Else: t.request.GetElse()}
+	return &api.TxnStep{Step: &api.TxnStep_Txn{Txn: within}}
+}
+
 // Commit executes the transaction. Comparisons that do not hold are no error: coord.Unmet names the first one. coord.KeyValueOf makes
 // the keys of the results.
 //

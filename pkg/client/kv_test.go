@@ -285,9 +285,14 @@ func TestKV(t *testing.T) {
 		require.EqualValues(t, 1, result.GetResults()[0].GetCount())
 		require.Equal(t, "a", string(result.GetResults()[0].GetKvs()[0].GetKey()))
 
+		absent := kv.Txn().If(coord.WhileAt("b", 0)).Then(coord.PutStep("a/b", nil, 0))
+		result, err = kv.Txn().Then(coord.PutStep("b", nil, 0), absent.Step()).Commit(ctx)
+		require.NoError(t, err)
+		require.True(t, result.GetResults()[1].GetSucceeded(), "it looks at the state before")
+
 		n, err := kv.Delete(ctx, Under("a"))
 		require.NoError(t, err)
-		require.Equal(t, 1, n)
+		require.Equal(t, 2, n)
 		_, err = kv.Put(ctx, "", nil)
 		require.ErrorIs(t, err, fault.Invalid)
 	})
