@@ -69,9 +69,10 @@ func transact(c *client, p *proc) {
 			o.Compare = append(o.Compare, c.comparison())
 		}
 		o.Then, o.Else = c.steps(), c.steps()
-		if c.chance(0.3) { // one within
-			within := &apiv1.TxnBranch{Compare: []*apiv1.Compare{c.comparison()}, Then: o.Then, Else: o.Else}
-			o.Then, o.Else = []*apiv1.TxnStep{{Step: &apiv1.TxnStep_Txn{Txn: within}}}, c.steps()
+		if c.chance(0.3) { // the last steps are one within
+			n := c.rng.IntN(len(o.Then))
+			within := &apiv1.TxnBranch{Compare: []*apiv1.Compare{c.comparison()}, Then: o.Then[n:]}
+			o.Then = append(o.Then[:n:n], &apiv1.TxnStep{Step: &apiv1.TxnStep_Txn{Txn: within}})
 		}
 		c.do(p, o, patience)
 	}

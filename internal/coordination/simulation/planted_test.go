@@ -209,6 +209,9 @@ func boldPlants() []plant {
 		{"an absent key passes every comparison", []edit{
 			{machineDir + "txn.go", "if !found && err == nil {", "if false && !found {"},
 		}, []string{"K1"}},
+		{"a transaction within one compares what the steps before it make", []edit{
+			{machineDir + "txn.go", "err = t.ascend(&t.m.tree, spanOf(c)", "err = t.ascend(t.now(), spanOf(c)"},
+		}, []string{"K1"}},
 		{"a generation outlives its lease", []edit{
 			{machineDir + "directory.go", "p.Generation, p.lease = 0, 0", "p.lease = 0"},
 		}, []string{"I4", "C1"}},
