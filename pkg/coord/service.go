@@ -158,13 +158,6 @@ func WaitOf(wait time.Duration) int64 {
 	return max(1, int64((wait+time.Millisecond-1)/time.Millisecond))
 }
 
-// Branching is a transaction, or one within it.
-type Branching interface {
-	GetCompare() []*apiv1.Compare
-	GetThen() []*apiv1.TxnStep
-	GetElse() []*apiv1.TxnStep
-}
-
 // PutStep is the step of a transaction that puts a key under a lease; 0: none.
 func PutStep(key string, value []byte, lease LeaseID) *apiv1.TxnStep {
 	return &apiv1.TxnStep{Step: &apiv1.TxnStep_Put{Put: &apiv1.TxnPut{Key: []byte(key), Value: value, Lease: int64(lease)}}}

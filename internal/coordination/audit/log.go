@@ -230,7 +230,7 @@ func (l *Log) rights(e Entry) error {
 		}
 	case *coordv1.Command_Txn:
 		var err error
-		outcomes(r.Txn, e.Result.Txn.Succeeded, e.Result.Txn.Steps, func(b coord.Branching, succeeded bool) {
+		outcomes(whole(r.Txn), e.Result.Txn.Succeeded, e.Result.Txn.Steps, func(b *apiv1.TxnBranch, succeeded bool) {
 			for _, c := range b.GetCompare() {
 				if c.GetTarget() == apiv1.Compare_HOLDS && succeeded && err == nil {
 					err = l.guarded(e.Index, c.GetLock(), coord.Token(c.GetFencingToken()))

@@ -24,12 +24,17 @@ func (l *Log) foresee(e Entry) *foresight {
 		return nil
 	}
 	f := &foresight{keys: make(map[string]*coord.KeyValue)}
-	l.follow(f, e.Command.GetTxn())
+	l.follow(f, whole(e.Command.GetTxn()))
 	return f
 }
 
+// whole is a transaction in the form of those within it.
+func whole(r *apiv1.TxnRequest) *apiv1.TxnBranch {
+	return &apiv1.TxnBranch{Compare: r.GetCompare(), Then: r.GetThen(), Else: r.GetElse()}
+}
+
 // follow works out a transaction, or one within it. Nothing has changed: all comparisons look at the keys before.
-func (l *Log) follow(f *foresight, b coord.Branching) {
+func (l *Log) follow(f *foresight, b *apiv1.TxnBranch) {
 	met, steps := true, b.GetThen()
 	for _, c := range b.GetCompare() {
 		met = met && l.holds(c)
@@ -57,7 +62,7 @@ func (l *Log) follow(f *foresight, b coord.Branching) {
 }
 
 // outcomes passes an executed transaction, and those executed within it, in order, with what each says of its comparisons.
-func outcomes(b coord.Branching, succeeded bool, results []ops.StepResult, f func(coord.Branching, bool)) {
+func outcomes(b *apiv1.TxnBranch, succeeded bool, results []ops.StepResult, f func(*apiv1.TxnBranch, bool)) {
 	f(b, succeeded)
 	steps := b.GetThen()
 	if !succeeded {
@@ -139,7 +144,7 @@ func (f *foresight) check(e Entry) error {
 		return nil
 	}
 	var met []bool
-	outcomes(e.Command.GetTxn(), e.Result.Txn.Succeeded, e.Result.Txn.Steps, func(_ coord.Branching, succeeded bool) { met = append(met, succeeded) })
+	outcomes(whole(e.Command.GetTxn()), e.Result.Txn.Succeeded, e.Result.Txn.Steps, func(_ *apiv1.TxnBranch, succeeded bool) { met = append(met, succeeded) })
 	switch {
 	case !slices.Equal(f.met, met):
 		return breach("K1", "entry %d: all comparisons hold: %v, and the transaction succeeded: %v", e.Index, f.met, met)

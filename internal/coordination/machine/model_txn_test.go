@@ -17,7 +17,8 @@ import (
 
 // txn copies nothing and indexes nothing: each comparison and each read walks over every key. The path through all branches is
 // known before the first step.
-func (m *model) txn(keys map[string]version, o *apiv1.TxnRequest, owner string) (fault.Kind, bool) {
+func (m *model) txn(keys map[string]version, r *apiv1.TxnRequest, owner string) (fault.Kind, bool) {
+	o := &apiv1.TxnBranch{Compare: r.GetCompare(), Then: r.GetThen(), Else: r.GetElse()}
 	m.text = ""
 	if len(o.Compare)+len(o.Then)+len(o.Else) == 0 {
 		return fault.Invalid, true
@@ -35,7 +36,7 @@ func (m *model) txn(keys map[string]version, o *apiv1.TxnRequest, owner string) 
 }
 
 // path says of a transaction, and of each that is executed within it, whether all comparisons hold.
-func (m *model) path(o coord.Branching) []bool {
+func (m *model) path(o *apiv1.TxnBranch) []bool {
 	path, steps := []bool{true}, o.GetThen()
 	for _, c := range o.GetCompare() {
 		if !m.met(c) {
@@ -51,7 +52,7 @@ func (m *model) path(o coord.Branching) []bool {
 }
 
 // walk executes the steps along a path, and removes its beginning.
-func (m *model) walk(keys map[string]version, o coord.Branching, path *[]bool, owner string) (text string, kind fault.Kind, refused bool) {
+func (m *model) walk(keys map[string]version, o *apiv1.TxnBranch, path *[]bool, owner string) (text string, kind fault.Kind, refused bool) {
 	met, steps := (*path)[0], o.GetThen()
 	if *path = (*path)[1:]; !met {
 		steps = o.GetElse()
@@ -75,7 +76,7 @@ func (m *model) walk(keys map[string]version, o coord.Branching, path *[]bool, o
 }
 
 // contradictions finds what no state allows in any branch. Otherwise it returns what the steps put and delete.
-func contradictions(o coord.Branching) (puts []string, deletes []coord.Span, kind fault.Kind, bad bool) {
+func contradictions(o *apiv1.TxnBranch) (puts []string, deletes []coord.Span, kind fault.Kind, bad bool) {
 	for _, c := range o.GetCompare() {
 		if c.Target == apiv1.Compare_LEASE && c.Operator > apiv1.Compare_NOT_EQUAL && c.Number != 0 || c.Target == apiv1.Compare_HOLDS && c.Operator != apiv1.Compare_EQUAL {
 			return nil, nil, fault.Invalid, true

@@ -27,7 +27,6 @@ type change struct {
 
 // txn executes one transaction. Until commit it leaves the machine unchanged.
 type txn struct {
-	*apiv1.TxnRequest
 	m     *Machine
 	owner string
 
@@ -45,8 +44,8 @@ type tree = btree.Map[string, *coord.KeyValue]
 // txn compares keys, and then reads and changes keys, all at one revision. An error changes nothing, and refuses a malformed step
 // of another branch too.
 func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
-	t := &txn{TxnRequest: r, m: m, owner: c.owner, left: int64(m.limits.TxnBytes), look: int(m.limits.Changes), room: int64(m.limits.TxnBytes)}
-	if err := t.check(); err != nil {
+	t, all := &txn{m: m, owner: c.owner, left: int64(m.limits.TxnBytes), look: int(m.limits.Changes), room: int64(m.limits.TxnBytes)}, &apiv1.TxnBranch{Compare: r.GetCompare(), Then: r.GetThen(), Else: r.GetElse()}
+	if err := t.check(all); err != nil {
 		return err
 	}
 	answer := &struct {
@@ -58,7 +57,7 @@ func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
 	result := &answer.txn
 	result.Header, answer.one.Txn = c.header, result
 	var err error
-	if result.Results, result.Failed, result.Reason, err = t.execute(r, answer.step[:], answer.steps[:]); err != nil {
+	if result.Results, result.Failed, result.Reason, err = t.execute(all, answer.step[:], answer.steps[:]); err != nil {
 		return err
 	}
 	result.Succeeded = result.Failed == 0
@@ -83,7 +82,7 @@ func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
 
 // execute executes the branch that the comparisons select. They look at the state before the whole transaction, so that no
 // step changes which branches within are taken. made and results are space for the results.
-func (t *txn) execute(b coord.Branching, made []apiv1.TxnStepResult, results []*apiv1.TxnStepResult) (_ []*apiv1.TxnStepResult, failed uint32, reason string, err error) {
+func (t *txn) execute(b *apiv1.TxnBranch, made []apiv1.TxnStepResult, results []*apiv1.TxnStepResult) (_ []*apiv1.TxnStepResult, failed uint32, reason string, err error) {
 	name, steps := "then", b.GetThen()
 	for i, c := range b.GetCompare() {
 		if reason, err = t.unmet(c); err != nil {

@@ -39,16 +39,16 @@ type (
 )
 
 // check looks at the comparisons and all branches by themselves.
-func (t *txn) check() error {
-	if len(t.GetCompare())+len(t.GetThen())+len(t.GetElse()) == 0 {
+func (t *txn) check(all *apiv1.TxnBranch) error {
+	if len(all.GetCompare())+len(all.GetThen())+len(all.GetElse()) == 0 {
 		return fault.Invalidf("then", nil, "is missing")
 	}
-	_, _, err := t.checkBranches(t.TxnRequest, coord.TxnDepth)
+	_, _, err := t.checkBranches(all, coord.TxnDepth)
 	return err
 }
 
 // checkBranches validates the comparisons and both branches of a transaction, or of one within it, which may have a depth of its own.
-func (t *txn) checkBranches(b coord.Branching, depth int) (puts []putAt, deletes []deleteAt, err error) {
+func (t *txn) checkBranches(b *apiv1.TxnBranch, depth int) (puts []putAt, deletes []deleteAt, err error) {
 	if depth < 0 {
 		return nil, nil, limitReached("", "too many transactions within one another", coord.TxnDepth)
 	}
@@ -155,6 +155,9 @@ func (t *txn) checkBranch(name string, steps []*apiv1.TxnStep, depth int) (puts 
 
 // disjoint refuses steps of a branch that change one key. It sorts the puts.
 func disjoint(name string, puts []putAt, deletes []deleteAt) error {
+	if len(puts) == 0 || len(puts)+len(deletes) == 1 {
+		return nil
+	}
 	slices.SortFunc(puts, func(a, b putAt) int { return cmp.Or(bytes.Compare(a.key, b.key), cmp.Compare(a.step, b.step)) })
 	next := make([]int, len(puts)) // the first put of another step behind each
 	for i := len(puts) - 1; i >= 0; i-- {

@@ -40,7 +40,7 @@ func objectsOf(m *coordv1.Command) []object {
 	case *coordv1.Command_DeleteRequirement:
 		return []object{{kind: "requirement", field: "name", name: r.DeleteRequirement.GetName()}}
 	case *coordv1.Command_Txn:
-		return objectsOfTxn("", r.Txn, coord.TxnDepth)
+		return objectsOfTxn("", &apiv1.TxnBranch{Compare: r.Txn.GetCompare(), Then: r.Txn.GetThen(), Else: r.Txn.GetElse()}, coord.TxnDepth)
 	}
 	return nil
 }
@@ -48,7 +48,7 @@ func objectsOf(m *coordv1.Command) []object {
 // objectsOfTxn returns the locks and keys of a transaction, also those that it only compares or reads, and those of
 // branches that are not taken: which ones are depends on them. within begins the names of fields. Deeper than the group allows
 // it needs all keys.
-func objectsOfTxn(within string, t coord.Branching, depth int) []object {
+func objectsOfTxn(within string, t *apiv1.TxnBranch, depth int) []object {
 	if depth < 0 {
 		return []object{{kind: "keys", field: strings.TrimSuffix(within, "."), span: &coord.Span{}}}
 	}
