@@ -44,7 +44,8 @@ type tree = btree.Map[string, *coord.KeyValue]
 // txn compares keys, and then reads and changes keys, all at one revision. An error changes nothing, and refuses a malformed step
 // of another branch too.
 func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
-	t, all := &txn{m: m, owner: c.owner, left: int64(m.limits.TxnBytes), look: int(m.limits.Changes), room: int64(m.limits.TxnBytes)}, &apiv1.TxnBranch{Compare: r.GetCompare(), Then: r.GetThen(), Else: r.GetElse()}
+	t := &txn{m: m, owner: c.owner, left: int64(m.limits.TxnBytes), look: int(m.limits.Changes), room: int64(m.limits.TxnBytes)}
+	all := &apiv1.TxnBranch{Compare: r.GetCompare(), Then: r.GetThen(), Else: r.GetElse()}
 	if err := t.check(all); err != nil {
 		return err
 	}
