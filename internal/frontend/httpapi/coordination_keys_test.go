@@ -137,21 +137,28 @@ func TestTxn(t *testing.T) {
 	txn := `{"compare": [{"key": "dC8x", "target": "VERSION"}, {"key": "dC8=", "range_end": "dDA=", "target": "LEASE"}],
 		"then": [{"put": {"key": "dC8x", "value": "b25l"}}, {"put": {"key": "dC//", "value": "/w==", "lease": "` + lease + `"}}],
 		"else": [{"range": {"key": "dC8=", "range_end": "dDA=", "order": "MOD_REVISION", "descending": true, "limit": 1}}, {"delete": {"key": "dC8=", "range_end": "dDA=", "prev_kv": true}}]}`
+	step := func(count string, kvs ...any) object {
+		return object{"count": count, "kvs": append([]any{}, kvs...), "results": []any{}}
+	}
 	first := p.ok(t, 200, "POST /txn", txn)
 	require.Equal(t, []any{true, 2.0}, []any{first["succeeded"], first["changed"]})
-	require.Equal(t, []any{object{"count": "1", "kvs": []any{}}, object{"count": "1", "kvs": []any{}}}, first["results"])
+	require.Equal(t, []any{step("1"), step("1")}, first["results"])
 
 	second := p.ok(t, 200, "POST /txn", txn)
 	require.Equal(t, []any{false, 1.0, "version is 1, not 0", 2.0}, []any{second["succeeded"], second["failed"], second["reason"], second["changed"]})
 	at := revisionOf(first)
 	one := object{"key": "dC8x", "value": "b25l", "create_revision": at, "mod_revision": at, "version": "1", "lease": "0"}
 	two := object{"key": "dC//", "value": "/w==", "create_revision": at, "mod_revision": at, "version": "1", "lease": lease, "lease_owner": "alice"} // as between peers: no gate stands before this plane
-	require.Equal(t, []any{object{"count": "2", "kvs": []any{one}}, object{"count": "2", "kvs": []any{one, two}}}, second["results"])
+	require.Equal(t, []any{step("2", one), step("2", one, two)}, second["results"])
 	require.Empty(t, p.ok(t, 200, "GET /keys?prefix=true", "")["kvs"])
 
 	held := p.ok(t, 200, "POST /locks/db", `{"lease_id": "`+lease+`"}`)
 	fenced := p.ok(t, 200, "POST /txn", `{"compare": [{"target": "HOLDS", "lock": "db", "fencing_token": `+number64(held["fencing_token"])+`}], "then": [{"put": {"key": "aw=="}}]}`)
 	require.Equal(t, true, fenced["succeeded"])
+
+	nested := p.ok(t, 200, "POST /txn", `{"then": [{"txn": {"compare": [{"key": "bg==", "target": "VERSION", "number": 1}], "else": [{"put": {"key": "bg=="}}, {"txn": {}}]}}]}`)
+	within := object{"count": "0", "kvs": []any{}, "succeeded": true, "results": []any{}}
+	require.Equal(t, []any{object{"count": "0", "kvs": []any{}, "succeeded": false, "results": []any{step("1"), within}}}, nested["results"])
 }
 
 func TestTxnRefuses(t *testing.T) {
@@ -162,7 +169,9 @@ func TestTxnRefuses(t *testing.T) {
 		`{"compare": [{"key": "YQ==", "operator": ">="}]}`: {400, "validation_error", "compare[0].operator"},
 		`{"compare": [{}]}`: {400, "validation_error", "compare[0].key"},
 		`{"then": [{}]}`:    {400, "validation_error", "then[0].step"},
-		`{"then": [{"put": {"key": "YQ=="}}, {"put": {"key": "YQ=="}}]}`:          {400, "validation_error", "then"},
+		`{"then": [{"put": {"key": "YQ=="}}, {"put": {"key": "YQ=="}}]}`:          {400, "validation_error", "then[1].put"},
+		`{"then": [{"txn": {"else": [{"put": {}}]}}]}`:                            {400, "validation_error", "then[0].txn.else[0].key"},
+		`{"then": [{"txn": {"then": [{"range": {"n": 1}}]}}]}`:                    {400, "validation_error", "then[0].txn.then[0].range.n"},
 		`{"then": [{"put": {"key": "YQ==", "lease": "7"}}]}`:                      {404, "not_found", "then[0].lease"},
 		`{"else": [{"range": {"key": "YQ==", "order": "size"}}]}`:                 {400, "validation_error", "else[0].range.order"},
 		`{"else": [{"range": {"key": "YQ==", "descending": 1}}]}`:                 {400, "validation_error", "else[0].range.descending"},
