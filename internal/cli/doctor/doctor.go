@@ -304,6 +304,15 @@ func checkRecords(f *facts) finding {
 	if found.State == broken && time.Duration(s.UptimeSeconds)*time.Second < recent {
 		found.State = waiting
 	}
+	if found.State != fine {
+		return found
+	}
+	switch {
+	case len(s.RecordsUnstored) > 0:
+		return finding{State: warned, Text: found.Text + "; no other peer holds " + strings.Join(s.RecordsUnstored, ", "), Do: "this peer announces them again: look at the network above"}
+	case s.RecordsAnnouncing > 0:
+		return finding{State: warned, Text: found.Text + fmt.Sprintf("; %s not taken yet by some keeper: complete answers may lack them", fault.Counted(s.RecordsAnnouncing, "change")), Do: "this peer tries again: look again in a minute"}
+	}
 	return found
 }
 
@@ -343,8 +352,21 @@ func checkGroup(f *facts) finding {
 		if found.State == fine && len(g.Voters) > 2 && g.Tolerance != "" && g.Survives == 0 { // before the condition
 			return finding{State: warned, Text: text + ", survives " + g.Tolerance, Do: "start the silent voter: see `" + command.Program + " group members" + f.given + "`"}
 		}
+		if silent := silent(g.Voters); found.State == fine && len(silent) > 0 {
+			return finding{State: warned, Text: text + "; silent: " + strings.Join(silent, ", "), Do: "start or replace it: see `" + command.Program + " group members" + f.given + "`"}
+		}
 		return found
 	}
+}
+
+// silent names the voters whom the leader does not hear.
+func silent(voters []coord.Member) (names []string) {
+	for _, m := range voters {
+		if !m.Active {
+			names = append(names, term.Named(m.Peer, m.Name))
+		}
+	}
+	return names
 }
 
 // checkOther shows the conditions that no other check knows.

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -40,7 +41,7 @@ func sound() *facts {
 	return &facts{
 		settings: config.Default(), machine: fakeMachine{}, running: map[string]string{"dns": "0.0.0.0:8600", "data": "/var/lib/peer"},
 		peers: []discovery.PeerInfo{{ID: provider, Agent: "blackholed/v1"}},
-		group: &coord.GroupState{Phase: "member", Leader: provider, Voters: make([]coord.Member, 3)},
+		group: &coord.GroupState{Phase: "member", Leader: provider, Voters: slices.Repeat([]coord.Member{{Active: true}}, 3)},
 		status: discovery.Status{
 			PeerID: provider, Network: "main", Profile: "public", Version: "v1", UptimeSeconds: 3600, Peers: 5, RoutingTable: 4, Ready: true,
 			Reach: discovery.Reach{State: "relayed", Text: "behind NAT, relayed by …7cVYtUo", Direct: 4, Relayed: 1},
@@ -105,11 +106,14 @@ func TestDoctor(t *testing.T) {
 		"another version": {func(f *facts) {
 			f.peers = append(f.peers, discovery.PeerInfo{Agent: "blackholed/v2"}, discovery.PeerInfo{Agent: "blackholed/v2"}, discovery.PeerInfo{Agent: "other"})
 		}, "versions", fine, "v1 here, of 4 peers connected: v2 at 2"},
-		"no quorum":       {func(f *facts) { f.group.Missing = "no quorum" }, "group", broken, "no quorum"},
-		"no leader":       {func(f *facts) { f.group.Leader = "" }, "group", broken, "no leader"},
-		"no coordination": {func(f *facts) { f.group = nil }, "group", fine, "off"},
-		"group unknown":   {func(f *facts) { f.groupBy = errors.New("denied") }, "group", broken, "denied"},
-		"silent voter":    {func(f *facts) { f.group.Tolerance = "2 of 3 voters: no failure" }, "group", warned, "survives 2 of 3 voters: no failure"},
+		"no quorum":            {func(f *facts) { f.group.Missing = "no quorum" }, "group", broken, "no quorum"},
+		"no leader":            {func(f *facts) { f.group.Leader = "" }, "group", broken, "no leader"},
+		"no coordination":      {func(f *facts) { f.group = nil }, "group", fine, "off"},
+		"group unknown":        {func(f *facts) { f.groupBy = errors.New("denied") }, "group", broken, "denied"},
+		"silent voter":         {func(f *facts) { f.group.Tolerance = "2 of 3 voters: no failure" }, "group", warned, "survives 2 of 3 voters: no failure"},
+		"another silent voter": {func(f *facts) { f.group.Voters[1] = coord.Member{Peer: provider, Name: "attic"} }, "group", warned, "silent: attic"},
+		"not stored":           {func(f *facts) { f.status.RecordsUnstored = []string{"gpu"} }, "records", warned, "no other peer holds gpu"},
+		"announcing":           {func(f *facts) { f.status.RecordsAnnouncing = 2 }, "records", warned, "2 changes not taken yet"},
 		"failing instance": {func(f *facts) {
 			f.failing = []*instance.Instance{{Key: instance.Key{Service: "sell-gpu", ID: "mine"}, Spec: instance.Spec{Offer: []byte("{}")}}}
 		}, "instances", warned, "1 instance of this peer not up, among them sell-gpu mine; nobody finds their offers until the check passes"},

@@ -137,7 +137,7 @@ func (g *guardian) watch() int {
 		}
 		switch left := g.deadline - bootTime(); {
 		case left <= huntTime:
-			fmt.Fprintln(os.Stderr, command.Program+": lock: the holder is frozen and the lock ends: its command is killed")
+			fmt.Fprintln(os.Stderr, command.Program+": lock: the lock ends, and its command still runs: it is killed")
 			return g.kill()
 		case left <= 4*checkInterval && !warned:
 			warned = true

@@ -56,7 +56,7 @@ func offerFind(con *term.Console) *cobra.Command {
 			return err
 		}
 		summarise(r, answer)
-		if (q.MaxPrice != nil || q.Sort == query.SortPrice) && q.Currency == "" && r.Format == term.AsTable {
+		if (q.MaxPrice != nil || q.Sort == query.SortPrice) && (q.Currency == "" || len(answer.Results) == 0) && r.Format == term.AsTable {
 			tellCurrencies(ctx, r, c, q)
 		}
 		if len(answer.Results) == 0 && r.Format == term.AsTable && q.After == "" && !q.Explain {
@@ -73,7 +73,7 @@ func tellCurrencies(ctx context.Context, r *remote.Peer, c *client.Client, q que
 		return // several types: each has a unit of its own
 	}
 	compared := plan.Query().Price
-	q.MaxPrice, q.PriceUnit, q.Sort, q.GroupPrices, q.Limit, q.After = nil, "", query.SortPrice, true, 1, ""
+	q.MaxPrice, q.Currency, q.PriceUnit, q.Sort, q.GroupPrices, q.Limit, q.After = nil, "", "", query.SortPrice, true, 1, ""
 	all, err := c.Query(ctx, q)
 	if err != nil {
 		return

@@ -87,14 +87,14 @@ func (r *Peer) Address() (string, error) {
 func Given(cmd *cobra.Command) (flags string) {
 	for _, name := range []string{"grpc", "context", "token-file", "tls-ca", "cert", "key"} {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
-			flags += " --" + name + " " + quoted(f.Value.String())
+			flags += " --" + name + " " + Quoted(f.Value.String())
 		}
 	}
 	return flags
 }
 
-// quoted is one word of a POSIX shell.
-func quoted(word string) string {
+// Quoted is one word of a POSIX shell.
+func Quoted(word string) string {
 	plain := func(r rune) bool {
 		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("_-./:@%+=,", r)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -49,7 +50,7 @@ func (s *seller) document(o records.Offer) (text []byte, again string, err error
 			Offer   records.Offer     `json:"offer"`
 		}{s.service(), o.ID, asked.Hostname(), port, map[string]string{"type": string(instance.HTTP), "endpoint": s.check}, o}
 	}
-	again = command.Program + " " + verb + " -f " + s.file + s.Given()
+	again = command.Program + " " + verb + " -f " + remote.Quoted(s.file) + s.Given()
 	text, err = term.YAML(content)
 	return append([]byte("# What this machine sells. After a change: "+again+"\n"), text...), again, fault.As("sell.document", fault.Internal, err)
 }

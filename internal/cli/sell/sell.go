@@ -135,15 +135,16 @@ func (s *seller) taken() error {
 	return fault.Invalidf("--file", s.file, "%s exists and is never overwritten: name another file, and another --id for a second offer", s.file)
 }
 
-// unused refuses the id of another sale: an instance would replace it. Without an answer the registration says why.
+// unused refuses the id of another sale, at any peer of the group: an instance would replace it. Without an answer the registration says why.
 func (s *seller) unused(ctx context.Context, c *client.Client, id string) error {
 	ctx, cancel := s.Connecting(ctx)
 	defer cancel()
 	_, err := c.Get(ctx, id)
 	sold := err == nil
 	if !sold && s.check != none {
-		ends, err := c.LastChecks(ctx, instance.Key{Namespace: instance.DefaultNamespace, Service: s.service(), ID: id}) // of this peer alone
-		sold = err == nil && len(ends) > 0
+		name := instance.Name{Namespace: instance.DefaultNamespace, Service: s.service()}
+		got, err := c.Agent().Discover(ctx, instance.Query{Name: name, Selector: instance.Selector{AnyStatus: true, ID: id}}) // of all peers of the group
+		sold = err == nil && len(got.Instances) > 0
 	}
 	if sold {
 		return fault.Invalidf("--id", id, "%s is sold already: name another --id for a second offer, or edit the file of the first one and register it", id)
@@ -237,15 +238,41 @@ func (s *seller) register(ctx context.Context, c *client.Client, o records.Offer
 			return err
 		}
 	}
-	status, err := c.Status(ctx)
+	status, err := s.settled(ctx, c)
 	if err != nil {
 		return err
+	}
+	if s.check != none { // a receipt of an offer says them
+		for _, name := range []string{"clock_offset", "identity_in_use"} {
+			if at := slices.IndexFunc(status.Conditions, func(c discovery.Condition) bool { return c.Name == name }); at >= 0 {
+				s.warn([]string{name + ": " + status.Conditions[at].Message})
+			}
+		}
 	}
 	by, more := seenBy(status, o, announced, alone, s.Given())
 	return s.Print(term.Document{
 		Value: map[string]any{"id": o.ID, "file": s.file, "check": checked, "announced": announced, "seen_by": by, "next": more},
 		Table: term.Pairs([][]string{{"offer", o.ID}, {"check", checked}, {"seen by", by}, {"to be seen", more}, {"to change", "edit " + s.file + ", then " + again}, {"to end", s.ending(o.ID)}}),
 	})
+}
+
+// settled is the state of the peer as soon as it has announced its changes, or after a while.
+func (s *seller) settled(ctx context.Context, c *client.Client) (discovery.Status, error) {
+	within, cancel := context.WithTimeout(ctx, checkTime/2)
+	defer cancel()
+	tick := time.NewTicker(checkStep)
+	defer tick.Stop()
+	for {
+		status, err := c.Status(ctx)
+		if err != nil || status.Peers == 0 || status.RecordsAnnouncing == 0 {
+			return status, err
+		}
+		select {
+		case <-within.Done():
+			return status, nil
+		case <-tick.C:
+		}
+	}
 }
 
 // ending is the command that ends the sale.
@@ -273,6 +300,8 @@ func seenBy(status discovery.Status, o records.Offer, announced, alone bool, giv
 		more = "mend the endpoint, or name another --check"
 	case alone || slices.Contains(status.RecordsUnstored, o.ID):
 		by, more = "nobody else yet: no other peer holds it; this peer announces it again", "see "+command.Program+" doctor"+given
+	case status.RecordsAnnouncing > 0:
+		by, more = "perhaps not by all: this peer still announces it, and complete answers may lack it", "see "+command.Program+" doctor"+given
 	default:
 		by = "the peers of network " + status.Network + " (" + fault.Counted(status.Peers, "peer") + " connected), while its endpoint answers them"
 	}

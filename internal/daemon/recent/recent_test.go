@@ -97,7 +97,7 @@ func TestLeaders(t *testing.T) {
 		p.group.Term = 6
 		p.says("leader: peer-3 leads again, in term 6")
 		p.group.Leader, p.group.Term = "id-2", 7
-		p.says("leader: peer-2 leads: peer-3 led before and is still connected")
+		p.says("leader: peer-2 leads: peer-3 led before; its connection is open still")
 		p.group.Leader, p.group.Term, p.group.Voters, p.group.Tolerance = "id-3", 8, p.group.Voters[1:], "2 of 2 voters: no failure"
 		p.says("leader: peer-3 leads: this peer led before and lost or gave up the lead", "voters: peer-1 is no voter any more: 2 voters, 2 of 2 voters: no failure")
 		p.group.Voters = append(p.group.Voters, coord.Member{Peer: "id-4", Name: "peer-4"})

@@ -136,7 +136,7 @@ func (w *Watch) seeLeader(now coord.GroupState, connected map[string]bool) {
 	case !connected[before]:
 		w.memory.Note(kindLeader, now.Leader, "%s leads: %s is silent", leads, led)
 	default:
-		w.memory.Note(kindLeader, now.Leader, "%s leads: %s led before and is still connected", leads, led)
+		w.memory.Note(kindLeader, now.Leader, "%s leads: %s led before; its connection is open still", leads, led)
 	}
 }
 

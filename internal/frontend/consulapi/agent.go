@@ -80,7 +80,7 @@ func (a *agentAPI) done(r *request, err error) error {
 	if err != nil {
 		return err
 	}
-	a.header(r.w, 1)
+	a.header(r, 1)
 	a.write(r, http.StatusOK, "text/plain; charset=utf-8", nil)
 	return nil
 }

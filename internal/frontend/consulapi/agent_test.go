@@ -121,7 +121,7 @@ type entry struct {
 
 func (f *peerOf) done(path, body string) {
 	f.t.Helper()
-	require.Equal(f.t, answer{http.StatusOK, 1, ""}, f.put(path, body), path)
+	require.Equal(f.t, answer{http.StatusOK, 1, "", "true"}, f.put(path, body), path)
 }
 
 // statuses returns the checks of a service, without that of the node, as ID=status, and how many instances pass.

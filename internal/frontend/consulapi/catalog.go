@@ -152,10 +152,10 @@ func checksOf(i *instance.Instance) []healthCheck {
 	return out
 }
 
-// nodeCheckOf is the check of a node: its peer lives, or its instances would have ended.
+// nodeCheckOf is the check of a node: its peer lived at the last contact to the group, or its instances would have ended. Headers tell the contact.
 func nodeCheckOf(i *instance.Instance) healthCheck {
 	return healthCheck{
-		Node: i.Peer, CheckID: nodeCheck, Name: "Serf Health Status", Status: passing, Output: "Agent alive and reachable", ServiceTags: []string{}, CreateIndex: 1, ModifyIndex: 1,
+		Node: i.Peer, CheckID: nodeCheck, Name: "Serf Health Status", Status: passing, Output: "Agent alive at the last contact to the group", ServiceTags: []string{}, CreateIndex: 1, ModifyIndex: 1,
 	}
 }
 

@@ -93,13 +93,13 @@ func (s *Server) getKey(r *request) error {
 	}
 	switch {
 	case len(out.list) == 0:
-		s.header(r.w, out.index)
+		s.header(r, out.index)
 		s.write(r, http.StatusNotFound, "text/plain; charset=utf-8", nil)
 		return nil
 	case r.has("keys"):
 		return s.answer(r, out.index, names(out.list, key, r.values.Get("separator")))
 	case r.has("raw") && len(out.list) == 1:
-		s.header(r.w, out.index)
+		s.header(r, out.index)
 		r.w.Header().Set("Content-Security-Policy", "sandbox")
 		s.write(r, http.StatusOK, "text/plain; charset=utf-8", out.list[0].value)
 		return nil

@@ -34,6 +34,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // Front is the name of this front in owners of leases; see authority.Config.
@@ -313,15 +314,24 @@ func (s *Server) fail(r *request, err error) {
 	if field := fault.FieldOf(err); field != "" {
 		text = field + " " + text
 	}
-	s.header(r.w, 1)
+	s.header(r, 1)
 	s.write(r, code, "text/plain; charset=utf-8", []byte(text))
 }
 
-// header sets the headers that clients read from every answer. An index is never 0.
-func (s *Server) header(w http.ResponseWriter, index int64) {
-	w.Header().Set("X-Consul-Index", strconv.FormatInt(max(index, 1), 10))
-	w.Header().Set("X-Consul-KnownLeader", "true")
-	w.Header().Set("X-Consul-LastContact", "0")
+// header sets the headers that clients read from every answer. An index is never 0. Without a leader the answer is as old as
+// the last contact to the group.
+func (s *Server) header(r *request, index int64) {
+	g, err := s.Group(r.Context())
+	known, age := err == nil && g.Leader != "", time.Duration(0)
+	if !known && s.Agent != nil {
+		if got, err := s.Agent.Catalog.Services(r.Context(), instance.DefaultNamespace); err == nil {
+			age = got.Age
+		}
+	}
+	h := r.w.Header()
+	h.Set("X-Consul-Index", strconv.FormatInt(max(index, 1), 10))
+	h.Set("X-Consul-KnownLeader", strconv.FormatBool(known))
+	h.Set("X-Consul-LastContact", strconv.FormatInt(age.Milliseconds(), 10))
 }
 
 // answer writes an answer in JSON.
@@ -334,7 +344,7 @@ func (s *Server) answerCode(r *request, code int, index int64, v any) error {
 	if err != nil {
 		return fmt.Errorf("an answer has no JSON: %w", err)
 	}
-	s.header(r.w, index)
+	s.header(r, index)
 	s.write(r, code, "application/json", text)
 	return nil
 }

@@ -73,6 +73,7 @@ type answer struct {
 	code  int
 	index int64
 	body  string
+	led   string // X-Consul-KnownLeader
 }
 
 func (f *front) call(method, path, body string) answer {
@@ -85,7 +86,7 @@ func (f *front) call(method, path, body string) answer {
 	require.NoError(f.t, err, "%s %s: %s", method, path, w.Body)
 	require.Positive(f.t, index, "an index is never 0")
 	require.Equal(f.t, "0", w.Header().Get("X-Consul-LastContact"))
-	return answer{w.Code, index, strings.TrimSpace(w.Body.String())}
+	return answer{w.Code, index, strings.TrimSpace(w.Body.String()), w.Header().Get("X-Consul-KnownLeader")}
 }
 
 func (f *front) get(path string) answer        { f.t.Helper(); return f.call("GET", "/v1/"+path, "") }
@@ -648,8 +649,10 @@ func TestStatus(t *testing.T) {
 		})
 		require.Equal(t, `"[2001:db8::1]:4801"`, f.get("status/leader").body)
 		require.Equal(t, `["192.0.2.1:4801","[2001:db8::1]:4801"]`, f.get("status/peers").body)
+		require.Equal(t, "true", f.get("status/leader").led)
 		state.Leader = ""
 		require.Equal(t, `""`, f.get("status/leader").body)
+		require.Equal(t, "false", f.get("kv/none").led, "no answer claims a leader that this peer does not know")
 	})
 }
 
