@@ -15,6 +15,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
 	"github.com/blackhole/blackhole/internal/frontend/ui"
 	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -47,6 +48,22 @@ func (p *parts) startAuth(context.Context) (err error) {
 	p.fronts.auth.pages.Guard = p.fronts.auth.guard
 	p.fronts.auth.limiter = access.NewLimiter(p.config.Agent.RegistrationsPerMinute, maxRateLimited)
 	return nil
+}
+
+// certificateLeft is the rest of a certificate's time in which the peer asks for a new one.
+const certificateLeft = 7 * 24 * time.Hour
+
+// checkCertificate raises or clears condition.Certificate.
+func (e *authSetup) checkCertificate(conditions *condition.Set, now time.Time) {
+	if e.tls == nil {
+		return
+	}
+	ends := e.tls.Ends()
+	if ends.Sub(now) > certificateLeft {
+		conditions.Clear(condition.Certificate)
+		return
+	}
+	conditions.Raise(condition.Certificate, "the certificate in auth.server_cert ends at %s, and then clients refuse this peer: put a new one and its key in place, which needs no restart", ends.UTC().Format(time.RFC3339))
 }
 
 // pages signs readers in to the page.

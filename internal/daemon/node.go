@@ -45,7 +45,11 @@ func (p *parts) groupStanding() *discovery.Group {
 // watch returns what notes the changes of this peer.
 func (p *parts) watch() *recent.Watch {
 	see := recent.Sources{
-		Self: p.node.Host().ID().String(), Conditions: p.conditions.Active, Offers: p.discovery.OwnAll,
+		Self: p.node.Host().ID().String(), Offers: p.discovery.OwnAll,
+		Conditions: func() []condition.Condition {
+			p.fronts.auth.checkCertificate(p.conditions, p.now())
+			return p.conditions.Active()
+		},
 		Peers: func() (ids []string) {
 			for _, id := range p.node.Host().Network().Peers() {
 				ids = append(ids, id.String())

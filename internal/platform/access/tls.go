@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -64,6 +65,9 @@ func parseTLS(contents [][]byte, auth tls.ClientAuthType) (*tls.Config, error) {
 	}
 	return c, nil
 }
+
+// Ends returns when the present certificate of the listeners ends.
+func (t *TLS) Ends() time.Time { return (*t.files.Load().get()).Certificates[0].Leaf.NotAfter }
 
 func base() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS13} }
 

@@ -59,6 +59,8 @@ const (
 	IndexFull Name = "index_full"
 	// SpaceLow: a pool of the coordination group is nearly full: of its keys, bytes, leases, clients or requirements.
 	SpaceLow Name = "space_low"
+	// Certificate: the server certificate of this peer has ended, or ends within a week.
+	Certificate Name = "certificate"
 	// PoolExhausted: callers of this peer find no place for a connection, a watch, a wait or a large request, or the group no room.
 	PoolExhausted Name = "pool_exhausted"
 )
@@ -69,7 +71,7 @@ func Names() []string {
 		string(Joining), string(Isolated), string(ClockOffset), string(IdentityInUse),
 		string(NotReachable), string(AddressLimit), string(OtherNetwork), string(PrivateAddresses), string(NotStored), string(NoGroup), string(NoQuorum), string(DirectoryRefused), string(NoReserve), string(OtherGroup),
 		string(OlderKeepers), string(FeatureLevel), string(MemberStopped), string(StatesDiffer), string(IndexFull), string(SpaceLow),
-		string(PoolExhausted),
+		string(Certificate), string(PoolExhausted),
 	}
 }
 
