@@ -171,6 +171,8 @@ func forced(action coord.MemberAction) string {
 		return "even if the other group may return, so that the network has two again"
 	case coord.AddMember:
 		return "even if the leader cannot connect to the peer"
+	case coord.RemoveMember:
+		return "even if no majority remains, or the peer is no member"
 	case coord.PromoteMember:
 		return "even if the new voter is behind, or, without a leader, if writes that only lost voters had are lost"
 	}

@@ -91,10 +91,10 @@ func (c Config) planRemove(v *view, w coord.MemberChange, p *Plan) error {
 	m, in := v.find(w.Peer)
 	p.Standing = coord.Barred
 	switch {
-	case !in && slices.ContainsFunc(v.Candidates, func(one Peer) bool { return one.Name == w.Peer }):
-		return nil // it only offers itself
+	case !in && (w.Force || slices.ContainsFunc(v.Candidates, func(one Peer) bool { return one.Name == w.Peer })):
+		return nil // it only offers itself, or may do so later: the decision keeps it out
 	case !in:
-		return fault.Refused(fault.NotFound, "peer_id", "is no member of the group")
+		return fault.Refused(fault.NotFound, "peer_id", "is no member of the group; force keeps it out should it come")
 	case !m.Voter:
 		p.Change = Change{Remove: m.ID}
 		return nil

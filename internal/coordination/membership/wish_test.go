@@ -50,6 +50,7 @@ func TestPlan(t *testing.T) {
 		{"the only voter stays", members(voter(1, 0), learner(2, 0, m)), forced(order(coord.RemoveMember, 1)), fault.Conflict, "peer_id", change{}, "", ""},
 		{"a learner is removed", three(s, s, learner(4, 0, m)), order(coord.RemoveMember, 4), nil, "", change{Remove: 4}, coord.Barred, "3 of 3 voters: 1 failure"},
 		{"a candidate is barred", three(s, s), order(coord.RemoveMember, 5), nil, "", change{}, coord.Barred, "3 of 3 voters: 1 failure"},
+		{"a stranger is kept out by force", three(s, s), forced(order(coord.RemoveMember, 9)), nil, "", change{}, coord.Barred, "3 of 3 voters: 1 failure"},
 		{"a stranger is not removed", three(s, s), order(coord.RemoveMember, 9), fault.NotFound, "peer_id", change{}, "", ""},
 
 		{"a learner is promoted", members(voter(1, 0), learner(2, 0, 0)), order(coord.PromoteMember, 2), nil, "", change{Promote: []uint64{2}}, "", "2 of 2 voters: no failure"},
