@@ -49,9 +49,18 @@ type Options struct {
 	Again     func() (config.Config, error) // reads the settings again at SIGHUP; may be nil
 }
 
+// located has the whole path of the data directory: whoever examines the peer works in another directory.
+func located(c config.Config) config.Config {
+	if dir, err := filepath.Abs(c.Data); err == nil {
+		c.Data = dir
+	}
+	return c
+}
+
 // Run runs a peer until ctx ends or a part fails.
 // Errors: Invalid for settings that cannot work, or the cause of the part that failed.
 func Run(ctx context.Context, c config.Config, o Options) error {
+	c = located(c)
 	log, journal := newJournal(c.Log, o.Stderr)
 	if o.Libraries != nil {
 		o.Libraries(newHandler(c.Log.Format, journal, &journal.level), newHandler(c.Log.Format, journal, slog.LevelError))

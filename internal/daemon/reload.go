@@ -66,7 +66,7 @@ func (r *reloader) reload() {
 	var applied, waiting []string
 	next, err := r.again()
 	if err == nil {
-		applied, waiting, err = r.apply(next)
+		applied, waiting, err = r.apply(located(next))
 	}
 	switch {
 	case err != nil:

@@ -236,7 +236,7 @@ func (l *publishLoop) pending() (n int) {
 	return n
 }
 
-var errLeaderless = fault.New("directory", fault.Unavailable, "the coordination group has no known leader: retry after the election")
+var errLeaderless = fault.New("directory", fault.Unavailable, "the coordination group has no known leader: see the conditions of this peer")
 
 // Reasons for an entry that is another peer's.
 var (

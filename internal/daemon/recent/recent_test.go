@@ -99,10 +99,10 @@ func TestLeaders(t *testing.T) {
 		p.group.Leader, p.group.Term = "id-2", 7
 		p.says("leader: peer-2 leads: peer-3 led before; its connection is open still")
 		p.group.Leader, p.group.Term, p.group.Voters, p.group.Tolerance = "id-3", 8, p.group.Voters[1:], "2 of 2 voters: no failure"
-		p.says("leader: peer-3 leads: this peer led before and lost or gave up the lead", "voters: peer-1 is no voter any more: 2 voters, 2 of 2 voters: no failure")
+		p.says("leader: peer-3 leads: this peer led before and lost or gave up the lead", "voters: peer-1 is no voter any more: 2 voters left")
 		p.group.Voters = append(p.group.Voters, coord.Member{Peer: "id-4", Name: "peer-4"})
 		p.group.Tolerance = "3 of 3 voters: one failure"
-		p.says("voters: peer-4 became a voter: 3 voters, 3 of 3 voters: one failure")
+		p.says("voters: peer-4 became a voter, of 3")
 	})
 }
 

@@ -155,10 +155,10 @@ func (w *Watch) seeVoters(now coord.GroupState) {
 		return ids
 	}
 	for _, id := range without(before.Voters, now.Voters) {
-		w.memory.Note(kindVoters, id, "%s became a voter: %s, %s", nameIn(id, now, before), fault.Counted(len(now.Voters), "voter"), now.Tolerance)
+		w.memory.Note(kindVoters, id, "%s became a voter, of %d", nameIn(id, now, before), len(now.Voters))
 	}
 	for _, id := range without(now.Voters, before.Voters) {
-		w.memory.Note(kindVoters, id, "%s is no voter any more: %s, %s", nameIn(id, now, before), fault.Counted(len(now.Voters), "voter"), now.Tolerance)
+		w.memory.Note(kindVoters, id, "%s is no voter any more: %s left", nameIn(id, now, before), fault.Counted(len(now.Voters), "voter"))
 	}
 }
 
