@@ -113,7 +113,7 @@ func memberRow(m coord.Member, role string) []string {
 	case m.Active:
 		state = "up"
 	case m.Silent > 0:
-		state = "DOWN for " + (time.Duration(m.Silent) * time.Millisecond).Round(time.Second).String()
+		state = "DOWN for over " + (time.Duration(m.Silent) * time.Millisecond).Round(time.Second).String()
 	}
 	if m.Applied > 0 {
 		lag = strconv.FormatUint(m.Lag, 10)
