@@ -294,7 +294,7 @@ func TestDNSTranscript(t *testing.T) {
 	require.Equal(t, string(data), got)
 }
 
-// TestShowWithoutContact: another peer may have what this peer does not know.
+// TestShowWithoutContact: without contact to the group an instance is not called unknown.
 func TestShowWithoutContact(t *testing.T) {
 	a := agentWithInstances(t)
 	a.Lose("no leader answers")

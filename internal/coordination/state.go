@@ -47,7 +47,7 @@ func (s *Seat) Group(ctx context.Context) (coord.GroupState, error) {
 		state = l.state()
 	}
 	if err != nil {
-		state.Leader, state.Missing = "", p.missing() // one that does not answer may lead no more
+		state.Leader, state.Missing = "", p.missing() // the last leader may have lost the lead
 	}
 	state.ID, state.Phase = p.view.ID(), p.phase(isMember)
 	return state, nil

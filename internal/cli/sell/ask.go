@@ -20,7 +20,7 @@ type asker struct {
 	con     *term.Console
 	cmd     *cobra.Command
 	in      *bufio.Scanner
-	missing []string // flags that nobody can answer: there is no terminal
+	missing []string // required flags, where there is no terminal to ask at
 }
 
 // need sets a flag that was not given to what was found out, or else to the answer to its help text. Without a terminal it

@@ -277,7 +277,7 @@ func sayRemoved(ctx context.Context, r *remote.Peer, c *client.Client, n instanc
 	return removed
 }
 
-// unknown says that there is no such service, and which one was meant.
+// unknown returns the message about a service without instances. It names services with similar names.
 func unknown(ctx context.Context, c *client.Client, n instance.Name) string {
 	var names []string
 	list, _ := c.Services().List(ctx, n.Namespace) // without it nothing is meant

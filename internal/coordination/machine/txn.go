@@ -39,14 +39,20 @@ type txn struct {
 	after   *tree    // the keys after the changes; nil: as in the machine
 }
 
+// branches is a transaction, or one within it.
+type branches interface {
+	GetCompare() []*apiv1.Compare
+	GetThen() []*apiv1.TxnStep
+	GetElse() []*apiv1.TxnStep
+}
+
 type tree = btree.Map[string, *coord.KeyValue]
 
 // txn compares keys, and then reads and changes keys, all at one revision. An error changes nothing, and refuses a malformed step
 // of another branch too.
 func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
 	t := &txn{m: m, owner: c.owner, left: int64(m.limits.TxnBytes), look: int(m.limits.Changes), room: int64(m.limits.TxnBytes)}
-	all := &apiv1.TxnBranch{Compare: r.GetCompare(), Then: r.GetThen(), Else: r.GetElse()}
-	if err := t.check(all); err != nil {
+	if err := t.check(r); err != nil {
 		return err
 	}
 	answer := &struct {
@@ -58,7 +64,7 @@ func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
 	result := &answer.txn
 	result.Header, answer.one.Txn = c.header, result
 	var err error
-	if result.Results, result.Failed, result.Reason, err = t.execute(all, answer.step[:], answer.steps[:]); err != nil {
+	if result.Results, result.Failed, result.Reason, err = t.execute(r, answer.step[:], answer.steps[:]); err != nil {
 		return err
 	}
 	result.Succeeded = result.Failed == 0
@@ -83,7 +89,7 @@ func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
 
 // execute executes the branch that the comparisons select. They look at the state before the whole transaction, so that no
 // step changes which branches within are taken. made and results are space for the results.
-func (t *txn) execute(b *apiv1.TxnBranch, made []apiv1.TxnStepResult, results []*apiv1.TxnStepResult) (_ []*apiv1.TxnStepResult, failed uint32, reason string, err error) {
+func (t *txn) execute(b branches, made []apiv1.TxnStepResult, results []*apiv1.TxnStepResult) (_ []*apiv1.TxnStepResult, failed uint32, reason string, err error) {
 	name, steps := "then", b.GetThen()
 	for i, c := range b.GetCompare() {
 		if reason, err = t.unmet(c); err != nil {
@@ -357,25 +363,30 @@ func (t *txn) show(r *apiv1.TxnStepResult, kv *coord.KeyValue) error {
 // kept is the part of an answer that a client keeps for a repetition of its command.
 func kept(a *coordv1.Result) *coordv1.Result {
 	r := a.GetTxn()
-	counts, size := withoutKeys(r.GetResults())
-	if size <= keptForClient {
+	if sizeOf(r.GetResults()) <= keptForClient {
 		return a
 	}
 	return &coordv1.Result{Response: &coordv1.Result_Txn{Txn: &apiv1.TxnResponse{
-		Header: r.GetHeader(), Succeeded: r.GetSucceeded(), Changed: r.GetChanged(), Failed: r.GetFailed(), Reason: r.GetReason(), Results: counts, Forgotten: true,
+		Header: r.GetHeader(), Succeeded: r.GetSucceeded(), Changed: r.GetChanged(), Failed: r.GetFailed(), Reason: r.GetReason(), Results: withoutKeys(r.GetResults()), Forgotten: true,
 	}}}
 }
 
-// withoutKeys returns results without keys, and the bytes of these.
-func withoutKeys(results []*apiv1.TxnStepResult) (counts []*apiv1.TxnStepResult, size int64) {
-	counts = make([]*apiv1.TxnStepResult, len(results))
-	for i, s := range results {
-		within, more := withoutKeys(s.GetResults())
-		counts[i] = &apiv1.TxnStepResult{Count: s.GetCount(), Succeeded: s.Succeeded, Results: within}
-		size += more
+// sizeOf returns the bytes of the keys in results, and in those within them.
+func sizeOf(results []*apiv1.TxnStepResult) (size int64) {
+	for _, s := range results {
+		size += sizeOf(s.GetResults())
 		for _, kv := range s.GetKvs() {
 			size += rawSize(len(kv.GetKey()), len(kv.GetValue()))
 		}
 	}
-	return counts, size
+	return size
+}
+
+// withoutKeys returns results without keys.
+func withoutKeys(results []*apiv1.TxnStepResult) []*apiv1.TxnStepResult {
+	counts := make([]*apiv1.TxnStepResult, len(results))
+	for i, s := range results {
+		counts[i] = &apiv1.TxnStepResult{Count: s.GetCount(), Succeeded: s.Succeeded, Results: withoutKeys(s.GetResults())}
+	}
+	return counts
 }

@@ -39,7 +39,7 @@ type (
 )
 
 // check looks at the comparisons and all branches by themselves.
-func (t *txn) check(all *apiv1.TxnBranch) error {
+func (t *txn) check(all branches) error {
 	if len(all.GetCompare())+len(all.GetThen())+len(all.GetElse()) == 0 {
 		return fault.Invalidf("then", nil, "is missing")
 	}
@@ -48,7 +48,7 @@ func (t *txn) check(all *apiv1.TxnBranch) error {
 }
 
 // checkBranches validates the comparisons and both branches of a transaction, or of one within it, which may have a depth of its own.
-func (t *txn) checkBranches(b *apiv1.TxnBranch, depth int) (puts []putAt, deletes []deleteAt, err error) {
+func (t *txn) checkBranches(b branches, depth int) (puts []putAt, deletes []deleteAt, err error) {
 	if depth < 0 {
 		return nil, nil, limitReached("", "too many transactions within one another", coord.TxnDepth)
 	}

@@ -71,6 +71,8 @@ type Config struct {
 	Plane coord.Service
 	// Group returns what this peer knows of the group; required.
 	Group func(context.Context) (coord.GroupState, error)
+	// Led reports whether this peer knows a leader now, without a question to another peer: each answer says it. Required.
+	Led func() bool
 	// Peer is the id of this peer, and the name of its node.
 	Peer string
 	// Prefix of all keys; not empty.
@@ -321,8 +323,7 @@ func (s *Server) fail(r *request, err error) {
 // header sets the headers that clients read from every answer. An index is never 0. Without a leader the answer is as old as
 // the last contact to the group.
 func (s *Server) header(r *request, index int64) {
-	g, err := s.Group(r.Context())
-	known, age := err == nil && g.Leader != "", time.Duration(0)
+	known, age := s.Led(), time.Duration(0)
 	if !known && s.Agent != nil {
 		if got, err := s.Agent.Catalog.Services(r.Context(), instance.DefaultNamespace); err == nil {
 			age = got.Age

@@ -51,7 +51,7 @@ func startWith(t *testing.T, solo *coordtest.Solo, change func(*consulapi.Config
 		solo = coordtest.New(coordtest.Config{Now: time.Now, After: func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }})
 	}
 	gate := authority.New(authority.Config{Service: solo, Peer: coordtest.Peer, Front: consulapi.Front, Open: true})
-	c := consulapi.Config{Service: gate, Owner: gate.Owner, Plane: solo, Group: solo.Group, Peer: coordtest.Peer, Prefix: "consul/"}
+	c := consulapi.Config{Service: gate, Owner: gate.Owner, Plane: solo, Group: solo.Group, Led: func() bool { return true }, Peer: coordtest.Peer, Prefix: "consul/"}
 	change(&c)
 	s, err := consulapi.New(c)
 	require.NoError(t, err)
@@ -646,6 +646,7 @@ func TestStatus(t *testing.T) {
 		state := coord.GroupState{Leader: "b", Voters: voters}
 		f := startWith(t, nil, func(c *consulapi.Config) {
 			c.Group = func(context.Context) (coord.GroupState, error) { return state, nil }
+			c.Led = func() bool { return state.Leader != "" }
 		})
 		require.Equal(t, `"[2001:db8::1]:4801"`, f.get("status/leader").body)
 		require.Equal(t, `["192.0.2.1:4801","[2001:db8::1]:4801"]`, f.get("status/peers").body)

@@ -156,7 +156,7 @@ func TestProgress(t *testing.T) {
 		}
 		first := f.put(t, "a", "1")
 		w := open()
-		w.askProgress() // nothing is watched, so it has no answer, as in etcd
+		w.askProgress() // without a watch there is no answer, as in etcd
 		w.create(&pb.WatchCreateRequest{Key: []byte("quiet"), RangeEnd: []byte("s")})
 		w.create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: 1})
 		require.Len(t, w.next().GetEvents(), 1)

@@ -31,6 +31,7 @@ const Method = "/" + Service + "/StreamAggregatedResources"
 const (
 	op       = "xdsapi.Stream"
 	maxNames = 256 // of one type on a stream
+	maxText  = 200 // bytes of a client's error in the log
 )
 
 // Server serves streams.
@@ -108,11 +109,12 @@ type client struct {
 	watches sync.WaitGroup
 	news    chan news
 	sent    uint64 // answers so far: the next nonce
+	refused bool   // the log tells of an answer that the client refused
 }
 
 // kind is what a client wants of one type.
 type kind struct {
-	names []string // ascending
+	names []string // valid and ascending
 	nonce string   // of the last answer
 }
 
@@ -138,13 +140,19 @@ func (c *client) take(r *xdsv1.DiscoveryRequest) error {
 	if r.GetResponseNonce() != "" && r.GetResponseNonce() != k.nonce {
 		return nil // overtaken: the client answers the newer one, too
 	}
-	if e := r.GetErrorDetail(); e != nil {
-		c.Logger.WarnContext(c.ctx, "a client of xDS refused an answer", "type", r.GetTypeUrl(), "error", e.GetMessage())
+	if e := r.GetErrorDetail(); e != nil && !c.refused {
+		c.refused = true
+		text := e.GetMessage()
+		c.Logger.WarnContext(c.ctx, "a client of xDS refused an answer; further ones of its stream are not told", "type", r.GetTypeUrl(), "error", text[:min(len(text), maxText)])
 	}
-	names := slices.Compact(slices.Sorted(slices.Values(r.GetResourceNames())))
-	if len(names) > maxNames {
-		return fault.Wrap(op, fault.Invalidf("resource_names", nil, "are %d, limit %d: use another stream", len(names), maxNames))
+	if n := len(r.GetResourceNames()); n > maxNames {
+		return fault.Wrap(op, fault.Invalidf("resource_names", nil, "are %d, limit %d: use another stream", n, maxNames))
 	}
+	// A client holds a name without a resource for unknown.
+	names := slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(r.GetResourceNames()))), func(name string) bool {
+		_, err := nameOf(name)
+		return err != nil
+	})
 	if k.nonce != "" && slices.Equal(names, k.names) {
 		return nil
 	}
@@ -154,9 +162,7 @@ func (c *client) take(r *xdsv1.DiscoveryRequest) error {
 	}
 	var list []*xdsv1.Any
 	for _, name := range names {
-		if _, err := nameOf(name); err == nil { // a client holds a name without a resource for unknown
-			list = append(list, fixed(r.GetTypeUrl(), name))
-		}
+		list = append(list, fixed(r.GetTypeUrl(), name))
 	}
 	return c.send(r.GetTypeUrl(), list)
 }
@@ -170,9 +176,12 @@ func (c *client) follow(names []string) error {
 		}
 	}
 	for _, name := range names {
-		n, err := nameOf(name)
-		if c.follows[name] != nil || err != nil {
+		if c.follows[name] != nil {
 			continue
+		}
+		n, err := nameOf(name)
+		if err != nil {
+			return err
 		}
 		release, err := c.Watches.Take(c.ctx, op)
 		if err != nil {
