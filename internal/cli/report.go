@@ -13,7 +13,6 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/settings"
-	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -41,8 +40,8 @@ func hint(cmd *cobra.Command, err error) string {
 		return "use " + command.Program + " offer update" + remote.Given(cmd) + " to replace an offer"
 	case kind == fault.Timeout && calls:
 		return "use --" + command.TimeoutFlag + " to wait longer"
-	case kind == fault.Unavailable && calls && strings.HasSuffix(err.Error(), remote.HTTPListens):
-		return "use the gRPC address of the peer, by default " + client.DefaultAddress
+	case calls && remote.Mismatch(err) != "":
+		return remote.Mismatch(err)
 	case kind == fault.Unavailable && calls && !exit.Answered(err):
 		return "is `" + command.Program + " run` running? Set the address of the peer with --grpc or BLACKHOLE_GRPC"
 	default:

@@ -101,6 +101,12 @@ func TestOrders(t *testing.T) {
 		w.await("it is gone", func() bool { return len(w.state().Voters) >= 2 && w.state().NameOf(stand) == "" })
 		w.await("another one votes", func() bool { return len(w.state().Voters) == 3 })
 		require.Empty(t, w.state().NameOf(stand), "it is barred")
+		require.Equal(t, []string{stand}, w.state().Removed)
+		for _, p := range w.peers {
+			own, err := p.Group(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, p.id() == stand, own.Phase == "removed", own.Phase)
+		}
 
 		_, err := w.peers[0].ChangeMembers(t.Context(), coord.MemberChange{Action: coord.RemoveMember, Peer: stand + "x"})
 		require.ErrorIs(t, err, fault.NotFound)

@@ -3,6 +3,7 @@ package coordination
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/libp2p/go-libp2p/core/host"
@@ -27,6 +28,7 @@ const (
 	phaseJoining  = "joining"  // eligible, waiting to be a member
 	phaseMember   = "member"
 	phaseClient   = "client"   // not eligible: it asks members
+	phaseRemoved  = "removed"  // an operator keeps it out
 	phaseStopped  = "stopped"  // its member failed: it asks members until a restart
 	phaseOutlived = "outlived" // a member of an older incarnation: it asks members until its directory is cleared
 )
@@ -50,6 +52,9 @@ func (s *Seat) Group(ctx context.Context) (coord.GroupState, error) {
 		state.Leader, state.Missing = "", p.missing() // the last leader may have lost the lead
 	}
 	state.ID, state.Phase = p.view.ID(), p.phase(isMember)
+	if (state.Phase == phaseJoining || state.Phase == phaseClient) && slices.Contains(state.Removed, p.self.String()) {
+		state.Phase = phaseRemoved
+	}
 	return state, nil
 }
 
@@ -79,8 +84,8 @@ func (s *Seat) Stats() (f metrics.GroupStats) {
 func (l *local) state() coord.GroupState {
 	s := l.member.Status()
 	out := coord.GroupState{
-		Level: l.level(),
-		ID:    l.view.ID(), Phase: phaseMember, Term: s.Header.Term, Leader: s.Leader.Peer, Revision: l.member.Revision(),
+		Level: l.level(), Removed: l.membership.Removed(),
+		ID: l.view.ID(), Phase: phaseMember, Term: s.Header.Term, Leader: s.Leader.Peer, Revision: l.member.Revision(),
 	}
 	if s.Leads {
 		out.HeldBackBy = l.levels.HeldBack()

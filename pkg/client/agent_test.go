@@ -257,8 +257,10 @@ func TestHandleRegistersAgain(t *testing.T) {
 		h.pass(10 * time.Minute)
 		require.Equal(t, "gone", h.status(first.Key))
 		require.NoError(t, p.Err(), "it is not given up")
+		require.Error(t, p.Missed())
 		h.start()
 		h.pass(10 * time.Second)
+		require.NoError(t, p.Missed())
 		require.Equal(t, "UP", h.status(first.Key))
 
 		spec := agenttest.Web("a").Spec

@@ -43,6 +43,10 @@ func (p *InstanceHandle) Done() <-chan struct{} { return p.ctx.Done() }
 // the instance again. It is nil while the registration lasts.
 func (p *InstanceHandle) Err() error { return context.Cause(p.ctx) }
 
+// Missed returns why the last heartbeat failed, or that the peer lost the instance, which is being registered again. It is nil
+// after a success.
+func (p *InstanceHandle) Missed() error { return p.services.beats.missed(p) }
+
 // Update replaces the description of the instance. The key and the lease stay.
 func (p *InstanceHandle) Update(ctx context.Context, s instance.Spec) error {
 	const op = "client.InstanceHandle.Update"

@@ -102,6 +102,16 @@ func (b *heartbeats) lost(p *InstanceHandle) bool {
 	return p.paused
 }
 
+// missed implements InstanceHandle.Missed.
+func (b *heartbeats) missed(p *InstanceHandle) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p.missedBy == nil && p.paused {
+		return fault.New("client.InstanceHandle", fault.NotFound, "the peer has lost the instance: it is being registered again")
+	}
+	return p.missedBy
+}
+
 // close deregisters all instances until ctx ends, and waits for all goroutines.
 func (b *heartbeats) close(ctx context.Context) {
 	handles := make(chan *InstanceHandle)

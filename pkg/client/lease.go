@@ -109,7 +109,7 @@ func (s *Session) Remaining() time.Duration {
 	}
 	left := s.deadline - s.client.clock()
 	if left <= 0 {
-		r.drop(s, late(s.missed))
+		r.drop(s, late(s.missedBy))
 	}
 	return max(left, 0)
 }

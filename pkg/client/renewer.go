@@ -66,7 +66,7 @@ type renewal struct {
 	next     time.Duration // next request
 	tries    int           // requests in flight
 	misses   int           // failures since the last success
-	missed   error         // the last failure, nil after a success
+	missedBy error         // the last failure, nil after a success
 	paused   bool          // no requests
 }
 
@@ -84,13 +84,13 @@ func margin(ttl time.Duration) time.Duration { return max(50*time.Millisecond, t
 // start sets the schedule after a registration or grant by a request at a time.
 func (s *renewal) start(sent, period time.Duration) {
 	s.epoch++
-	s.period, s.next, s.tries, s.misses, s.missed, s.paused = period, sent+period, 0, 0, nil, false
+	s.period, s.next, s.tries, s.misses, s.missedBy, s.paused = period, sent+period, 0, 0, nil, false
 }
 
 // renewed notes a success. A lease lives from the sending of the request, not from the
 // answer: the group counts from a time in between.
 func (s *renewal) renewed(sent, ttl time.Duration) {
-	s.misses, s.missed = 0, nil
+	s.misses, s.missedBy = 0, nil
 	s.next = max(s.next, sent+s.period)
 	if s.deadline > 0 {
 		s.deadline = max(s.deadline, sent+ttl-margin(ttl))
@@ -212,7 +212,7 @@ func (r *renewer[M]) plan() (list []due[M], sleep time.Duration, done bool) {
 		s := m.state()
 		if s.deadline > 0 {
 			if s.deadline <= now {
-				r.drop(m, late(s.missed))
+				r.drop(m, late(s.missedBy))
 				continue
 			}
 			wake = min(wake, s.deadline)
@@ -269,7 +269,7 @@ func (r *renewer[M]) try(batch []due[M]) {
 		s.tries--
 		switch {
 		case err != nil:
-			s.misses, s.missed = s.misses+1, err
+			s.misses, s.missedBy = s.misses+1, err
 			s.next = min(s.next, now+r.vary(min(retryDelay(s.misses), s.period/4)))
 		case ttls[i] <= 0:
 			m.unknown()

@@ -39,7 +39,7 @@ type Admin interface {
 // GroupState is the present state of the group.
 type GroupState struct {
 	ID          string   `json:"group_id"`          // hex; empty without a group
-	Phase       string   `json:"phase"`             // off, founding, joining, member, client, outlived
+	Phase       string   `json:"phase"`             // off, founding, joining, member, client, removed, stopped, outlived
 	Missing     string   `json:"missing,omitempty"` // reason of an outage
 	Term        uint64   `json:"term"`
 	Leader      string   `json:"leader"` // peer id; empty if unknown
@@ -57,6 +57,8 @@ type GroupState struct {
 	// Tolerance says it in words, "2 of 3 voters: no failure"; empty while unknown.
 	Survives  int    `json:"failures_survived"`
 	Tolerance string `json:"tolerance,omitempty"`
+	// Removed lists the first 100 peers that operators keep out of the group.
+	Removed []string `json:"removed,omitempty"`
 }
 
 // NameOf returns the name that a member gives itself; empty if unknown.

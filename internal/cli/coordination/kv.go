@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -282,8 +284,11 @@ func kvWatch(con *term.Console) *cobra.Command {
 			return fault.Invalidf("--from", *from, "must be at least 0")
 		}
 		w := client.Watch{Span: client.Under(prefixOf(args)), From: client.Revision(*from), Prev: *prev}
+		heard, stop := listen(r)
+		defer stop()
 		seen := false
 		for batch, err := range c.KV().Watch(ctx, w) {
+			heard()
 			if seen && fault.KindOf(err) == fault.Timeout {
 				return nil // the end that --timeout asked for
 			}
@@ -297,6 +302,26 @@ func kvWatch(con *term.Console) *cobra.Command {
 		}
 		return nil
 	})
+}
+
+// silence is the longest that a healthy group leaves a watch without a word: it marks its progress every 10 seconds.
+const silence = 40 * time.Second
+
+// listen tells on standard error when a watch is silent for too long, and when it goes on. Call heard for each batch, and stop at
+// the end.
+func listen(r *remote.Peer) (heard, stop func()) {
+	var silent atomic.Bool
+	timer := time.AfterFunc(silence, func() {
+		silent.Store(true)
+		r.Say("warning: no word from the group for %v: changes are missing until it answers; see `%s status%s`", silence, command.Program, r.Given())
+	})
+	heard = func() {
+		timer.Reset(silence)
+		if silent.Swap(false) {
+			r.Say("the group answers again")
+		}
+	}
+	return heard, func() { timer.Stop() }
 }
 
 // printChanges prints the events of a batch. A table omits progress events.

@@ -121,6 +121,9 @@ func factsOf(s *settings.Settings, cmd *cobra.Command, r *remote.Peer) (*facts, 
 	}
 	f := &facts{settings: c, machine: thisMachine{}, given: r.Given()}
 	f.down = r.Call(cmd.Context(), nil, f.ask)
+	if fault.KindOf(f.down) == fault.Invalid { // a flag of this call
+		return nil, f.down
+	}
 	if address, err := r.Address(); err == nil && f.down == nil && onThisMachine(address) {
 		_ = r.Call(cmd.Context(), nil, f.askSettings) // optional: it needs the role admin
 	}
@@ -188,6 +191,9 @@ func printFindings(r *remote.Peer, list []finding) error {
 }
 
 func checkPeer(f *facts) finding {
+	if do := remote.Mismatch(f.down); do != "" {
+		return finding{State: broken, Text: exit.OneLine(f.down), Do: do}
+	}
 	if f.silent() {
 		return finding{
 			State: broken, Text: "a program listens at " + f.settings.GRPC + " and does not answer: the peer is stopped or overloaded, or this is another program",
@@ -252,8 +258,8 @@ func checkNetwork(f *facts) finding {
 
 // BeSeen says how others come to find the offers of a peer without connections. given are the flags that name it.
 func BeSeen(s discovery.Status, given string) string {
-	join := "`" + command.Program + " run --data NEW_DIRECTORY --join LINE`, with LINE of `" + command.Program + " invite` at one of its peers, and sell there"
-	do := "give the others the line of `" + command.Program + " invite" + given + "`; to join another network instead: " + join
+	join := "stop this peer, `" + command.Program + " run --data NEW_DIRECTORY --join LINE`, with LINE of `" + command.Program + " invite` at one of its peers, and sell there"
+	do := "start the others, or give them the line of `" + command.Program + " invite" + given + "`; to join another network instead: " + join
 	switch s.Profile {
 	case "dev":
 		do = "profile dev never leaves this machine; to join a network: " + join
@@ -344,6 +350,11 @@ func checkGroup(f *facts) finding {
 		return finding{State: fine, Text: "coordination is off"}
 	case g.Missing != "":
 		return finding{State: broken, Text: g.Missing}
+	case g.Phase == "removed":
+		return finding{
+			State: warned, Text: "an operator removed this peer from the group: it asks the members",
+			Do: "`" + command.Program + " group add " + f.status.PeerID + "` at a member lets it in again",
+		}
 	case g.Leader == "":
 		return finding{State: broken, Text: "the group has no leader", Do: "start its voters: see `" + command.Program + " group members" + f.given + "`"}
 	default:

@@ -40,6 +40,9 @@ func groupStatus(con *term.Console) *cobra.Command {
 		if s.Missing != "" {
 			rows = append(rows, []string{"missing", s.Missing})
 		}
+		for i, id := range s.Removed {
+			rows = append(rows, []string{[]string{"kept out", ""}[min(i, 1)], id})
+		}
 		return r.Print(term.Document{Value: s, Table: term.Pairs(append(rows, [][]string{
 			{"leader", term.Named(s.Leader, s.NameOf(s.Leader))},
 			{"term", strconv.FormatUint(s.Term, 10)},

@@ -232,6 +232,7 @@ func relaxations(q query.Query) []relaxation {
 		}},
 		{"--health (usable without the flag)", q.Health != query.HealthAny, func(to *query.Query) { to.Health = q.Health }},
 		{"--provider", q.ProviderID != "", func(to *query.Query) { to.ProviderID = q.ProviderID }},
+		{"--domain", q.Domain != "", func(to *query.Query) { to.Domain = q.Domain }},
 		{"--attr", len(q.Attributes) > 0, func(to *query.Query) { to.Attributes = q.Attributes }},
 		{"--gpu-..., --where", len(q.Where) > 0, func(to *query.Query) { to.Where = q.Where }},
 	}

@@ -163,7 +163,7 @@ func (r *Peer) reach(ctx context.Context, c *client.Client) error {
 // dialed shortens the text of gRPC about a failed connection to its cause.
 func dialed(text string) string {
 	if strings.Contains(text, "looked like an HTTP/1.1 header") {
-		return HTTPListens
+		return httpListens
 	}
 	for _, before := range []string{`desc = "`, "transport: Error while dialing: ", "transport: authentication handshake failed: "} {
 		if _, cause, found := strings.Cut(text, before); found {
@@ -215,8 +215,28 @@ func Bounded(ctx context.Context, timeout time.Duration) (context.Context, conte
 	return context.WithTimeout(ctx, timeout)
 }
 
-// HTTPListens is the cause of a failed call at an address of HTTP.
-const HTTPListens = "an HTTP server listens there"
+// httpListens is the cause of a failed call at an address of HTTP.
+const httpListens = "an HTTP server listens there"
+
+// Mismatch says how to speak to the program that listens at the address of a failed call; empty if it is not known to speak otherwise.
+func Mismatch(err error) string {
+	text := fault.Message(err)
+	switch {
+	case fault.KindOf(err) != fault.Unavailable, exit.Answered(err):
+		return ""
+	case strings.Contains(text, httpListens), strings.Contains(text, "reading server preface: http2: "):
+		return "use the gRPC address of the peer, by default " + client.DefaultAddress
+	case strings.Contains(text, "tls: first record does not look like a TLS handshake"):
+		return "the peer speaks without TLS: leave out --tls-ca, --cert and --key"
+	case strings.Contains(text, "x509: "):
+		return "name the CA of the peer's certificate with --tls-ca, and the peer with --grpc as its certificate does"
+	case strings.Contains(text, "tls: "):
+		return "the peer refuses this certificate: see --cert, --key and --tls-ca"
+	case strings.HasSuffix(text, "reading server preface: EOF"), strings.HasSuffix(text, "reading server preface: connection reset by peer"):
+		return "the peer seems to speak TLS: name the CA of its certificate with --tls-ca"
+	}
+	return ""
+}
 
 // CleanupTimeout bounds the calls that undo the work of a command at its end.
 const CleanupTimeout = 5 * time.Second

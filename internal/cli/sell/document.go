@@ -68,7 +68,7 @@ func (s *seller) firstCheck(ctx context.Context, c *client.Client, k instance.Ke
 		case err == nil && len(ends) == 0: // still under way
 		default: // it answered, or the caller may not know
 			if _, err := c.Get(ctx, id); err == nil {
-				return s.check + " answers: the offer ends when it does not", true, nil
+				return s.check + " answers: the offer ends after three failures", true, nil
 			} else if kind := fault.KindOf(err); kind != fault.NotFound && kind != fault.Timeout {
 				return "", false, err
 			}

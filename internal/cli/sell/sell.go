@@ -66,7 +66,7 @@ func sellCommand(con *term.Console, k kind) *cobra.Command {
 		Long: k.short + ": find out what it has, ask the rest on a terminal, write an offer file\n" +
 			"and register it at the running peer. Flags go before questions and before what is found out.\n\n" +
 			"An endpoint of HTTP is checked: the file then describes an instance with an offer, which buyers find\n" +
-			"while the check passes. Other offers last until they are withdrawn.",
+			"until the check has failed three times. Other offers last until they are withdrawn.",
 	}
 	s := &seller{kind: k, Peer: remote.New(con, cmd, remote.DefaultTimeout), n: make([]uint64, len(k.amounts))}
 	s.ConnectOnly = true // people think longer than calls take
@@ -95,6 +95,9 @@ func sellCommand(con *term.Console, k kind) *cobra.Command {
 func (s *seller) run(ctx context.Context, c *client.Client, _ []string) error {
 	if _, err := os.Lstat(s.file); !errors.Is(err, fs.ErrNotExist) {
 		return s.taken()
+	}
+	if s.currency != strings.ToUpper(s.currency) {
+		return fault.Invalidf("--currency", s.currency, "must be a code in capitals, such as EUR: buyers compare prices of one code")
 	}
 	a := &asker{con: s.Console, cmd: s.Cmd, in: bufio.NewScanner(s.Stdin)}
 	o, err := s.offer(ctx, a)

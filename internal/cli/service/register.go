@@ -374,16 +374,40 @@ func (r *registered) wait(ctx context.Context) error {
 		})
 	}
 	var last error
-	for range r.handles {
+	silent := make(map[*client.InstanceHandle]bool)
+	look := time.NewTicker(lookInterval)
+	defer look.Stop()
+	for left := len(r.handles); left > 0; {
 		select {
 		case p := <-ended:
-			last = p.Err()
+			last, left = p.Err(), left-1
 			r.Say("%s is no longer registered: %s", p.Instance().ID, exit.Message(last))
+		case <-look.C:
+			for _, p := range r.handles {
+				r.tell(p, silent)
+			}
 		case <-ctx.Done():
 			return nil
 		}
 	}
 	return last
+}
+
+// lookInterval is the time between two looks at the heartbeats.
+const lookInterval = time.Second
+
+// tell says when the heartbeats of an instance begin to fail, and when they succeed again. silent has the failing ones.
+func (r *registered) tell(p *client.InstanceHandle, silent map[*client.InstanceHandle]bool) {
+	missed := p.Missed()
+	if p.Err() != nil || (missed != nil) == silent[p] {
+		return
+	}
+	silent[p] = missed != nil
+	if missed != nil {
+		r.Say("warning: %s has no heartbeat, and goes down without one: %s", p.Instance().ID, exit.Message(missed))
+	} else {
+		r.Say("%s has heartbeats again", p.Instance().ID)
+	}
 }
 
 // run runs a command. It reports the end of a registration, and lets the command continue.

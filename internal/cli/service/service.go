@@ -74,6 +74,7 @@ func servicesDocument(views []instance.Summary) term.Document {
 // reach it does not end the command.
 func watchServices(ctx context.Context, r *remote.Peer, c *client.Client, namespace string) error {
 	var shown []instance.Summary
+	silent := false
 	ticker := time.NewTicker(listInterval)
 	defer ticker.Stop()
 	for {
@@ -83,7 +84,14 @@ func watchServices(ctx context.Context, r *remote.Peer, c *client.Client, namesp
 			return remote.Interrupted(ctx, shown != nil)
 		case err != nil && (shown == nil || !exit.Hopeless(err)):
 			return instanceFields().Rename(err)
+		case err != nil && !silent:
+			r.Say("warning: no answer, changes may be missing: %s", exit.Message(err))
+			silent = true
 		case err == nil:
+			if silent {
+				r.Say("the peer answers again")
+			}
+			silent = false
 			now := term.Emptied(all.Services)
 			if shown == nil || !reflect.DeepEqual(now, shown) {
 				if err := r.PrintNext(servicesDocument(now)); err != nil {

@@ -3,6 +3,7 @@ package upkeep
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -23,6 +24,7 @@ import (
 
 const (
 	changing    = 30 * time.Second // for one change of the configuration
+	maxRemoved  = 100              // peers in the list of those that operators keep out
 	maxStanding = 1024             // operators' decisions on peers that the group keeps
 )
 
@@ -296,6 +298,17 @@ func (c *Membership) standings() (decided map[string]coord.Standing, kept int) {
 		}
 	})
 	return decided, kept
+}
+
+// Removed returns the peers that operators keep out, by id, at most maxRemoved of them.
+func (c *Membership) Removed() (peers []string) {
+	decided, _ := c.standings()
+	for _, id := range slices.Sorted(maps.Keys(decided)) {
+		if decided[id] == coord.Barred && len(peers) < maxRemoved {
+			peers = append(peers, id)
+		}
+	}
+	return peers
 }
 
 // Audit logs an operator's change of the group: it takes something from somebody.

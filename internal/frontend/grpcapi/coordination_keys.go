@@ -26,7 +26,7 @@ func (c *coordination) Group(ctx context.Context, _ *api.GroupRequest) (*api.Gro
 		Voters: convert(g.Voters, fromMember), Learners: convert(g.Learners, fromMember),
 		Revision: int64(g.Revision), Incarnation: g.Incarnation,
 		Leases: uint64(g.Leases), Locks: uint64(g.Locks), Keys: uint64(g.Keys),
-		FailuresSurvived: uint32(g.Survives), Tolerance: g.Tolerance,
+		FailuresSurvived: uint32(g.Survives), Tolerance: g.Tolerance, Removed: g.Removed,
 		FeatureLevel: g.Level, HeldBackBy: convert(g.HeldBackBy, func(h coord.HeldBack) *api.HeldBack {
 			return &api.HeldBack{PeerId: h.Peer, MinLevel: h.Levels.Min, MaxLevel: h.Levels.Max}
 		}),

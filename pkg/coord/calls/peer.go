@@ -221,7 +221,7 @@ func (p *Peer) Group(ctx context.Context) (coord.GroupState, error) {
 		Voters: convert(resp.GetVoters(), toMember), Learners: convert(resp.GetLearners(), toMember),
 		Revision: coord.Revision(resp.GetRevision()), Incarnation: resp.GetIncarnation(),
 		Leases: int(resp.GetLeases()), Locks: int(resp.GetLocks()), Keys: int(resp.GetKeys()),
-		Survives: int(resp.GetFailuresSurvived()), Tolerance: resp.GetTolerance(),
+		Survives: int(resp.GetFailuresSurvived()), Tolerance: resp.GetTolerance(), Removed: resp.GetRemoved(),
 		Level: resp.GetFeatureLevel(), HeldBackBy: convert(resp.GetHeldBackBy(), func(h *apiv1.HeldBack) coord.HeldBack {
 			return coord.HeldBack{Peer: h.GetPeerId(), Levels: coord.Levels{Min: h.GetMinLevel(), Max: h.GetMaxLevel()}}
 		}),

@@ -4047,7 +4047,7 @@ func (*GroupRequest) Descriptor() ([]byte, []int) {
 type GroupResponse struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	GroupId      string                 `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // hex; empty without a group
-	Phase        string                 `protobuf:"bytes,2,opt,name=phase,proto3" json:"phase,omitempty"`                    // off, founding, joining, member, client
+	Phase        string                 `protobuf:"bytes,2,opt,name=phase,proto3" json:"phase,omitempty"`                    // off, founding, joining, member, client, removed, stopped, outlived
 	Missing      string                 `protobuf:"bytes,3,opt,name=missing,proto3" json:"missing,omitempty"`                // reason of an outage
 	Term         uint64                 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
 	Leader       string                 `protobuf:"bytes,5,opt,name=leader,proto3" json:"leader,omitempty"` // peer id
@@ -4061,8 +4061,9 @@ type GroupResponse struct {
 	FeatureLevel uint32                 `protobuf:"varint,13,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"` // what every member and client supports; it never falls
 	HeldBackBy   []*HeldBack            `protobuf:"bytes,14,rep,name=held_back_by,json=heldBackBy,proto3" json:"held_back_by,omitempty"`      // peers that keep the feature level below the leader's highest
 	// Voters that may fail now without a loss of the majority, as the leader counts them; 0 also while unknown.
-	FailuresSurvived uint32 `protobuf:"varint,15,opt,name=failures_survived,json=failuresSurvived,proto3" json:"failures_survived,omitempty"`
-	Tolerance        string `protobuf:"bytes,16,opt,name=tolerance,proto3" json:"tolerance,omitempty"` // the same for people: "2 of 3 voters: no failure"; empty while unknown
+	FailuresSurvived uint32   `protobuf:"varint,15,opt,name=failures_survived,json=failuresSurvived,proto3" json:"failures_survived,omitempty"`
+	Tolerance        string   `protobuf:"bytes,16,opt,name=tolerance,proto3" json:"tolerance,omitempty"` // the same for people: "2 of 3 voters: no failure"; empty while unknown
+	Removed          []string `protobuf:"bytes,17,rep,name=removed,proto3" json:"removed,omitempty"`     // peers that operators keep out, the first 100
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -4207,6 +4208,13 @@ func (x *GroupResponse) GetTolerance() string {
 		return x.Tolerance
 	}
 	return ""
+}
+
+func (x *GroupResponse) GetRemoved() []string {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
 }
 
 // HeldBack is a peer that keeps the feature level of the group down.
@@ -4972,7 +4980,7 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x12CloseClientRequest\x12\x16\n" +
 	"\x06client\x18\x01 \x01(\x04R\x06client\"\x15\n" +
 	"\x13CloseClientResponse\"\x0e\n" +
-	"\fGroupRequest\"\xa6\x04\n" +
+	"\fGroupRequest\"\xc0\x04\n" +
 	"\rGroupResponse\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\tR\agroupId\x12\x14\n" +
 	"\x05phase\x18\x02 \x01(\tR\x05phase\x12\x18\n" +
@@ -4991,7 +4999,8 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\fheld_back_by\x18\x0e \x03(\v2\x1a.blackhole.api.v1.HeldBackR\n" +
 	"heldBackBy\x12+\n" +
 	"\x11failures_survived\x18\x0f \x01(\rR\x10failuresSurvived\x12\x1c\n" +
-	"\ttolerance\x18\x10 \x01(\tR\ttolerance\"]\n" +
+	"\ttolerance\x18\x10 \x01(\tR\ttolerance\x12\x18\n" +
+	"\aremoved\x18\x11 \x03(\tR\aremoved\"]\n" +
 	"\bHeldBack\x12\x17\n" +
 	"\apeer_id\x18\x01 \x01(\tR\x06peerId\x12\x1b\n" +
 	"\tmin_level\x18\x02 \x01(\rR\bminLevel\x12\x1b\n" +
