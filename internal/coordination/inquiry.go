@@ -75,6 +75,9 @@ func (p *plane) askNow(ctx context.Context, at peer.ID, candidate uint64) (*grou
 	resp, ok := p.view.Question(ctx, at, candidate)
 	if ok {
 		p.apply(ctx, at, resp.GetInfo())
+		if resp.GetVoters() > 0 && p.roster.Trusts(ctx, at) == nil {
+			p.removed.Store(resp.GetRemoved())
+		}
 	}
 	return resp, ok
 }
@@ -194,6 +197,7 @@ func (p *plane) answer(ctx context.Context, from peer.ID, req []byte) ([]byte, e
 		if s.Leads {
 			t := membership.ToleranceOf(upkeep.ProgressOf(s))
 			resp.Voters, resp.VotersActive = uint32(t.Voters), uint32(t.Active)
+			resp.Removed = l.membership.KeepsOut(from)
 		}
 	}
 	return proto.Marshal(resp)

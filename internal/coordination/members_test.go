@@ -103,9 +103,7 @@ func TestOrders(t *testing.T) {
 		require.Empty(t, w.state().NameOf(stand), "it is barred")
 		require.Equal(t, []string{stand}, w.state().Removed)
 		for _, p := range w.peers {
-			own, err := p.Group(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, p.id() == stand, own.Phase == "removed", own.Phase)
+			w.await("it knows", func() bool { return (p.Standing().Phase == "removed") == (p.id() == stand) })
 		}
 
 		_, err := w.peers[0].ChangeMembers(t.Context(), coord.MemberChange{Action: coord.RemoveMember, Peer: stand + "x"})

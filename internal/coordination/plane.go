@@ -56,6 +56,7 @@ type plane struct {
 	open map[peer.ID]bool // peers that askSoon asks
 
 	here     atomic.Pointer[local] // this peer's member; nil without one
+	removed  atomic.Bool           // the leader says that an operator keeps this peer out
 	outlived atomic.Bool           // this peer was a member of an older incarnation
 	departed atomic.Bool           // this peer goes over to another group
 	life     *goroutines           // ends at the start of Close

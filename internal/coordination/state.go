@@ -3,7 +3,6 @@ package coordination
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/libp2p/go-libp2p/core/host"
@@ -52,9 +51,6 @@ func (s *Seat) Group(ctx context.Context) (coord.GroupState, error) {
 		state.Leader, state.Missing = "", p.missing() // the last leader may have lost the lead
 	}
 	state.ID, state.Phase = p.view.ID(), p.phase(isMember)
-	if (state.Phase == phaseJoining || state.Phase == phaseClient) && slices.Contains(state.Removed, p.self.String()) {
-		state.Phase = phaseRemoved
-	}
 	return state, nil
 }
 
@@ -205,6 +201,8 @@ func (p *plane) phase(isMember bool) string {
 		return phaseOutlived
 	case isMember:
 		return phaseMember
+	case p.removed.Load():
+		return phaseRemoved
 	case p.standsBy(), !p.roster.Serves():
 		return phaseClient
 	}

@@ -311,6 +311,15 @@ func (c *Membership) Removed() (peers []string) {
 	return peers
 }
 
+// KeepsOut reports whether an operator keeps a peer out.
+func (c *Membership) KeepsOut(id peer.ID) (out bool) {
+	c.Member.View(func(m *machine.Machine) {
+		kv, found := m.Get(coord.MembersPrefix + id.String())
+		out = found && coord.Standing(kv.Value) == coord.Barred
+	})
+	return out
+}
+
 // Audit logs an operator's change of the group: it takes something from somebody.
 func Audit(log *slog.Logger, withName func(id string) string, c coord.MemberChange, done coord.MemberOutcome, err error) {
 	log = log.With("action", c.Action, "peer", withName(c.Peer), "by", c.By, "via", withName(c.Via),
