@@ -218,6 +218,7 @@ func (l *local) Lost(keys []instance.Key) {
 		defer unlock()
 		_, err = l.commit(l.ctx, keys[n], commitWait)
 		if kind := fault.KindOf(err); kind == fault.Conflict || kind == fault.Forbidden {
+			l.config.Logger.Warn("an instance of this peer ended: another peer has taken it over, or it was removed there", "instance", keys[n].String(), "cause", err)
 			l.drop(keys[n])
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -33,7 +34,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/network/invite"
 )
 
-// App is the program. All fields but Terminal and Superuser are required. Execute does not change them.
+// App is the program. All fields but Terminal, Clock and Superuser are required. Execute does not change them.
 type App struct {
 	Version string
 	Build   Build
@@ -42,8 +43,9 @@ type App struct {
 	Stderr  io.Writer
 	Environ []string // in the form of os.Environ
 
-	Terminal  term.Terminal // may be zero
-	Superuser bool          // the user is root
+	Terminal  term.Terminal    // may be zero
+	Clock     func() time.Time // nil: that of the machine
+	Superuser bool             // the user is root
 
 	// Run runs a peer until ctx ends, and returns nil then.
 	Run func(ctx context.Context, c config.Config, r Runner) error
@@ -116,7 +118,7 @@ func (a App) root() *cobra.Command {
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	root.SetFlagErrorFunc(command.FlagError)
-	con := &term.Console{Stdin: a.Stdin, Stdout: a.Stdout, Stderr: a.Stderr, Environ: a.Environ, Superuser: a.Superuser, Terminal: a.Terminal}
+	con := &term.Console{Stdin: a.Stdin, Stdout: a.Stdout, Stderr: a.Stderr, Environ: a.Environ, Superuser: a.Superuser, Terminal: a.Terminal, Clock: a.Clock}
 	for _, section := range []struct {
 		title    string
 		commands []*cobra.Command

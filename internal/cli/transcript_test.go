@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -95,6 +96,7 @@ func execute(t *testing.T, line string) string {
 // testApp is an app whose daemon prints its settings.
 func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
 	return App{
+		Clock:   func() time.Time { return midnight(1).Add(90 * time.Second) },
 		Version: "v1.2.3", Build: Build{Revision: "0123456789abcdef", Time: "2026-03-01T00:00:00Z", Platform: "go1.26 linux/amd64"}, Stdin: stdin, Stdout: stdout, Stderr: stderr, Environ: environ,
 		Identity: func(string) (string, error) { return provider, nil },
 		Reclaim: func(dir string) (int, error) {

@@ -88,7 +88,7 @@ func orZero(t *timestamppb.Timestamp) time.Time {
 
 func toMeasured(m *api.Measured) *records.Measured {
 	out := &records.Measured{
-		State: records.Reachability(word(m.GetState(), "STATE_")), RoundTrip: m.GetRoundTrip().AsDuration(), CheckedAt: m.GetCheckedAt().AsTime(), Peers: int(m.GetPeers()),
+		State: records.Reachability(word(m.GetState(), "STATE_")), RoundTrip: m.GetRoundTrip().AsDuration(), CheckedAt: orZero(m.GetCheckedAt()), Peers: int(m.GetPeers()),
 	}
 	if m.GetSince() != nil {
 		out.Since = m.GetSince().AsTime()

@@ -201,6 +201,8 @@ func lockList(con *term.Console) *cobra.Command {
 	r := remote.New(con, &cobra.Command{
 		Use: "ls [PREFIX]", Short: "List the locks that clients hold or wait for",
 		Args: command.AtMostOne("PREFIX"),
+		Long: "List the locks that clients hold or wait for. AGE counts from when the answering member learned of a\n" +
+			"claim: the claim is at least as old.",
 	}, remote.DefaultTimeout)
 	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
 		var all []LockState

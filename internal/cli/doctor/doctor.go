@@ -330,15 +330,17 @@ func checkInstances(f *facts) finding {
 	}
 	var which []string
 	offers := ""
+	var see []string
 	for _, i := range f.failing {
 		which = append(which, i.Service+" "+i.ID)
+		see = append(see, "`"+command.Program+" instance show "+remote.Quoted(i.Service)+" "+remote.Quoted(i.ID)+f.given+"`")
 		if len(i.Spec.Offer) > 0 {
 			offers = "; nobody finds their offers until the check passes"
 		}
 	}
 	return finding{
 		State: warned, Text: fmt.Sprintf("%s of this peer not up, among them %s%s", fault.Counted(len(which), "instance"), strings.Join(which[:min(len(which), shown)], ", "), offers),
-		Do: "see `" + command.Program + " instance show " + which[0] + f.given + "`",
+		Do: "see " + strings.Join(see[:min(len(see), shown)], ", "),
 	}
 }
 

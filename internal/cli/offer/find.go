@@ -52,7 +52,7 @@ func offerFind(con *term.Console) *cobra.Command {
 		if err != nil {
 			return queryFields().Rename(err)
 		}
-		if err := r.Print(term.Document{Value: answer, Items: term.Items(answer.Results), Table: answerTable(answer)}); err != nil {
+		if err := r.Print(term.Document{Value: answer, Items: term.Items(answer.Results), Table: answerTable(answer, r.Now())}); err != nil {
 			return err
 		}
 		summarise(r, answer)

@@ -2,6 +2,7 @@ package offer
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -23,7 +24,7 @@ func TestNarrowAnswer(t *testing.T) {
 	other.Metadata.Type = "cdn"
 	one, two := query.ResultView{Record: view, DistanceKM: &km}, query.ResultView{Record: other}
 
-	shown := answerTable(query.AnswerView{Results: []query.ResultView{one}}).On(term.Screen{Columns: 80})
+	shown := answerTable(query.AnswerView{Results: []query.ResultView{one}}, time.Time{}).On(term.Screen{Columns: 80})
 	for _, whole := range []string{"compute-0123456789", "1x H100 80 GB", "Suva, FJ", "2.7136 USDC per-hour", "columns left out: widen, or -o json)"} {
 		require.Contains(t, shown, whole)
 	}
@@ -31,7 +32,7 @@ func TestNarrowAnswer(t *testing.T) {
 	long := one
 	long.Record.ID, long.Record.Location = "gpu-box-frankfurt-0123456789", &records.Location{City: "Frankfurt am Main", Country: "DE"}
 	long.DistanceKM = nil
-	wrapped := answerTable(query.AnswerView{Results: []query.ResultView{long}}).On(term.Screen{Columns: 80})
+	wrapped := answerTable(query.AnswerView{Results: []query.ResultView{long}}, time.Time{}).On(term.Screen{Columns: 80})
 	for _, whole := range []string{"gpu-box-frankfurt-0123456789", "1x H100", "80 GB", "Frankfurt am", "DE", "2.7136 USDC per-hour"} {
 		require.Contains(t, wrapped, whole, "it wraps, and nothing is cut:\n%s", wrapped)
 	}
@@ -39,12 +40,12 @@ func TestNarrowAnswer(t *testing.T) {
 
 	large := one
 	large.Record.Capabilities = &records.Capabilities{Compute: &records.Compute{CPUCores: 64, MemoryMB: 512_000, GPUs: []records.GPU{{Model: "H100", MemoryMB: 80_000}}}}
-	near := answerTable(query.AnswerView{Results: []query.ResultView{large}}).On(term.Screen{Columns: 80})
+	near := answerTable(query.AnswerView{Results: []query.ResultView{large}}, time.Time{}).On(term.Screen{Columns: 80})
 	for _, whole := range []string{"compute-0123456789", "1x H100 80 GB", "64-core CPU", "Suva, FJ", "DISTANCE", "285 km", "2.7136 USDC per-hour", "columns left out"} {
 		require.Contains(t, near, whole, "who asks for a place learns the distance:\n%s", near)
 	}
 	large.DistanceKM = nil
-	require.NotContains(t, answerTable(query.AnswerView{Results: []query.ResultView{large}}).On(term.Screen{Columns: 80}), "DISTANCE")
-	require.Contains(t, answerTable(query.AnswerView{Results: []query.ResultView{one, two}}).On(term.Screen{Columns: 100}), "TYPE")
-	require.NotContains(t, answerTable(query.AnswerView{Results: []query.ResultView{one}}).On(term.Screen{}), "left out", "a pipe gets everything")
+	require.NotContains(t, answerTable(query.AnswerView{Results: []query.ResultView{large}}, time.Time{}).On(term.Screen{Columns: 80}), "DISTANCE")
+	require.Contains(t, answerTable(query.AnswerView{Results: []query.ResultView{one, two}}, time.Time{}).On(term.Screen{Columns: 100}), "TYPE")
+	require.NotContains(t, answerTable(query.AnswerView{Results: []query.ResultView{one}}, time.Time{}).On(term.Screen{}), "left out", "a pipe gets everything")
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // answerTable shows results in rank order, each followed by its explanation.
-func answerTable(a query.AnswerView) term.Grid {
+func answerTable(a query.AnswerView, now time.Time) term.Grid {
 	if a.Cells != nil {
 		return cellTable(a)
 	}
@@ -25,7 +25,7 @@ func answerTable(a query.AnswerView) term.Grid {
 		v := &r.Record
 		rows[i] = []string{
 			v.ID, term.OrDash(v.Metadata.Name), kindOf(v), capacityOf(v), placeOf(v), distanceOf(r.DistanceKM), priceOf(v),
-			strings.Join([]string{healthOf(v), endpointState(r.Endpoint), measuredOf(r.Measured)}, " / "), term.ShortPeer(v.ProviderID), endpointOf(v),
+			strings.Join([]string{healthOf(v), endpointState(r.Endpoint, now), measuredOf(r.Measured, now)}, " / "), term.ShortPeer(v.ProviderID), endpointOf(v),
 		}
 	}
 	g := term.Table([]string{"ID", "NAME", "TYPE", "CAPACITY", "PLACE", "DISTANCE", "PRICE", "CLAIMED / ENDPOINT / PEER", "PROVIDER", "ENDPOINT"}, rows)
@@ -186,7 +186,7 @@ func healthOf(v *records.View) string {
 }
 
 // endpointState says who found what of an endpoint, and when.
-func endpointState(m *records.Measured) string {
+func endpointState(m *records.Measured, now time.Time) string {
 	switch {
 	case m == nil:
 		return "-"
@@ -197,7 +197,7 @@ func endpointState(m *records.Measured) string {
 	if m.Peers > 0 {
 		who = fault.Counted(m.Peers, "measurer")
 	}
-	return fmt.Sprintf("%s (%s, %s ago)", m.State, who, max(time.Since(m.CheckedAt), 0).Round(time.Second))
+	return fmt.Sprintf("%s (%s, %s ago)", m.State, who, ageOf(m, now))
 }
 
 // domainState says whether a domain names the provider, and why not.
@@ -209,7 +209,7 @@ func domainState(m *records.Measured) string {
 }
 
 // measuredOf shows the measurement of the provider's peer by the answering peer, or by others.
-func measuredOf(m *records.Measured) string {
+func measuredOf(m *records.Measured, now time.Time) string {
 	if m == nil {
 		return "-"
 	}
@@ -220,7 +220,18 @@ func measuredOf(m *records.Measured) string {
 	if m.Peers > 0 {
 		text += " by " + fault.Counted(m.Peers, "peer")
 	}
+	if !m.CheckedAt.IsZero() && ageOf(m, now) >= old {
+		text += ", " + ageOf(m, now).String() + " ago"
+	}
 	return text
+}
+
+// old is the age from which the measurement of a peer tells its age.
+const old = time.Minute
+
+// ageOf is the time since a measurement.
+func ageOf(m *records.Measured, now time.Time) time.Duration {
+	return max(now.Sub(m.CheckedAt), 0).Round(time.Second)
 }
 
 // capacityOf names what an offer sells, in decimal units as the offer has them. It leaves missing figures out.

@@ -19,7 +19,8 @@ type Console struct {
 	Superuser bool // the user is root
 
 	Terminal Terminal
-	waiting  *progress // nil: nothing is shown
+	Clock    func() time.Time // nil: that of the machine
+	waiting  *progress        // nil: nothing is shown
 }
 
 // Screen describes standard output. Colours respect NO_COLOR (no-color.org).
@@ -31,6 +32,14 @@ func (c *Console) Screen() Screen {
 	term, _ := c.Env("TERM")
 	off, _ := c.Env("NO_COLOR")
 	return Screen{Columns: columns, colour: off == "" && term != "dumb"}
+}
+
+// Now returns the time, for the age of what a peer knows.
+func (c *Console) Now() time.Time {
+	if c.Clock == nil {
+		return time.Now()
+	}
+	return c.Clock()
 }
 
 // Settle removes the progress line, because output follows.
