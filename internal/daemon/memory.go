@@ -5,6 +5,9 @@ import (
 	"runtime/debug"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
+
+	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/disk"
 )
 
 // A leaf runs beside its application, often on a small machine, and trades CPU time for memory.
@@ -41,6 +44,16 @@ func (p *parts) indexBytes() int64 {
 		return leafIndex
 	}
 	return min(memoryLimit()/indexShare, maxIndex)
+}
+
+// checkDisk raises or clears condition.DiskLow, as far as free tells the space on the disk of a directory.
+func checkDisk(dir string, free func(dir string) (uint64, error), conditions *condition.Set) {
+	left, err := free(dir)
+	if err != nil || left >= disk.Low {
+		conditions.Clear(condition.DiskLow)
+		return
+	}
+	conditions.Raise(condition.DiskLow, "the disk of %s is nearly full: make room before the member of the group stops, and registrations fail", dir)
 }
 
 // memoryLimit returns the lowest limit of this process's memory in bytes: GOMEMLIMIT, the limit of its control

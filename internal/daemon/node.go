@@ -6,6 +6,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/daemon/recent"
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/disk"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -48,6 +49,7 @@ func (p *parts) watch() *recent.Watch {
 		Self: p.node.Host().ID().String(), Offers: p.discovery.OwnAll,
 		Conditions: func() []condition.Condition {
 			p.fronts.auth.checkCertificate(p.conditions, p.now())
+			checkDisk(p.config.Data, disk.Free, p.conditions)
 			return p.conditions.Active()
 		},
 		Peers: func() (ids []string) {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/internal/platform/disk"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -31,7 +32,7 @@ func (m fakeMachine) resolves(address string) error { return m[address] }
 
 func (m fakeMachine) free(dir string) (uint64, error) {
 	if m[dir] != nil {
-		return lowDisk - 1, nil
+		return disk.Low - 1, nil
 	}
 	return 5 << 30, nil
 }

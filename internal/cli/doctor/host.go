@@ -17,12 +17,10 @@ import (
 
 	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/internal/platform/disk"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
-
-// lowDisk is the free space below which a peer is in danger: its databases stop at a full disk.
-const lowDisk = 250e6
 
 // onThisMachine reports whether a gRPC address is that of a peer on this machine.
 func onThisMachine(address string) bool {
@@ -84,7 +82,7 @@ func checkDisk(f *facts) finding {
 		return finding{}
 	}
 	found := finding{State: fine, Text: fmt.Sprintf("%.1f GB free for %s", float64(free)/1e9, dir)}
-	if free < lowDisk {
+	if free < disk.Low {
 		found.State = broken
 		found.Do = "make room: at a full disk the peer's part in the group stops, and offers are refused"
 	}
@@ -149,7 +147,7 @@ func existing(dir string) (found string, missing bool) {
 
 func (thisMachine) free(dir string) (uint64, error) {
 	dir, _ = existing(dir)
-	return DiskFree(dir)
+	return disk.Free(dir)
 }
 
 // resolves sends one question. Each answer counts, a refusal too.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/blackhole/blackhole/internal/cli/doctor"
+	"github.com/blackhole/blackhole/internal/platform/disk"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -76,7 +76,7 @@ func (s *seller) measure(ctx context.Context, a *asker) (*records.Capabilities, 
 	path, _ := s.Env("PATH")
 	m := machine{path: path, root: "/"}
 	found := map[string]string{"cpu-cores": strconv.Itoa(runtime.NumCPU()), "memory-mb": m.memoryMB()}
-	if free, err := doctor.DiskFree("."); err == nil && free >= 1e9 {
+	if free, err := disk.Free("."); err == nil && free >= 1e9 {
 		found["space-gb"] = strconv.FormatUint(free/1e9, 10)
 	}
 	var gpus []records.GPU

@@ -10,7 +10,7 @@ import (
 
 const (
 	pulseEvery   = 2 * time.Second
-	suspendedFor = 10 * time.Second // without a pulse: the process did not run
+	suspendedFor = 5 * time.Second // without a pulse: the process did not run
 )
 
 // pulse notices that this process was suspended: a laptop slept, a virtual machine was paused. Its connections

@@ -1,13 +1,13 @@
 //go:build linux || darwin || freebsd
 
-package doctor
+package disk
 
 import (
 	"golang.org/x/sys/unix"
 )
 
-// DiskFree is the space on the disk of a directory for users without privileges, in bytes.
-func DiskFree(dir string) (uint64, error) {
+// Free is the space on the disk of a directory for users without privileges, in bytes.
+func Free(dir string) (uint64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
 		return 0, err
