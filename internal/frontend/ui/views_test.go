@@ -143,7 +143,7 @@ func TestViews(t *testing.T) {
 	})
 	p.fill()
 	for hash, wants := range map[string][]string{
-		"overview": {"All well.", "1 peer ·", "1 voter, none may fail", "1 service, all UP", "7 offers", "1 lock held", "Recent events", "network dev"},
+		"overview": {"Nobody else finds the 7 offers of this peer", "1 peer ·", "1 voter, none may fail", "1 service, all UP", "7 offers", "1 lock held", "Recent events", "network dev"},
 		"map":      {"7 offers", "Berlin archive", "complete"},
 		"search?type=storage&near=Berlin&radius_km=1500": {"2 of 2 offers", "complete", "blackholed offer find", "curl"},
 		"services":             {"web", "4"},

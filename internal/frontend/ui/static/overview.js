@@ -11,13 +11,14 @@ const ownerName = id => { const peer = id.replace(/^.*~/, ''); return id.startsW
 const wellOf = services => services.filter(s => s.counts.UP === s.total).length;
 
 // causes lists what is wrong, the worst first, as [tone, sentence].
-function causes({ group: g, health: h }, services) {
+function causes({ group: g, health: h, status, peers }, services) {
   const list = [], voters = g?.voters || [], silent = voters.filter(m => !m.active);
   const tone = h?.status === 'unhealthy' ? 'bad' : 'wait';
   if (g?.missing) list.push(['bad', g.missing]);
   else if (silent.length > 0) list.push([g.failures_survived ? 'wait' : 'bad', `${silent.map(named).join(', ')}: no answer from ${silent.length === 1 ? 'this voter' : 'these voters'}. ${g.failures_survived ? `${g.failures_survived} more may fail.` : 'One more failure stops locks.'}`]);
   if (h?.conditions?.length) for (const c of h.conditions) list.push([tone, c.message]);
   else if (h?.reason) list.push([tone, h.details ? `${h.reason}: ${h.details}` : h.reason]);
+  if (status?.records_own && peers.size === 0) list.push(['wait', `Nobody else finds the ${counted(status.records_own, 'offer')} of this peer: no other peer is connected.`]);
   for (const s of services) if (!s.counts.UP) list.push(['bad', `No instance of ${s.name} is UP.`]);
   for (const s of services) if (s.counts.UP && s.counts.UP < s.total) list.push(['wait', `${s.name}: ${s.counts.UP} of ${s.total} instances are UP.`]);
   return list.map(([tone, text]) => [tone, peopled(text)]).filter(([, text], n, all) => all.findIndex(c => c[1] === text) === n).sort((a, b) => (a[0] === b[0] ? 0 : a[0] === 'bad' ? -1 : 1));
