@@ -105,7 +105,11 @@ func newPlane(c Config) *plane {
 			}
 			return nil
 		},
-		Keeps:    func() bool { return p.outlived.Load() || p.failed.because() != "" },
+		Keeps: func() bool { return p.outlived.Load() || p.failed.because() != "" },
+		Alone: func() bool {
+			l := p.here.Load()
+			return l != nil && len(l.member.Status().Members) == 1
+		},
 		Survives: func() string { return p.tolerance().String() },
 		WithName: p.view.WithName, Conditions: c.Conditions, Logger: c.Logger,
 	})

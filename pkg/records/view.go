@@ -137,7 +137,7 @@ type Measured struct {
 	State     Reachability
 	RoundTrip time.Duration // 0 for unknown
 	CheckedAt time.Time     // zero for never
-	Since     time.Time     // first failed measurement of an unreachable provider or a dead endpoint; otherwise zero
+	Since     time.Time     // first failed measurement since the last answer, of a provider or a dead endpoint; zero: none
 	Peers     int           // number of other peers that measured; 0: this peer itself
 	Detail    string        // of an endpoint, in words
 }

@@ -220,6 +220,9 @@ func measuredOf(m *records.Measured, now time.Time) string {
 	if m.Peers > 0 {
 		text += " by " + fault.Counted(m.Peers, "peer")
 	}
+	if !m.Since.IsZero() && m.State != records.Unreachable {
+		return text + ", no answer since " + term.At(m.Since)
+	}
 	if !m.CheckedAt.IsZero() && ageOf(m, now) >= old {
 		text += ", " + ageOf(m, now).String() + " ago"
 	}
@@ -227,7 +230,7 @@ func measuredOf(m *records.Measured, now time.Time) string {
 }
 
 // old is the age from which the measurement of a peer tells its age.
-const old = time.Minute
+const old = 30 * time.Second
 
 // ageOf is the time since a measurement.
 func ageOf(m *records.Measured, now time.Time) time.Duration {

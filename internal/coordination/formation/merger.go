@@ -71,6 +71,8 @@ type Config struct {
 	Leaderless func() time.Duration
 	// Keeps reports whether the disk of this peer's member stays for the operator, so that it does not go over.
 	Keeps func() bool
+	// Alone reports whether this peer is the only member of its group.
+	Alone func() bool
 	// Survives says how many failures of voters this peer's group survives.
 	Survives func() string
 	// WithName returns a peer's id with its name, for a sentence.
@@ -95,7 +97,7 @@ type Merger struct {
 
 // NewMerger returns a Merger; Run starts it.
 func NewMerger(c Config) *Merger {
-	return &Merger{config: c, others: &others{Config: c, known: map[machine.GroupID]*other{}, asked: map[peer.ID]allegiance{}}}
+	return &Merger{config: c, others: &others{Config: c, known: map[machine.GroupID]*other{}, asked: map[peer.ID]allegiance{}, apart: map[peer.ID]time.Time{}}}
 }
 
 // Hint notes a trusted peer's description of a group, of any age.
@@ -220,7 +222,14 @@ func (m *Merger) report(own Group, step Step) {
 		conditions.Raise(condition.OtherGroup, "this peer's coordination group was dissolved into group %v, whose leader does not answer: locks, leases and keys "+
 			"fail until it does; if it is gone for good, run blackholed group resume", own.Over.Successor)
 	case len(sighted) == 0:
-		conditions.Clear(condition.OtherGroup)
+		strangers := m.others.strangers()
+		if len(strangers) == 0 || !m.config.Alone() {
+			conditions.Clear(condition.OtherGroup)
+			return
+		}
+		conditions.Raise(condition.OtherGroup, "this peer alone is a group, and %s, which does not prove its key of the network, is in another one: a lock of one does not "+
+			"exclude the other; if this peer has lost its data directory, stop it, remove the new one, and start it with --join LINE of blackholed invite there",
+			m.config.WithName(strangers[0].String()))
 	default:
 		about := sighted[0]
 		if slices.Contains(sighted, step.Group) {

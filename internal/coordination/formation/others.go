@@ -35,6 +35,8 @@ type others struct {
 	mu    sync.Mutex
 	known map[machine.GroupID]*other
 	asked map[peer.ID]allegiance // connected peers that named their group
+	// apart are connected peers of another group that do not prove the key of this peer's network, with the times of their answers.
+	apart map[peer.ID]time.Time
 }
 
 // allegiance is the group that a peer named, and the time of its answer.
@@ -143,6 +145,9 @@ func (r *others) targets() (all []peer.ID) {
 			delete(r.asked, p)
 		}
 	}
+	maps.DeleteFunc(r.apart, func(p peer.ID, at time.Time) bool {
+		return time.Since(at) > groupMemory || !slices.Contains(connected, p)
+	})
 	for _, one := range r.known {
 		all = append(all, one.contacts...)
 	}
@@ -160,10 +165,27 @@ func (r *others) targets() (all []peer.ID) {
 // question asks one peer for its group, and notes the answer.
 func (r *others) question(ctx context.Context, p peer.ID) (*groupv1.InfoResponse, error) {
 	resp, err := r.Ask(ctx, p)
-	if err == nil {
+	switch {
+	case err == nil:
 		r.answered(p, resp)
+	case fault.KindOf(err) == fault.Forbidden && resp.GetInfo() != nil:
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if own, exists := r.Group(); exists && machine.GroupID(resp.GetInfo().GetGroupId()) != idOf(own) {
+			r.apart[p] = time.Now()
+		}
 	}
 	return resp, err
+}
+
+// strangers returns the connected peers of other groups that do not prove the key, while no connected peer proves it.
+func (r *others) strangers() []peer.ID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.asked) > 0 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(r.apart))
 }
 
 // answered notes the present answer of a trusted peer. A peer that has changed its group speaks for the former one no more.

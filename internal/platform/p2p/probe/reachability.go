@@ -234,14 +234,11 @@ func (t *tracker) connected(id peer.ID, now time.Time) {
 		return
 	}
 	t.set(o, records.Reachable, now)
-	o.redial = false
-	switch {
-	case o.probing:
+	o.redial, o.roundTrip = false, 0 // the path may be another one
+	if o.probing {
 		o.change = opened
-	case o.roundTrip == 0:
+	} else {
 		o.due = now
-	default:
-		o.due = now.Add(t.interval(o, now))
 	}
 }
 
@@ -395,9 +392,9 @@ func (t *tracker) done(p probe, out outcome, now time.Time) bool {
 	case busy:
 		next := t.interval(o, now)
 		if t.set(o, records.Busy, now) { // a peer that is ending resets connections, too
-			next = min(next, t.conf.Confirm)
+			next = min(next, t.conf.Confirm, searchAfter)
 		}
-		o.redial, o.excused = false, false
+		o.roundTrip, o.redial, o.excused = 0, false, false
 		o.due = now.Add(next)
 	case undecided:
 		o.redial = false
@@ -460,11 +457,7 @@ func (t *tracker) measured(id peer.ID) (records.Measured, bool) {
 	if o == nil || o.state == "" {
 		return records.Measured{}, false
 	}
-	m := records.Measured{State: o.state, RoundTrip: o.roundTrip, CheckedAt: o.checked}
-	if o.state == records.Unreachable {
-		m.Since = o.since
-	}
-	return m, true
+	return records.Measured{State: o.state, RoundTrip: o.roundTrip, CheckedAt: o.checked, Since: o.since}, true
 }
 
 // unreachable returns the unreachable peers, sorted. The caller must not modify them.

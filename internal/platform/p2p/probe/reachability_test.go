@@ -118,6 +118,39 @@ func TestTwoFailedDialsAreEvidence(t *testing.T) {
 	require.EqualValues(t, 2, f.epoch)
 }
 
+// TestFirstFailureIsTold: a peer that does not answer any more is told of before a second failure decides.
+func TestFirstFailureIsTold(t *testing.T) {
+	f := newTrackerFixture(t)
+	f.track("t", "a", true, f.now)
+	f.disconnected("a", f.now)
+	f.fail(f.probe())
+	f.require("a", reachable)
+	m, _ := f.measured("a")
+	require.Equal(t, f.now, m.Since)
+	f.pass(f.conf.Confirm)
+	f.pong(f.probe())
+	m, _ = f.measured("a")
+	require.Zero(t, m.Since)
+}
+
+// TestRoundTripOfAPath: a round trip belongs to the connection, and to an answer.
+func TestRoundTripOfAPath(t *testing.T) {
+	f := newTrackerFixture(t)
+	f.conf.Interval, f.conf.Confirm = time.Hour, time.Hour
+	f.track("t", "a", true, f.now)
+	f.pong(f.probe())
+	f.connected("a", f.now)
+	m, _ := f.measured("a")
+	require.Zero(t, m.RoundTrip)
+	p := f.probe()
+	require.False(t, f.done(p, outcome{result: busy, dialed: true}, f.now))
+	m, _ = f.measured("a")
+	require.Equal(t, records.Busy, m.State)
+	require.Zero(t, m.RoundTrip)
+	due, _ := f.nextDue()
+	require.Equal(t, f.now.Add(searchAfter), due, "a peer that is ending looks busy, too")
+}
+
 func TestBackoffGrowsAndEnds(t *testing.T) {
 	f := newTrackerFixture(t)
 	f.track("t", "a", false, f.now)

@@ -232,7 +232,7 @@ type Measured struct {
 	RoundTrip     *durationpb.Duration   `protobuf:"bytes,2,opt,name=round_trip,json=roundTrip,proto3" json:"round_trip,omitempty"` // of the last successful ping
 	CheckedAt     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=checked_at,json=checkedAt,proto3" json:"checked_at,omitempty"`
 	Peers         uint32                 `protobuf:"varint,4,opt,name=peers,proto3" json:"peers,omitempty"` // other peers that measured; 0: the answering peer itself
-	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`  // first failed measurement of an unreachable provider
+	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`  // first failed measurement since the last answer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
