@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -12,16 +13,18 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/disk"
 )
 
-// TestDiskLow: a nearly full disk is told of until there is room. A system that does not tell raises nothing.
-func TestDiskLow(t *testing.T) {
+// TestDisk: a nearly full disk is told of until there is room, and a lost directory. A system that does not tell raises nothing.
+func TestDisk(t *testing.T) {
 	conditions := condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
 	look := func(left uint64, err error) []string {
 		checkDisk("/data", func(string) (uint64, error) { return left, err }, conditions)
 		return conditions.ActiveNames()
 	}
 	require.Empty(t, look(disk.Low, nil))
-	require.Equal(t, []string{"disk_low"}, look(disk.Low-1, nil))
+	require.Equal(t, []string{"disk"}, look(disk.Low-1, nil))
 	require.Contains(t, conditions.Active()[0].Message, "the disk of /data")
-	require.Equal(t, []string{"disk_low"}, look(0, nil))
+	require.Equal(t, []string{"disk"}, look(0, nil))
 	require.Empty(t, look(0, errors.ErrUnsupported))
+	require.Equal(t, []string{"disk"}, look(disk.Free(filepath.Join(t.TempDir(), "gone"))))
+	require.Contains(t, conditions.Active()[0].Message, "is gone")
 }

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"errors"
+	"io/fs"
 	"math"
 	"runtime/debug"
 
@@ -46,14 +48,18 @@ func (p *parts) indexBytes() int64 {
 	return min(memoryLimit()/indexShare, maxIndex)
 }
 
-// checkDisk raises or clears condition.DiskLow, as far as free tells the space on the disk of a directory.
+// checkDisk raises or clears condition.Disk by the space on the disk of a directory.
 func checkDisk(dir string, free func(dir string) (uint64, error), conditions *condition.Set) {
 	left, err := free(dir)
-	if err != nil || left >= disk.Low {
-		conditions.Clear(condition.DiskLow)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		conditions.Raise(condition.Disk, "the data directory %s is gone: this peer writes to deleted files, and its end loses them: let another voter replace it, then start it anew", dir)
+		return
+	case err != nil || left >= disk.Low:
+		conditions.Clear(condition.Disk)
 		return
 	}
-	conditions.Raise(condition.DiskLow, "the disk of %s is nearly full: make room before the member of the group stops, and registrations fail", dir)
+	conditions.Raise(condition.Disk, "the disk of %s is nearly full: make room before the member of the group stops, and registrations fail", dir)
 }
 
 // memoryLimit returns the lowest limit of this process's memory in bytes: GOMEMLIMIT, the limit of its control

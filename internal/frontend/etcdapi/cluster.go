@@ -6,13 +6,13 @@ import (
 	"hash/fnv"
 	"slices"
 
-	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
+
 	"github.com/blackhole/blackhole/internal/platform/access"
-	"github.com/blackhole/blackhole/pkg/coord"
 )
 
 // Need returns the role that a method, given by its full name, needs: RoleAdmin for unknown methods.
@@ -52,11 +52,16 @@ func (s *Server) MemberList(ctx context.Context, _ *pb.MemberListRequest) (*pb.M
 		out.Members = append(out.Members, one)
 	}
 	if !self { // a client of the group serves too
-		id := fnv.New64a()
-		id.Write([]byte(s.Peer))
-		out.Members = append(out.Members, &pb.Member{ID: id.Sum64(), Name: s.Peer, ClientURLs: []string{s.url}})
+		out.Members = append(out.Members, &pb.Member{ID: s.clientID(), Name: s.Peer, ClientURLs: []string{s.url}})
 	}
 	return out, nil
+}
+
+// clientID stands for the id of a member, of a peer that is none.
+func (s *Server) clientID() uint64 {
+	id := fnv.New64a()
+	id.Write([]byte(s.Peer))
+	return id.Sum64()
 }
 
 // Status implements etcdserverpb.MaintenanceServer. The sizes are unknown.
@@ -70,13 +75,14 @@ func (s *Server) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusRes
 		return nil, err
 	}
 	out := &pb.StatusResponse{Header: now, Version: Version, RaftTerm: now.GetRaftTerm()}
-	for _, m := range slices.Concat(g.Voters, g.Learners) {
+	now.MemberId, out.IsLearner = s.clientID(), true // the answer to present came from another peer
+	for i, m := range slices.Concat(g.Voters, g.Learners) {
 		if m.Peer == g.Leader {
 			out.Leader = m.ID
 		}
 		if m.Peer == s.Peer {
 			out.RaftIndex, out.RaftAppliedIndex = m.Applied, m.Applied
-			out.IsLearner = slices.ContainsFunc(g.Learners, func(l coord.Member) bool { return l.Peer == s.Peer })
+			now.MemberId, out.IsLearner = m.ID, i >= len(g.Voters)
 		}
 	}
 	if g.Missing != "" {

@@ -448,6 +448,23 @@ func TestMemberList(t *testing.T) {
 	require.Empty(t, got.GetMembers()[2].GetClientURLs(), "it answers on its own host alone, or nowhere")
 }
 
+// TestStatusOfAClient: a peer that is no member of the group names itself, no voter and no leader.
+func TestStatusOfAClient(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	f := startWith(t, l, l.Addr().String(), etcdapi.Config{Group: func(context.Context) (coord.GroupState, error) {
+		return coord.GroupState{Leader: "b", Voters: []coord.Member{{Peer: "b", ID: 2}}}, nil
+	}}, nil)
+	got, err := f.Status(t.Context(), &pb.StatusRequest{})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, got.GetLeader())
+	require.NotEqualValues(t, 2, got.GetHeader().GetMemberId())
+	require.True(t, got.GetIsLearner())
+	members, err := f.MemberList(t.Context(), &pb.MemberListRequest{})
+	require.NoError(t, err)
+	require.Equal(t, got.GetHeader().GetMemberId(), members.GetMembers()[1].GetID())
+}
+
 func TestCluster(t *testing.T) {
 	f := start(t, nil)
 	members, err := f.MemberList(t.Context(), &pb.MemberListRequest{})

@@ -59,8 +59,8 @@ const (
 	IndexFull Name = "index_full"
 	// SpaceLow: a pool of the coordination group is nearly full: of its keys, bytes, leases, clients or requirements.
 	SpaceLow Name = "space_low"
-	// DiskLow: the disk of this peer's data directory is nearly full.
-	DiskLow Name = "disk_low"
+	// Disk: the disk of the data directory is nearly full, or the directory is gone.
+	Disk Name = "disk"
 	// Certificate: the server certificate of this peer has ended, or ends within a week.
 	Certificate Name = "certificate"
 	// PoolExhausted: callers of this peer find no place for a connection, a watch, a wait or a large request, or the group no room.
@@ -73,7 +73,7 @@ func Names() []string {
 		string(Joining), string(Isolated), string(ClockOffset), string(IdentityInUse),
 		string(NotReachable), string(AddressLimit), string(OtherNetwork), string(PrivateAddresses), string(NotStored), string(NoGroup), string(NoQuorum), string(DirectoryRefused), string(NoReserve), string(OtherGroup),
 		string(OlderKeepers), string(FeatureLevel), string(MemberStopped), string(StatesDiffer), string(IndexFull), string(SpaceLow),
-		string(DiskLow), string(Certificate), string(PoolExhausted),
+		string(Disk), string(Certificate), string(PoolExhausted),
 	}
 }
 
