@@ -15,6 +15,7 @@ import (
 
 // TestTour is the real thing, small: every step, on processes.
 func TestTour(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("builds blackholed and starts processes")
 	}

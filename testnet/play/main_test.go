@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/blackhole/blackhole/testnet/process"
+)
+
+// TestMain puts blackholed beside this program, where process.Build finds it, once for all tests.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "6"); err != nil { // they wait for elections and ends of leases, not for processors; the command line wins
+		panic(err)
+	}
+	flag.Parse()
+	os.Exit(play(m))
+}
+
+// play builds blackholed unless the tests that need it are skipped.
+func play(m *testing.M) int {
+	if testing.Short() {
+		return m.Run()
+	}
+	program, err := os.Executable()
+	if err == nil {
+		program, err = process.Build(context.Background(), filepath.Dir(program))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.Remove(program)
+	return m.Run()
+}
