@@ -14,13 +14,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/ask"
-	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -32,19 +30,17 @@ type goods struct {
 	dies      map[string]time.Time   // by host; none: it lives
 	back      map[string]time.Time   // by host; none: it stays dead
 	how       map[string]probe.State // it dies
-	opened    *lru.Cache[string, witness.Statement]
-	bytes     atomic.Int64 // of statements
+	bytes     atomic.Int64           // of statements
 }
 
 const ofProvider = 25 // offers
 
 func (s *society) sell(n int, peers []*member, metadata func(n int) records.Metadata) {
-	opened, err := lru.New[string, witness.Statement](100_000)
-	require.NoError(s.t, err)
 	g := &goods{
-		witnesses: make(map[peer.ID][]*member), dies: make(map[string]time.Time), back: make(map[string]time.Time), how: make(map[string]probe.State), opened: opened,
+		witnesses: make(map[peer.ID][]*member), dies: make(map[string]time.Time), back: make(map[string]time.Time), how: make(map[string]probe.State),
 	}
 	var key crypto.PrivKey
+	var err error
 	for i := range n {
 		if i%ofProvider == 0 {
 			key, _, err = crypto.GenerateEd25519Key(rand.Reader)
