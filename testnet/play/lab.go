@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/lab"
@@ -17,6 +19,7 @@ type laboratory struct {
 	lab.Config
 	scenarios []lab.Scenario
 	runs      int
+	parallel  int
 	must      bool
 }
 
@@ -43,12 +46,16 @@ func parseLab(c call) (l laboratory, err error) {
 	f := c.flags(about)
 	names := f.String("scenario", "all", "comma-separated `names`, or all")
 	f.BoolVar(&l.Short, "short", false, "fewer peers and shorter times")
-	f.IntVar(&l.runs, "runs", 1, "of each scenario, one after the other")
+	f.IntVar(&l.runs, "runs", 1, "of each scenario")
+	f.IntVar(&l.parallel, "parallel", 1, "scenarios beside each other; their output follows when they end, and the figures of floods are wrong")
 	f.BoolVar(&l.must, "must", false, "fail on a machine that cannot run the lab")
 	f.StringVar(&l.Dir, "data", "", "`directory` for data and logs (default a temporary one)")
 	err = c.parse(f, func() (err error) {
 		if l.runs < 1 || l.runs > 1000 {
 			return fault.Invalidf("-runs", l.runs, "must be 1 to 1000, not %d", l.runs)
+		}
+		if l.parallel < 1 || l.parallel > 16 {
+			return fault.Invalidf("-parallel", l.parallel, "must be 1 to 16, not %d", l.parallel)
 		}
 		l.scenarios, err = chosen(*names)
 		return err
@@ -88,26 +95,54 @@ func (l *laboratory) run(ctx context.Context, people io.Writer) (held bool, err 
 	if l.Program, err = os.Executable(); err != nil {
 		return false, fault.As(op, fault.Unavailable, err)
 	}
-	l.Progress = people
+	var (
+		all  sync.WaitGroup
+		mu   sync.Mutex // guards held, and people where several play
+		room = make(chan struct{}, l.parallel)
+	)
 	held = true
 	for i := range l.runs {
 		for _, s := range l.scenarios {
-			fmt.Fprintf(people, "\n%s, run %d of %d: %s\n", s.Name, i+1, l.runs, s.About)
-			r, err := lab.Run(ctx, l.Config, s)
-			if err != nil {
-				r.Broken = append(r.Broken, err.Error())
-				fmt.Fprintln(people, err)
-			}
-			if r.Held() {
-				fmt.Fprintf(people, "ok       %s, %.0f s\n", s.Name, r.Seconds)
-			} else {
-				held = false
-				fmt.Fprintf(people, "FAILED   %s, %.0f s, %d broken; data and logs are in %s\n", s.Name, r.Seconds, len(r.Broken), r.Data)
-			}
-			if ctx.Err() != nil {
-				return false, fault.Wrap(op, ctx.Err())
-			}
+			room <- struct{}{}
+			all.Go(func() {
+				defer func() { <-room }()
+				var told bytes.Buffer // a scenario is read at one go
+				out := people
+				if l.parallel > 1 {
+					out = &told
+				}
+				ok := l.play(ctx, s, i+1, out)
+				mu.Lock()
+				defer mu.Unlock()
+				held = held && ok
+				_, _ = told.WriteTo(people) // who does not read has the exit code
+			})
 		}
 	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return false, fault.Wrap(op, ctx.Err())
+	}
 	return held, nil
+}
+
+// play reports whether every property held in one run of a scenario. After the end of ctx it plays nothing.
+func (l *laboratory) play(ctx context.Context, s lab.Scenario, run int, people io.Writer) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	fmt.Fprintf(people, "\n%s, run %d of %d: %s\n", s.Name, run, l.runs, s.About)
+	c := l.Config
+	c.Progress = people
+	r, err := lab.Run(ctx, c, s)
+	if err != nil {
+		r.Broken = append(r.Broken, err.Error())
+		fmt.Fprintln(people, err)
+	}
+	if r.Held() {
+		fmt.Fprintf(people, "ok       %s, %.0f s\n", s.Name, r.Seconds)
+	} else {
+		fmt.Fprintf(people, "FAILED   %s, %.0f s, %d broken; data and logs are in %s\n", s.Name, r.Seconds, len(r.Broken), r.Data)
+	}
+	return r.Held()
 }

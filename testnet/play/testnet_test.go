@@ -61,6 +61,7 @@ func TestUsage(t *testing.T) {
 		"-tour=false=yes":      "invalid boolean value",
 		"lab -scenario=moon":   "-scenario: must be all or of homes, ",
 		"lab -runs=0":          "-runs: must be 1 to 1000, not 0",
+		"lab -parallel=17":     "-parallel: must be 1 to 16, not 17",
 		"lab homes":            "arguments: there are none",
 		"nemesis -duration 0s": "-duration: must be",
 		"nemesis -peers 3":     "-peers: must be",
