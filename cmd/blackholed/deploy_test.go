@@ -90,6 +90,7 @@ func succeeds(t *testing.T, cmd *exec.Cmd) string {
 // TestDeployedCommands: each command line in deploy has a command and flags that the program has. --help parses the
 // flags first.
 func TestDeployedCommands(t *testing.T) {
+	t.Parallel()
 	var lines []string
 	require.NoError(t, filepath.WalkDir(deploy, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -225,6 +226,7 @@ func TestUnit(t *testing.T) {
 // TestCompose starts two peers as compose.yaml does, with its certificates and its environment: the first founds the
 // network, the second joins it by the invitation in its environment, and the health check answers.
 func TestCompose(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("processes on loopback")
 	}
@@ -305,6 +307,7 @@ func run(t *testing.T, env []string) string {
 
 // TestPrometheusRules runs the unit tests of the alerts, and parses each expression of the dashboard.
 func TestPrometheusRules(t *testing.T) {
+	t.Parallel()
 	promtool := needs(t, "promtool")
 	succeeds(t, bounded(t, promtool, "check", "rules", deploy+"/prometheus/alerts.yml"))
 	succeeds(t, bounded(t, promtool, "test", "rules", deploy+"/prometheus/alerts_test.yml"))

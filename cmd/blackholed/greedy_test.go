@@ -30,6 +30,7 @@ import (
 // TestGreedyTokens: five tokens of role service take all identities and leases that they get at a peer. A peer that joins then
 // registers, is found at both, grants a lease and locks, as does the first, also after a restart of both.
 func TestGreedyTokens(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("starts two peers, twice")
 	}

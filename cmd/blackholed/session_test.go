@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,13 +61,19 @@ func TestSessions(t *testing.T) {
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip("no shell")
 	}
-	played := 0
+	played := make(map[string][]block)
 	for _, path := range documents(t) {
-		blocks := sessions(t, path)
-		if len(blocks) == 0 {
-			continue
+		if blocks := sessions(t, path); len(blocks) > 0 {
+			played[path] = blocks
 		}
-		played++
+	}
+	require.NotEmpty(t, played)
+	// Where more machines meet, more is waited for: what takes the longest begins first.
+	longest := slices.SortedFunc(maps.Keys(played), func(a, b string) int {
+		return cmp.Or(machines(played[b])-machines(played[a]), strings.Compare(a, b))
+	})
+	for _, path := range longest {
+		blocks := played[path]
 		name := strings.TrimSuffix(strings.TrimPrefix(filepath.ToSlash(path), root+"/"), ".md")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -84,7 +92,15 @@ func TestSessions(t *testing.T) {
 			replay(t, path, blocks, nil)
 		})
 	}
-	require.NotZero(t, played)
+}
+
+// machines counts the machines of some sessions.
+func machines(blocks []block) int {
+	names := make(map[string]bool)
+	for _, b := range blocks {
+		names[b.machine] = true
+	}
+	return len(names)
 }
 
 // tools are the tools of the sessions that may be missing on a machine.

@@ -25,6 +25,7 @@ import (
 // TestSpecifications plays testdata/specifications.txt, whose head explains its form, against a peer. Each row of
 // docs/differences.md is named there, and each name there is a row of docs/differences.md.
 func TestSpecifications(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("processes on loopback")
 	}
