@@ -121,6 +121,7 @@ func daemon(t *testing.T, dir string) *process.Process {
 
 // TestPrograms runs provider and consumer on one real peer.
 func TestPrograms(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("builds and runs programs")
 	}
@@ -164,6 +165,7 @@ func TestPrograms(t *testing.T) {
 
 // TestEmbed runs the program with a libp2p host of its own beside a daemon: each finds what the other one offers.
 func TestEmbed(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("builds and runs programs")
 	}

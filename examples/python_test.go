@@ -9,6 +9,7 @@ import (
 
 // TestPython plays the Python client against a running peer.
 func TestPython(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("builds and runs programs")
 	}

@@ -43,6 +43,7 @@ func typescript(t *testing.T, files ...string) func(args ...string) string {
 // TestGeneratedClient generates a TypeScript client from the document of a running peer, compiles the example with it in strict
 // mode, and runs it against the peer.
 func TestGeneratedClient(t *testing.T) {
+	t.Parallel()
 	run := typescript(t, "typescript/client.ts", "typescript/tsconfig.json", "typescript/package.json")
 	address := "http://" + daemon(t, t.TempDir()).HTTP
 	run("node_modules/openapi-typescript/bin/cli.js", address+"/openapi.json", "--default-non-nullable", "false", "-o", "blackholed.d.ts")

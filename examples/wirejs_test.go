@@ -28,6 +28,7 @@ func node(t *testing.T, args ...string) *exec.Cmd {
 
 // TestWireVectors lets another language verify the test vectors: it has only docs/wire.md.
 func TestWireVectors(t *testing.T) {
+	t.Parallel()
 	folder, err := filepath.Abs("../pkg/records/testdata")
 	require.NoError(t, err)
 	out, err := node(t, "verify.mjs", filepath.Join(folder, "vectors.json"), filepath.Join(folder, "refused.json")).CombinedOutput()
@@ -38,6 +39,7 @@ func TestWireVectors(t *testing.T) {
 // TestWirePeer runs a peer in JavaScript beside a real blackholed, both ways: each finds the record of the other at the
 // keeper, and receives the next one by gossip.
 func TestWirePeer(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("builds and runs programs")
 	}
