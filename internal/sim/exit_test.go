@@ -31,9 +31,9 @@ func (w *cluster) trade(t *testing.T) {
 // TestExit has peers of a network stop in order. Their offers leave answers within a second, with the reason, and return with
 // their next start.
 func TestExit(t *testing.T) {
-	peers, leavers := 40, 8
-	if testing.Short() {
-		peers, leavers = 16, 3
+	peers, leavers := 16, 3
+	if *manyDeaths {
+		peers, leavers = 40, 8
 	}
 	var gone []time.Duration
 	synctest.Test(t, func(t *testing.T) {
