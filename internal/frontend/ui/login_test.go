@@ -55,6 +55,7 @@ const secretsLeft = `JSON.stringify([location.href, document.cookie, Object.keys
 // TestLogin signs in at a peer with authentication: by a link of the command ui, and by a token. The page
 // offers each role what that role may do.
 func TestLogin(t *testing.T) {
+	t.Parallel()
 	b := openBrowser(t)
 	p, link := startGuarded(t, "none")
 	b.visit(p.url(""))
@@ -97,6 +98,7 @@ func TestLogin(t *testing.T) {
 
 // TestGuest: a peer that lets strangers read shows them its page, and a way to sign in.
 func TestGuest(t *testing.T) {
+	t.Parallel()
 	b := openBrowser(t)
 	p, link := startGuarded(t, "read-only")
 	b.visit(p.url("#/services?service=web"))

@@ -31,11 +31,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// TestNetwork shows the page of a network of eight peers that keep 2,000 offers of 20 providers, or PAGE_OFFERS. It logs
+// TestNetwork shows the page of a network of eight peers that keep 800 offers of 8 providers, or PAGE_OFFERS. It logs
 // the figures of the page.
 func TestNetwork(t *testing.T) {
+	t.Parallel()
 	b := openBrowser(t)
-	offers := 2000
+	offers := 800
 	if text := os.Getenv("PAGE_OFFERS"); text != "" {
 		var err error
 		offers, err = strconv.Atoi(text)

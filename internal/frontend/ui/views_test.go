@@ -118,6 +118,7 @@ func (b *browser) shoot(name string) {
 // TestViews plays the page in a real browser against a real peer: each view, live changes, narrow and dark, hostile
 // texts, and a peer that restarts.
 func TestViews(t *testing.T) {
+	t.Parallel()
 	b := openBrowser(t)
 	p := startPeer(t, "--grpc", loopback.Free(t), "--dns", loopback.Free(t))
 	b.ready(p)
@@ -414,6 +415,7 @@ func (b *browser) playsRestart(p *peer) {
 
 // TestManyPages: a browser opens at most six connections to a peer. A page that nobody looks at keeps none of them.
 func TestManyPages(t *testing.T) {
+	t.Parallel()
 	b := openBrowser(t)
 	p := startPeer(t)
 	b.ready(p)
