@@ -21,10 +21,7 @@ import (
 // end all voters talk to each other. Then either nobody leads, or the leader has every acknowledged write and the members
 // that did not stop have its state. BLACKHOLE_SEEDS plays more seeds.
 func TestPutBack(t *testing.T) {
-	seeds := 150
-	if testing.Short() {
-		seeds = 60
-	}
+	seeds := 60
 	if n, err := strconv.Atoi(os.Getenv("BLACKHOLE_SEEDS")); err == nil {
 		seeds = n
 	}
