@@ -3,6 +3,7 @@ package coordination_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,20 +22,25 @@ import (
 func TestContract(t *testing.T) {
 	for name, place := range map[string]struct {
 		peers, members int
+		few            int // members among two peers for large values, which cost megabytes at each
 		at             func(*testCluster) *node
 	}{
-		"leader":   {3, 3, func(w *testCluster) *node { return w.peers[w.leader()] }},
-		"follower": {3, 3, func(w *testCluster) *node { return w.peers[(w.leader()+1)%3] }},
-		"client":   {2, 1, func(w *testCluster) *node { return w.peers[1] }}, // it sees one leader, however many follow
+		"leader":   {3, 3, 1, func(w *testCluster) *node { return w.peers[w.leader()] }},
+		"follower": {3, 3, 2, func(w *testCluster) *node { return w.peers[(w.leader()+1)%len(w.peers)] }},
+		"client":   {2, 1, 1, func(w *testCluster) *node { return w.peers[1] }}, // it sees one leader, however many follow
 	} {
 		t.Run(name, func(t *testing.T) {
-			for name := range coordtest.Cases(nil) {
-				t.Run(name, func(t *testing.T) {
+			for test := range coordtest.Cases(nil) {
+				t.Run(test, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						coordtest.Cases(func(testing.TB) coordtest.API {
-							w := startCluster(t, place.peers, place.members)
+							peers, members := place.peers, place.members
+							if strings.Contains(test, "large") {
+								peers, members = 2, place.few
+							}
+							w := startCluster(t, peers, members)
 							return contract(w, place.at(w))
-						})[name](t)
+						})[test](t)
 					})
 				})
 			}
