@@ -104,6 +104,7 @@ func put(t *testing.T, p *peerUnderTest, key string) error {
 // TestSlowViewerIsTold: a viewer that takes nothing while more happens than the group remembers gets reset, and the
 // revision to read the keys at.
 func TestSlowViewerIsTold(t *testing.T) {
+	t.Parallel() // waits for its disk
 	c := config.Default()
 	c.Coordination.Limits.HistoryEvents = 100
 	a := startWith(t, c, t.TempDir())

@@ -25,6 +25,7 @@ import (
 // TestNetworksNeverMerge: two networks share a bootstrap address. Records, watches and
 // routing tables of each network stay in it.
 func TestNetworksNeverMerge(t *testing.T) {
+	t.Parallel() // waits for its own peers
 	if testing.Short() {
 		t.Skip("whole peers on loopback")
 	}
@@ -66,6 +67,7 @@ func TestNetworksNeverMerge(t *testing.T) {
 // TestKeyIsTheCredentialOfTheGroup: a peer with the key of the network is a client of the group, and loses that right
 // with the key, while both run. A peer without it is refused with the reason.
 func TestKeyIsTheCredentialOfTheGroup(t *testing.T) {
+	t.Parallel() // waits for its own peers
 	if testing.Short() {
 		t.Skip("whole peers on loopback")
 	}

@@ -102,6 +102,7 @@ func TestTwoNetworksShareABootstrapAddress(t *testing.T) {
 
 // TestClosedNetwork: peers with the key of a closed network meet, and no connection of a peer without it opens.
 func TestClosedNetwork(t *testing.T) {
+	t.Parallel() // waits for its own peers
 	closed := func(key []byte, bootstrap ...*Node) *Node {
 		c := testConfig(t)
 		c.PrivateKey = key
