@@ -144,7 +144,7 @@ func requireClauses(t *testing.T, w *lightCluster, recs []*records.Record) {
 	require.Greater(t, complete, len(plans)/2)
 }
 
-// Twenty thousand records in one city: no keeper holds more than its share of a cell, and every
+// Very many records in one city: no keeper holds more than its share of a cell, and every
 // query finds exactly the best records, reports them as complete, and asks no unnecessary cell.
 // After the expiry of most records the cells are whole again.
 func TestHotCity(t *testing.T) {
@@ -153,7 +153,7 @@ func TestHotCity(t *testing.T) {
 		w := newLightCluster(t, 40)
 		defer w.close()
 		start := time.Now()
-		size := 5000
+		size := 3200
 		if os.Getenv("BLACKHOLE_LONG") != "" { // 30 s of processor time
 			size = 20_000
 		}

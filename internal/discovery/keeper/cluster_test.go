@@ -179,9 +179,10 @@ func (n *node) leave(t testing.TB) {
 
 // cluster is a network of peers in the virtual time of a bubble, 10 ms between any two peers.
 type cluster struct {
-	t     testing.TB
-	dht   *directory
-	nodes []*node
+	t        testing.TB
+	dht      *directory
+	nodes    []*node
+	verifier *records.Verifier // verifies each record once
 }
 
 // atSize skips a test with -short. It plays at the size of a network what shorter tests play.
@@ -195,7 +196,9 @@ func atSize(t *testing.T) {
 // newCluster returns n peers. The cluster ends with the test.
 func newCluster(t testing.TB, n int, configure ...func(i int, c *wire.Config)) *cluster {
 	t.Helper()
-	w := &cluster{t: t, dht: &directory{}}
+	verifier, err := records.NewVerifier("test", 10_000)
+	require.NoError(t, err)
+	w := &cluster{t: t, dht: &directory{}, verifier: verifier}
 	const mbps = 100 * simlibp2p.OneMbps
 	link := simnet.NodeBiDiLinkSettings{Downlink: simnet.LinkSettings{BitsPerSecond: mbps}, Uplink: simnet.LinkSettings{BitsPerSecond: mbps}}
 	net := &simnet.Simnet{LatencyFunc: simnet.StaticLatency(5 * time.Millisecond)}
@@ -246,16 +249,15 @@ func newCluster(t testing.TB, n int, configure ...func(i int, c *wire.Config)) *
 func never(_ int, c *wire.Config) { c.Limits.Sync = -1 }
 
 func (w *cluster) start(i int, h host.Host, configure []func(int, *wire.Config)) *node {
-	verifier, err := records.NewVerifier("test", 10_000)
-	require.NoError(w.t, err)
 	n := &node{host: h, counts: keepertest.NewCounts(w.t)}
 	c := wire.Config{
 		Network: "test",
-		Host:    h, Router: router{w.dht, h.ID()}, Index: index.New(index.Config{}), Verifier: verifier, Signals: wire.Signals{Metrics: n.counts.Discovery},
+		Host:    h, Router: router{w.dht, h.ID()}, Index: index.New(index.Config{}), Verifier: w.verifier, Signals: wire.Signals{Metrics: n.counts.Discovery},
 	}
 	for _, edit := range configure {
 		edit(i, &c)
 	}
+	var err error
 	n.Keeper, err = New(c)
 	require.NoError(w.t, err)
 	return n

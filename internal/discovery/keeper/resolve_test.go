@@ -217,13 +217,13 @@ func recordsOfListings(all []listing) []*records.Record {
 	return recs
 }
 
-// 200 withdrawals in a network of 40 peers, while peers restart with empty memories and miss
+// 80 withdrawals in a network of 40 peers, while peers restart with empty memories and miss
 // tombstones. Half of the providers leave right after their withdrawal, so nobody repeats it. Five
 // seconds later no peer resolves a withdrawn record, and every live record resolves.
 func TestWithdrawnAtEveryResolver(t *testing.T) {
 	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
-		const peers, waves, each = 40, 10, 20
+		const peers, waves, each = 40, 4, 20
 		random := rand.New(rand.NewPCG(1, 21))
 		w := newLightCluster(t, 0)
 		defer w.close()
