@@ -285,6 +285,9 @@ func (o *offers) announce(ctx context.Context, i *instance.Instance, last announ
 // nameless is the caller of all offers of instances without a principal.
 const nameless = "instances"
 
+// fewChecks say nothing of a share: without them, a restart would wash a bad hour away.
+const fewChecks = 12
+
 // health combines the measurements with the claims of the offer. An instance
 // without measurements keeps its claims.
 func (o *offers) health(k instance.Key, claimed *records.Health) records.Health {
@@ -298,7 +301,10 @@ func (o *offers) health(k instance.Key, claimed *records.Health) records.Health 
 		return h
 	}
 	response := uint64(m.P50.Milliseconds())
-	h.UptimePercent, h.ResponseTimeMs, h.ErrorRate, h.LastCheck = &m.UptimePercent, &response, &m.ErrorRate, &m.Last
+	h.ResponseTimeMs, h.LastCheck = &response, &m.Last
+	if m.Checks >= fewChecks {
+		h.UptimePercent, h.ErrorRate = &m.UptimePercent, &m.ErrorRate
+	}
 	return h
 }
 

@@ -211,7 +211,7 @@ func (p *plane) phase(isMember bool) string {
 
 // missing explains the lack of a leader to an operator.
 func (p *plane) missing() string {
-	if l := p.here.Load(); l != nil && len(l.member.Status().Members) > 0 {
+	if l := p.here.Load(); l != nil && len(l.member.Status().Members) > 0 && l.listed() {
 		s := l.member.Status()
 		if s.Leader.ID != 0 && votes(s) {
 			return "the leader does not answer"

@@ -75,8 +75,12 @@ func (p *Parts) warnings(r *records.Record, stored records.Stored, live error) [
 	if _, suspended := p.Registry.Suspended(); suspended {
 		all = append(all, "this peer does not renew its offers: another machine uses its identity, or its data directory is an older copy; see the condition identity_in_use in status")
 	}
-	if stored.ThisPeerOnly && !r.Withdrawn() && len(all) == 0 { // else the causes are said
+	switch {
+	case !stored.ThisPeerOnly || len(all) > 0: // else the causes are said
+	case !r.Withdrawn() && r.Paused() == nil:
 		all = append(all, "nobody else finds this offer: no other peer of the network holds it; see blackholed doctor")
+	case stored.Of > 1:
+		all = append(all, "no other peer has heard of this change: those that hold the offer show it as before, until this peer reaches them")
 	}
 	if fault.KindOf(live) == fault.LimitReached {
 		all = append(all, fault.Message(live))

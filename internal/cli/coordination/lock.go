@@ -148,7 +148,7 @@ func takeLock(ctx context.Context, r *remote.Peer, c *client.Client, l *lockFlag
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(remote.CleanupTimeout, s.Remaining()))
 		defer cancel()
 		if err := s.Close(ctx); err != nil {
-			r.Say("warning: the lock could not be released; it ends within %s: %s", s.TTL(), exit.Message(err))
+			r.Say("warning: the lock could not be released; a group with a leader ends it within %s: %s", s.TTL(), exit.Message(err))
 		}
 	}()
 	take := s.Lock

@@ -244,6 +244,8 @@ func checkNetwork(f *facts) finding {
 	s := f.status
 	found := conditions(fault.Counted(s.Peers, "peer")+" connected", "isolated", "address_limit", "private_addresses")(f)
 	switch {
+	case found.State == fine && !s.Ready && time.Duration(s.UptimeSeconds)*time.Second < recent:
+		return finding{State: waiting, Text: "no bootstrap peer was reached yet"}
 	case found.State == fine && !s.Ready:
 		return finding{State: broken, Text: "no bootstrap peer was reached", Do: "check the setting bootstrap and the firewall"}
 	case found.State == fine && s.Peers == 0:
@@ -357,6 +359,8 @@ func checkGroup(f *facts) finding {
 			State: warned, Text: "an operator removed this peer from the group: it asks the members",
 			Do: "`" + command.Program + " group add " + f.status.PeerID + "` at a member lets it in again",
 		}
+	case g.Phase == "stopped", g.Phase == "outlived":
+		return finding{State: broken, Text: "this peer takes no part in the group any more: see member_stopped below"}
 	case g.Leader == "":
 		return finding{State: broken, Text: "the group has no leader", Do: "start its voters: see `" + command.Program + " group members" + f.given + "`"}
 	default:

@@ -16,6 +16,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/blackhole/blackhole/internal/cli/exit"
+	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/disk"
 	"github.com/blackhole/blackhole/pkg/client"
@@ -29,17 +30,8 @@ func onThisMachine(address string) bool {
 }
 
 // askSettings asks the peer for the settings that it runs with.
-func (f *facts) askSettings(ctx context.Context, c *client.Client, _ []string) error {
-	files, err := c.Debug(ctx)
-	for _, file := range files {
-		if file.Name == "settings.txt" {
-			f.running = map[string]string{}
-			for line := range strings.Lines(string(file.Content)) {
-				key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
-				f.running[key] = value
-			}
-		}
-	}
+func (f *facts) askSettings(ctx context.Context, c *client.Client, _ []string) (err error) {
+	f.running, err = remote.Running(ctx, c)
 	return err
 }
 

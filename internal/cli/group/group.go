@@ -43,6 +43,9 @@ func groupStatus(con *term.Console) *cobra.Command {
 		for i, id := range s.Removed {
 			rows = append(rows, []string{[]string{"kept out", ""}[min(i, 1)], id})
 		}
+		if s.Missing != "" && len(s.Voters) == 0 { // a client knows the rest from its leader alone
+			return r.Print(term.Document{Value: s, Table: term.Pairs(rows)})
+		}
 		return r.Print(term.Document{Value: s, Table: term.Pairs(append(rows, [][]string{
 			{"leader", term.Named(s.Leader, s.NameOf(s.Leader))},
 			{"term", strconv.FormatUint(s.Term, 10)},

@@ -45,7 +45,11 @@ func Invite(con *term.Console, keys keysFunc, identity func(dataDir string) (str
 		}
 		dir := settings.DataDir(con, r.Cmd)
 		if err := belongs(dir, s.PeerID, identity); err != nil {
-			return err
+			set, _ := remote.Running(ctx, c) // optional: it needs the role admin
+			if r.Cmd.Flags().Changed("data") || belongs(set["data"], s.PeerID, identity) != nil {
+				return err
+			}
+			dir = set["data"]
 		}
 		held, err := keys(dir)
 		if err != nil {
@@ -91,7 +95,7 @@ func belongs(dir, peerID string, identity func(dataDir string) (string, error)) 
 // explainInvitation tells on standard error what the line is worth.
 func explainInvitation(c *term.Console, i invite.Invitation) {
 	if !slices.ContainsFunc(i.Addresses, func(a string) bool { return !loopback(a) }) {
-		c.Say("warning: the peer has addresses on this machine only, so the line works on this machine only (use --profile lan, or --address)")
+		c.Say("warning: the peer has addresses on this machine only, so the line works on this machine only (use another --profile or --listen, or --address)")
 	}
 	if i.Key == nil {
 		c.Say("the network %s has no key: whoever joins it shares no secret", i.Name)

@@ -197,6 +197,25 @@ func (r *Peer) PrintNext(d term.Document) error {
 	return r.Print(d)
 }
 
+// Running returns the settings of the running peer by their keys. It needs the role admin.
+func Running(ctx context.Context, c *client.Client) (map[string]string, error) {
+	files, err := c.Debug(ctx)
+	if err != nil {
+		return nil, err
+	}
+	set := map[string]string{}
+	for _, file := range files {
+		if file.Name != "settings.txt" {
+			continue
+		}
+		for line := range strings.Lines(string(file.Content)) {
+			key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+			set[key] = value
+		}
+	}
+	return set, nil
+}
+
 // Interrupted returns the error of an endless command after its context ended. A timeout after
 // the first answer is the end that the user asked for.
 func Interrupted(ctx context.Context, answered bool) error {

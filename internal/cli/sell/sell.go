@@ -306,7 +306,7 @@ func seenBy(status discovery.Status, o records.Offer, announced, alone bool, giv
 	case status.RecordsAnnouncing > 0:
 		by, more = "perhaps not by all: this peer still announces it, and complete answers may lack it", "see "+command.Program+" doctor"+given
 	default:
-		by = "the peers of network " + status.Network + " (" + fault.Counted(status.Peers, "peer") + " connected), while its endpoint answers them"
+		by = "the peers of network " + status.Network + " (" + fault.Counted(status.Peers, "peer") + " connected)"
 	}
 	return by, more
 }

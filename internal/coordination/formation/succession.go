@@ -67,6 +67,9 @@ func Succeed(ctx context.Context, c SuccessionConfig) (*Succession, error) {
 	if now, _ := c.View.Incarnation(); now.StorageID() != c.Incarnation.StorageID() {
 		return nil, fault.Refused(fault.Conflict, "action", "the group goes on without this peer, in incarnation %d", now.Recovery.Incarnation)
 	}
+	if c.View.Excludes(s.now.Header.Member, s.now.Applied) {
+		return nil, fault.Refused(fault.Conflict, "peer_id", "was removed from the group, whose members say so: order at one of these")
+	}
 	return s, s.check()
 }
 

@@ -12,6 +12,9 @@ type Announced struct {
 // level to propose, or the present one, and the peers that keep it below the leader's highest. A silent member
 // counts as one that supports no higher level, because it may return with an old program.
 func Level(present uint32, own coord.Levels, others []Announced) (level uint32, held []coord.HeldBack) {
+	if present >= own.Max {
+		return present, nil
+	}
 	level = own.Max
 	for _, o := range others {
 		if o.Levels.Valid() && o.Levels.Max >= own.Max {

@@ -30,7 +30,7 @@ func TestLevel(t *testing.T) {
 		{"all are new", 1, mid, all(mid, mid), 2, 0},
 		{"one is old", 1, mid, all(mid, old), 1, 1},
 		{"one is silent", 1, mid, all(mid, coord.Levels{}), 1, 1},
-		{"a silent one of a group that rose", 2, mid, all(coord.Levels{}), 2, 1},
+		{"a silent one of a group that rose", 2, mid, all(coord.Levels{}), 2, 0},
 		{"the leader is old", 1, old, all(mid, mid), 1, 0},
 		{"three versions", 1, new, all(mid, old), 1, 2},
 		{"the last two", 2, new, all(mid, new), 2, 1},
