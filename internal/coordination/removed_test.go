@@ -9,6 +9,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // TestRemovedWhileAway: a learner or voter is cut off until its replacement. It returns
@@ -60,6 +61,37 @@ func TestRemovedWhileAway(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestReplacedWhileAway: a voter that was replaced and removed while it was cut off comes back. It learns that it is none, and does not
+// go on alone when the majority of the others is lost.
+func TestReplacedWhileAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := startCluster(t, 4, 4)
+		w.await("three voters and a learner", func() bool { s := w.state(); return len(s.Voters) == 3 && len(s.Learners) == 1 })
+		s := w.state()
+		id := s.Voters[0].Peer
+		if id == s.Leader {
+			id = s.Voters[1].Peer
+		}
+		away := w.named(id)
+		away.cut.Store(true)
+		others := w.without(away)
+		others.await("another has its place", func() bool { return len(others.state().Voters) == 3 && !has(others.state(), id) })
+		time.Sleep(10 * time.Second) // the change has two steps
+		others.order(0, coord.MemberChange{Action: coord.RemoveMember, Peer: id, Force: true})
+		away.cut.Store(false)
+		w.await("it knows", func() bool { return away.Standing().Phase == "removed" })
+
+		lead := others.leader()
+		others.peers[lead].stop(t)
+		others.peers[(lead+1)%3].stop(t)
+		time.Sleep(2 * time.Minute)
+		require.NotContains(t, away.Standing().Missing, "of the voters "+id)
+		_, err := away.ChangeMembers(t.Context(), away.alone())
+		require.ErrorIs(t, err, fault.Conflict)
+		require.ErrorContains(t, err, "was removed from the group")
+	})
 }
 
 func has(s coord.GroupState, id string) bool {
