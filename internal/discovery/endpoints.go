@@ -213,7 +213,7 @@ func (x *endpoints) of(r *records.Record, v *query.Evidence) *records.Measured {
 	defer x.mu.Unlock()
 	e, ok := x.known.Peek(r.Name())
 	if !ok || e.record.Sequence() < r.Sequence() {
-		if _, state := targetOf(r); state == noEndpoint {
+		if !r.Facts().Has(records.KnownEndpoint) { // a search has many such records: it decodes none
 			return nil
 		}
 		return &records.Measured{State: records.Unmeasured}

@@ -121,6 +121,11 @@ func (f *Filter) narrow(c *Clause) {
 	if strings.HasPrefix(c.Field, "compute.gpus.") && c.Field != gpuCountName && c.Op != OpStated {
 		f.MinGPU = max(f.MinGPU, 1)
 	}
+	for field, places := range map[string]*[]string{"location.country": &f.Countries, "location.region": &f.Regions} {
+		if c.Field == field && c.Op == OpAny && len(*places) == 0 {
+			*places = foldedSet(c.Values)
+		}
+	}
 	if c.Op != OpRange {
 		return
 	}

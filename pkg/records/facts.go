@@ -25,6 +25,7 @@ const (
 	KnownUptime
 	KnownErrorRate
 	KnownResponseTime
+	KnownEndpoint
 )
 
 // Facts are the values of a record for filters and orders, in a flat struct without pointers.
@@ -72,6 +73,9 @@ func factsOf(s *pb.ServiceRecord) Facts {
 	f.setLocation(s.GetLocation())
 	f.setPricing(s.GetPricing())
 	f.setHealth(s.GetHealth())
+	if len(s.GetMetadata().GetEndpoints()) > 0 {
+		f.Known |= KnownEndpoint
+	}
 	return f
 }
 

@@ -107,7 +107,7 @@ func TestFacts(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, geo.Point{Lat: 37.7749, Lon: -122.4194}, place)
 	require.Equal(t, records.KnownPlace|records.KnownStorage|records.KnownPrice|records.KnownUptime|
-		records.KnownErrorRate|records.KnownResponseTime, f.Known)
+		records.KnownErrorRate|records.KnownResponseTime|records.KnownEndpoint, f.Known)
 	require.Equal(t, uint64(4_500_000_000_000), f.StorageBytes)
 	require.Equal(t, 0.05, f.Price)
 	require.Equal(t, "USDC", f.Currency)

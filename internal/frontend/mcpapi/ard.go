@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -25,6 +26,7 @@ const (
 
 const (
 	maxPage   = 100
+	maxWords  = 256 // of a search: each is looked for in each record
 	maxRanked = 250 // offers that the text of a search puts into an order: below maxAnswer, also if all are large
 )
 
@@ -52,10 +54,10 @@ type entry struct {
 	Source      string         `json:"source,omitempty"`
 }
 
-// found is a result of the HTTP API.
+// found is a result of the HTTP API. A search reads many and shows few, so what was measured stays text until then.
 type found struct {
 	Record                 json.RawMessage
-	Peer, Endpoint, Domain map[string]any // measured
+	Peer, Endpoint, Domain json.RawMessage // measured
 }
 
 func (f *found) entry() (e entry, err error) {
@@ -72,8 +74,12 @@ func (f *found) entry() (e entry, err error) {
 	if err := json.Unmarshal(f.Record, &o); err != nil {
 		return e, fault.As("mcpapi", fault.Internal, err)
 	}
+	var peer, endpoint, domain map[string]any // stay empty if nothing was measured
+	for text, to := range map[*json.RawMessage]*map[string]any{&f.Peer: &peer, &f.Endpoint: &endpoint, &f.Domain: &domain} {
+		_ = json.Unmarshal(*text, to)
+	}
 	m, publisher := &o.Metadata, o.Provider
-	if f.Domain["state"] == "checked" {
+	if domain["state"] == "checked" {
 		publisher = m.Domain
 	}
 	e = entry{
@@ -81,7 +87,7 @@ func (f *found) entry() (e entry, err error) {
 		Tags: slices.DeleteFunc(append([]string{m.Type, m.Subtype}, m.Protocols...), func(t string) bool { return t == "" }), Version: m.Version, Updated: o.Updated,
 		Metadata: map[string]any{"type": m.Type, "provider_id": o.Provider}, Trust: map[string]any{"identity": o.Provider, "identityType": "other"},
 	}
-	for part, fields := range map[string]map[string]any{"location": o.Location, "pricing": o.Pricing, "peer": f.Peer, "endpoint": f.Endpoint, "domain": f.Domain} {
+	for part, fields := range map[string]map[string]any{"location": o.Location, "pricing": o.Pricing, "peer": peer, "endpoint": endpoint, "domain": domain} {
 		for name, value := range fields {
 			switch value.(type) {
 			case string, float64, bool:
@@ -106,9 +112,41 @@ func card(name, description, version, at string) map[string]any {
 	return map[string]any{"name": name, "description": description, "version": version, "remotes": []map[string]string{{"type": "streamable-http", "url": at}}}
 }
 
-// words are the words of a text, in lower case.
+// between reports whether a character stands between words.
+func between(c rune) bool { return !unicode.IsLetter(c) && !unicode.IsDigit(c) }
+
+// words are the different words of a text, in lower case.
 func words(text string) []string {
-	return strings.FieldsFunc(strings.ToLower(text), func(c rune) bool { return !unicode.IsLetter(c) && !unicode.IsDigit(c) })
+	all := strings.FieldsFunc(strings.ToLower(text), between)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// score is the share of words that a record has, in percent. It looks for each word where it stands: to cut the whole text into words costs more than
+// all the rest of a search.
+func score(record []byte, asked []string) int {
+	text, some := bytes.ToLower(record), 0
+	for _, word := range asked {
+		if has(text, word) {
+			some++
+		}
+	}
+	return 100 * some / len(asked)
+}
+
+func has(text []byte, word string) bool {
+	for from := 0; ; {
+		at := bytes.Index(text[from:], []byte(word))
+		if at < 0 {
+			return false
+		}
+		at, from = from+at, from+at+len(word)
+		before, _ := utf8.DecodeLastRune(text[:at])
+		after, _ := utf8.DecodeRune(text[from:])
+		if between(before) && between(after) { // beyond the text too
+			return true
+		}
+	}
 }
 
 // fits reports whether an entry passes a filter that is not about offers; other ones have passed by the query.
@@ -231,6 +269,12 @@ func (s *Server) referrals() []entry {
 	return all
 }
 
+// hit is a result that has words of a search.
+type hit struct {
+	*found
+	score int // percent
+}
+
 // search returns a page of hits. Filters of offers are a query of the HTTP API; the text orders its best results by the share of words that they have.
 func (s *Server) search(w http.ResponseWriter, r *http.Request, here string) (any, error) {
 	var q struct {
@@ -261,6 +305,8 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, here string) (an
 	switch {
 	case len(asked) == 0:
 		return nil, fault.Invalidf("query.text", nil, "must have a word")
+	case len(asked) > maxWords:
+		return nil, fault.Invalidf("query.text", len(asked), "must have at most %d different words", maxWords)
 	case !slices.Contains([]string{"", "auto", "referrals", "none"}, q.Federation):
 		return nil, fault.Invalidf("federation", q.Federation, "must be auto, referrals or none")
 	case size < 1 || size > maxPage:
@@ -286,18 +332,16 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, here string) (an
 	if err := s.results(r, http.MethodPost, "/v1/discovery/query", body, &answer); err != nil {
 		return nil, err
 	}
-	hits := []entry{}
+	hits := make([]hit, 0, len(answer.Results))
 	for n := range answer.Results {
-		has, score := words(string(answer.Results[n].Record)), 0
-		for _, word := range asked {
-			if slices.Contains(has, word) {
-				score += 100
-			}
+		if h := (hit{&answer.Results[n], score(answer.Results[n].Record, asked)}); h.score > 0 {
+			hits = append(hits, h)
 		}
-		if score /= len(asked); score == 0 {
-			continue
-		}
-		e, err := answer.Results[n].entry()
+	}
+	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(b.score, a.score) })
+	page, more, skip := []entry{}, false, from
+	for n := 0; n < len(hits) && !more; n++ {
+		e, err := hits[n].entry()
 		if err != nil {
 			return nil, err
 		}
@@ -305,13 +349,18 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, here string) (an
 		for key, values := range q.Query.Filter {
 			fits = fits && e.fits(key, values)
 		}
-		if e.Score, e.Source = &score, here; fits {
-			hits = append(hits, e)
+		switch e.Score, e.Source = &hits[n].score, here; {
+		case !fits:
+		case skip > 0:
+			skip--
+		case len(page) == size:
+			more = true
+		default:
+			page = append(page, e)
 		}
 	}
-	slices.SortStableFunc(hits, func(a, b entry) int { return cmp.Compare(*b.Score, *a.Score) })
-	out := map[string]any{"results": hits[min(from, len(hits)):min(from+size, len(hits))]}
-	if from+size < len(hits) {
+	out := map[string]any{"results": page}
+	if more {
 		out["pageToken"] = strconv.Itoa(from + size)
 	}
 	if q.Federation == "referrals" {
