@@ -97,14 +97,13 @@ type Server struct {
 	pb.UnimplementedMaintenanceServer
 	pb.UnimplementedAuthServer
 	Config
-	keys    keyspace
-	url     string // of this front, for clients
-	grpc    *grpc.Server
-	http    *http.Server
-	watches *access.Pool
-	shown   atomic.Pointer[pb.ResponseHeader] // by the last answer of a watch; never changed
-
-	refusals [64]chan struct{} // each taken after a refused watch of the callers of one hash
+	keys     keyspace
+	url      string // of this front, for clients
+	grpc     *grpc.Server
+	http     *http.Server
+	watches  *access.Pool
+	shown    atomic.Pointer[pb.ResponseHeader] // by the last answer of a watch; never changed
+	refusals *budget.Refusals
 
 	closing context.Context // done when Close begins; ends watches
 	close   context.CancelFunc
@@ -118,10 +117,7 @@ func New(c Config) (*Server, error) {
 		}
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	s := &Server{Config: c, keys: keyspace(c.Prefix), watches: access.NewPool("watches", maxWatches, c.Refused)}
-	for n := range s.refusals {
-		s.refusals[n] = make(chan struct{}, 1)
-	}
+	s := &Server{Config: c, keys: keyspace(c.Prefix), watches: access.NewPool("watches", maxWatches, c.Refused), refusals: budget.NewRefusals()}
 	s.closing, s.close = context.WithCancel(context.Background())
 	begun := budget.NewBegun("etcdapi", maxBegun, c.AtOnce, c.Name, c.Refused)
 	s.grpc = grpc.NewServer(

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"hash/fnv"
 	"io"
 	"math"
 	"sync"
@@ -17,17 +16,14 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/blackhole/blackhole/internal/platform/access"
-	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 const (
-	noWatch       = -1         // the id of answers that belong to no watch
-	fragmentBytes = 1536 << 10 // of events in one answer of a watch with fragments
-	afterRefusal  = 10 * time.Millisecond
+	noWatch       = -1              // the id of answers that belong to no watch
+	fragmentBytes = 1536 << 10      // of events in one answer of a watch with fragments
 	looking       = 2 * time.Second // for the present revision: then a mark waits for those of the watches
 )
 
@@ -217,19 +213,6 @@ func (s *Server) lately(ctx context.Context) *pb.ResponseHeader {
 	return now
 }
 
-// pace lets the refusals of a caller through one after another, on all its streams.
-func (s *Server) pace(ctx context.Context) {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(access.Client(ctx)))
-	turn := s.refusals[h.Sum32()%uint32(len(s.refusals))]
-	select {
-	case turn <- struct{}{}:
-		pause.For(ctx, afterRefusal)
-		<-turn
-	case <-ctx.Done():
-	}
-}
-
 // refuse answers a request for a watch that does not begin. The stream's next request waits: to ask costs a client less than to be refused.
 func (m *multiplex) refuse(ctx context.Context, reason string) error {
 	last := &pb.WatchResponse{Header: m.s.lately(ctx), WatchId: noWatch, Created: true, Canceled: true, CancelReason: reason}
@@ -237,7 +220,7 @@ func (m *multiplex) refuse(ctx context.Context, reason string) error {
 	err := m.answer(last)
 	m.mu.Unlock()
 	if err == nil {
-		m.s.pace(ctx)
+		m.s.refusals.Wait(ctx)
 	}
 	return err
 }
@@ -265,7 +248,7 @@ func (m *multiplex) create(ctx context.Context, req *pb.WatchCreateRequest) erro
 		defer stop()
 		err := m.follow(watching, w)
 		if w.header == nil && err != nil {
-			m.s.pace(watching) // it has a place until then
+			m.s.refusals.Wait(watching) // it has a place until then
 		}
 		m.end(ctx, w, err)
 	})

@@ -3,12 +3,14 @@ package grpcapi
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/coord/calls"
@@ -45,6 +47,8 @@ type coordination struct {
 	Coordination
 	waits     *access.Pool // waiting calls of Lock
 	watches   *access.Pool
+	refusals  *budget.Refusals
+	shown     atomic.Pointer[api.Header] // by the last answer of a watch; never changed
 	closing   context.Context
 	intercept grpc.UnaryServerInterceptor // for the calls of a stream
 	methods   calls.Methods

@@ -236,6 +236,14 @@ func TestKeyWatchesAreBounded(t *testing.T) {
 	}
 	one.ask(&api.WatchKeysRequest{WatchId: 256, Key: "a"})
 	require.Contains(t, one.next().GetReason(), "256 watches are open on this stream")
+	r.solo.Halt("no majority")
+	began := time.Now()
+	for range 5 {
+		one.ask(&api.WatchKeysRequest{WatchId: 256, Key: "a"})
+		require.NotZero(t, one.next().GetHeader().GetRevision(), "without a read of the group")
+	}
+	require.GreaterOrEqual(t, time.Since(began), 50*time.Millisecond, "refusals wait for their turn")
+	r.solo.Resume()
 	for id := range int64(44) {
 		two.open(&api.WatchKeysRequest{WatchId: id, Key: "a"})
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -95,17 +96,20 @@ func (m *multiplex) request(ctx context.Context, req *api.WatchKeysRequest) erro
 		return fault.Wrap("grpcapi.Watch", fault.Invalidf("watch_id", id, "is in use on this stream"))
 	}
 	if len(m.running) >= maxOnOne {
-		return m.end(ctx, ending{id: id, err: fault.New("grpcapi.Watch", fault.LimitReached, "%d watches are open on this stream already", maxOnOne)})
+		return m.refuse(ctx, ending{id: id, err: fault.New("grpcapi.Watch", fault.LimitReached, "%d watches are open on this stream already", maxOnOne)})
 	}
 	release, err := m.c.watches.Take(ctx, "grpcapi.Watch")
 	if err != nil {
-		return m.end(ctx, ending{id: id, err: err})
+		return m.refuse(ctx, ending{id: id, err: err})
 	}
 	watching, stop := context.WithCancel(ctx)
 	m.running[id] = stop
 	m.goroutines.Go(func() {
 		defer release()
 		end := m.watch(watching, req)
+		if end.header == nil && end.err != nil {
+			m.c.refusals.Wait(watching) // it has a place until then
+		}
 		select {
 		case m.ended <- end:
 		case <-ctx.Done():
@@ -119,6 +123,7 @@ func (m *multiplex) watch(ctx context.Context, req *api.WatchKeysRequest) ending
 	end, created := ending{id: req.GetWatchId()}, true
 	err := m.c.Service.Watch(ctx, req, func(b *api.WatchKeysResponse) error {
 		end.header = b.GetHeader()
+		m.c.shown.Store(end.header)
 		events := b.GetEvents()
 		for more := true; more && end.unsent == nil; {
 			n := fitting(events)
@@ -147,19 +152,33 @@ func (m *multiplex) end(ctx context.Context, e ending) error {
 	}
 	last := &api.WatchKeysResponse{WatchId: e.id, Canceled: true, Header: e.header}
 	if e.header == nil { // it never began
-		last.Header = m.c.present(ctx)
+		last.Header = m.c.lately(ctx)
 	}
 	if e.err != nil {
 		last.Reason, last.Error = e.err.Error(), toError(e.err)
 	}
 	if gone := fromCompacted(e.err); gone != nil {
+		last.Header = proto.CloneOf(last.Header) // others may be sending it
 		last.CompactRevision, last.Header.Revision = gone.GetCompactRevision(), gone.GetHeader().GetRevision()
 	}
 	return m.send(last)
 }
 
-// present returns a header for answers without the group.
-func (c *coordination) present(ctx context.Context) *api.Header {
+// refuse answers a request for a watch that does not begin. The stream's next request waits for its turn.
+func (m *multiplex) refuse(ctx context.Context, e ending) error {
+	err := m.end(ctx, e)
+	if err == nil {
+		m.c.refusals.Wait(ctx)
+	}
+	return err
+}
+
+// lately returns a header for a watch that did not begin: of what a watch has shown here, without one of the present state. It must not cost the group
+// a read.
+func (c *coordination) lately(ctx context.Context) *api.Header {
+	if h := c.shown.Load(); h != nil {
+		return h
+	}
 	r, _ := coord.Range(ctx, c.Service, &api.RangeRequest{Key: []byte{0}, Limit: 1, Local: true}) // as far as known
 	if r == nil {
 		return &api.Header{}

@@ -201,7 +201,7 @@ func (s *Server) register() {
 		c := &coordination{
 			Coordination: *s.Coordination, closing: s.closing,
 			waits:   access.NewPool("waits", s.Places.MaxWaits, s.Places.Refused).Keep(s.Places.Known),
-			watches: access.NewPool("watches", s.Places.MaxWatches, s.Places.Refused).Keep(s.Places.Known),
+			watches: access.NewPool("watches", s.Places.MaxWatches, s.Places.Refused).Keep(s.Places.Known), refusals: budget.NewRefusals(),
 		}
 		c.intercept, c.methods = s.intercept(), calls.NewMethods()
 		for _, service := range c.Services() {
