@@ -137,11 +137,11 @@ func (f *peerOf) statuses(service string) string {
 	return fmt.Sprint(strings.Join(out, " "), " ", len(read[[]entry](f.t, f.get("health/service/"+service+"?passing"))))
 }
 
-// TestTags: each once, in the order of the registration.
+// TestTags: all of them, in the order of the registration.
 func TestTags(t *testing.T) {
 	playAgent(t, func(t *testing.T, f *peerOf) {
 		for tags, want := range map[string]string{
-			`[]`: `[]`, `["a","b"]`: `["a","b"]`, `["c","a","b"]`: `["c","a","b"]`, `["b","a","b","c","a"]`: `["b","a","c"]`, `["a","a"]`: `["a"]`,
+			`[]`: `[]`, `["a","b"]`: `["a","b"]`, `["c","a","b"]`: `["c","a","b"]`, `["b","a","b","c","a"]`: `["b","a","b","c","a"]`, `["a","a"]`: `["a","a"]`,
 		} {
 			f.done("agent/service/register", `{"ID":"web-1","Name":"web","Port":1,"Tags":`+tags+`,"Check":{"TTL":"1h"}}`)
 			f.done("agent/check/pass/service:web-1", "")
@@ -249,6 +249,7 @@ func TestRefusedServices(t *testing.T) {
 		} {
 			require.Equal(t, http.StatusNotFound, f.put(path, body).code, path)
 		}
+		require.Equal(t, http.StatusMethodNotAllowed, f.get("agent/check/pass/none").code)
 		require.Equal(t, http.StatusForbidden, f.put("agent/service/register", `{"Name":"secret","Port":1}`).code)
 		require.Equal(t, http.StatusBadRequest, f.get("health/service/web?near=other").code)
 		for _, filter := range []string{

@@ -85,16 +85,15 @@ func recordOf(i *instance.Instance) *record {
 // idOf is the id of the service of an instance.
 func idOf(i *instance.Instance, rec *record) string { return cmp.Or(rec.ID, i.ID) }
 
-// orderOf is the order of tags, of which an instance keeps each once and ascending.
+// orderOf is the order of tags, of which an instance keeps each once and ascending. A tag that occurs twice has two places.
 func orderOf(tags []string) (order []int) {
 	ascending := slices.Compact(slices.Sorted(slices.Values(tags)))
 	if slices.Equal(ascending, tags) {
 		return nil
 	}
 	for _, tag := range tags {
-		if n, _ := slices.BinarySearch(ascending, tag); !slices.Contains(order, n) {
-			order = append(order, n)
-		}
+		n, _ := slices.BinarySearch(ascending, tag)
+		order = append(order, n)
 	}
 	return order
 }
@@ -102,12 +101,12 @@ func orderOf(tags []string) (order []int) {
 // tagsOf are the tags of a service in the order of its registration. After another front end has changed their number they are ascending.
 func tagsOf(i *instance.Instance, rec *record) []string {
 	all := i.Spec.Tags
-	if len(rec.Order) != len(all) {
+	if len(rec.Order) == 0 || slices.Max(rec.Order) != len(all)-1 {
 		return append([]string{}, all...)
 	}
 	tags := []string{}
 	for _, n := range rec.Order {
-		if n < 0 || n >= len(all) {
+		if n < 0 {
 			return append([]string{}, all...)
 		}
 		tags = append(tags, all[n])

@@ -131,7 +131,7 @@ func (s *Server) Run(ctx context.Context) {
 	}
 }
 
-// Routes returns the paths of the front. What is left of Consul's paths answers 404, with the headers that clients read.
+// Routes returns the paths of the front. What is left of Consul's paths answers 404, or 405 for another method, with the headers that clients read.
 func (s *Server) Routes() []httpapi.Route {
 	read, write := access.RoleReadOnly, access.RoleService
 	routes := []httpapi.Route{
@@ -151,8 +151,23 @@ func (s *Server) Routes() []httpapi.Route {
 	if s.agent != nil {
 		routes = append(routes, slices.Concat(s.agent.routes(), s.agent.catalogRoutes())...)
 	}
-	absent := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.fail(&request{Request: r, w: w}, fault.New("", fault.NotFound, "this peer does not have this path of Consul's API, or not for this method"))
+	served := http.NewServeMux()
+	for _, r := range routes {
+		served.Handle(r.Pattern, r.Handler)
+	}
+	absent := http.HandlerFunc(func(w http.ResponseWriter, hr *http.Request) {
+		r := &request{Request: hr, w: w}
+		for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete} {
+			if _, path := served.Handler(&http.Request{Method: method, Host: hr.Host, URL: hr.URL}); path != "" {
+				w.Header().Add("Allow", method)
+			}
+		}
+		if w.Header().Get("Allow") == "" {
+			s.fail(r, fault.New("", fault.NotFound, "this peer does not have this path of Consul's API"))
+			return
+		}
+		s.header(r, 1)
+		s.write(r, http.StatusMethodNotAllowed, "text/plain; charset=utf-8", []byte("method "+hr.Method+" not allowed"))
 	})
 	for _, rest := range []string{
 		"acl/", "agent/", "catalog/", "config", "config/", "connect/", "coordinate/", "event/", "health/", "internal/", "kv/", "operator/", "query", "query/", "session/",
