@@ -365,6 +365,7 @@ func everything(t testing.TB, edits ...func(*grpcapi.Config)) served {
 	return serve(t, *h)
 }
 
+// TestReflectionListsTheAgent: and describes each service that it lists.
 func TestReflectionListsTheAgent(t *testing.T) {
 	s := everything(t)
 	stream, err := reflectionpb.NewServerReflectionClient(s.conn(t)).ServerReflectionInfo(t.Context())
@@ -380,6 +381,15 @@ func TestReflectionListsTheAgent(t *testing.T) {
 	}
 	require.Contains(t, names, "blackhole.agent.v1.DiscoveryService")
 	require.Contains(t, names, "blackhole.api.v1.LockService")
+	require.Contains(t, names, "envoy.service.discovery.v3.AggregatedDiscoveryService")
+	for _, name := range names {
+		require.NoError(t, stream.Send(&reflectionpb.ServerReflectionRequest{
+			MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: name},
+		}))
+		resp, err = stream.Recv()
+		require.NoError(t, err)
+		require.NotEmpty(t, resp.GetFileDescriptorResponse().GetFileDescriptorProto(), "%s: %s", name, resp)
+	}
 }
 
 // TestNamesWithoutPackage: the specifications name no package, so a client made from their text calls services without one. Such a call

@@ -25,7 +25,6 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
@@ -165,7 +164,7 @@ func New(c Config) *Server {
 		s.health.SetServingStatus(service, healthpb.HealthCheckResponse_SERVING) // the service "" has this status from the start
 	}
 	healthpb.RegisterHealthServer(s.grpc, s.health)
-	reflection.Register(s.grpc)
+	s.reflect()
 	return s
 }
 

@@ -12,9 +12,12 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -55,6 +58,18 @@ func Desc() *grpc.ServiceDesc {
 			StreamName: "StreamAggregatedResources", ServerStreams: true, ClientStreams: true,
 			Handler: func(srv any, ss grpc.ServerStream) error { return srv.(aggregated).Stream(ss) },
 		}},
+	}
+}
+
+// File describes the service for clients that ask by reflection. Its messages have names of our own.
+func File() *descriptorpb.FileDescriptorProto {
+	pack, name, of := Service[:strings.LastIndexByte(Service, '.')], Service[strings.LastIndexByte(Service, '.')+1:], xdsv1.File_blackhole_xds_v1_xds_proto
+	return &descriptorpb.FileDescriptorProto{
+		Name: proto.String(Service + ".proto"), Syntax: proto.String("proto3"), Package: &pack, Dependency: []string{of.Path()},
+		Service: []*descriptorpb.ServiceDescriptorProto{{Name: &name, Method: []*descriptorpb.MethodDescriptorProto{{
+			Name: proto.String("StreamAggregatedResources"), ClientStreaming: proto.Bool(true), ServerStreaming: proto.Bool(true),
+			InputType: proto.String("." + string(of.Package()) + ".DiscoveryRequest"), OutputType: proto.String("." + string(of.Package()) + ".DiscoveryResponse"),
+		}}}},
 	}
 }
 
