@@ -50,6 +50,7 @@ const (
 	window       = 256 << 10 // bytes of a stream that its method did not ask for yet
 	maxWatches   = 1024      // open at a time
 	maxOnStream  = 256       // watches of one stream
+	workers      = 64        // goroutines that serve one call after the other; calls beyond have one each
 	readHeader   = 10 * time.Second
 	handshake    = 5 * time.Second
 	pingAtLeast  = 5 * time.Second // clients that ping more often are disconnected
@@ -127,6 +128,7 @@ func New(c Config) (*Server, error) {
 			return ctx, toStatus(err)
 		}),
 		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer), grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(4*window), grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(handshake),
+		grpc.NumStreamWorkers(workers), // a goroutine of its own grows its stack in each call
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingQuiet}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingAtLeast, PermitWithoutStream: true}),
 		grpc.ForceServerCodecV2(budget.Codec()), grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(maxAnswer+maxRequest), grpc.UnaryInterceptor(s.intercept), grpc.StreamInterceptor(s.interceptStream),
