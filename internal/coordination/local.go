@@ -416,18 +416,17 @@ func (l *local) barrier(ctx context.Context) (coord.Header, error) {
 // Read implements coord.Service.
 func (l *local) Read(ctx context.Context, q *coordv1.Question) (_ *coordv1.Answer, err error) {
 	state := answer.State{
-		View: func(read func(*machine.Machine)) { l.member.View(read) },
-		Keys: func() *machine.Keyspace { keys, _ := l.member.Keyspace(); return keys },
+		View: l.member.View, Keys: l.member.Keyspace,
 		Remaining: func(id coord.LeaseID) int64 {
 			left, _ := l.member.Remaining(id)
 			return max(left, 0).Milliseconds()
 		},
 		Age: func(kv *coord.KeyValue) time.Duration { return l.claimTimes.age(kv.Key) },
 	}
-	if answer.IsLocal(q) {
-		state.Header = l.header(0)
-	} else if state.Header, err = l.barrier(ctx); err != nil {
-		return nil, err
+	if !answer.IsLocal(q) {
+		if _, err = l.barrier(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if answer.AboutLeases(q) && !l.Leads() {
 		return nil, fault.New("coordination.Read", fault.Unavailable, "another member leads")

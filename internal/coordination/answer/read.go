@@ -20,13 +20,13 @@ const (
 	pageBytes = 2 << 20 // after which a page ends: most clients of gRPC take 4 MiB
 )
 
-// State is the state of a member that answers a question.
+// State is the state of a member that answers a question. The header of an answer is that of the state that was read: between a header and a later
+// read the group may have moved on, and an answer must have nothing newer than its header.
 type State struct {
-	Header coord.Header
 	// View reads the machine, for a short time.
-	View func(func(*machine.Machine))
+	View func(func(*machine.Machine)) coord.Header
 	// Keys returns a copy of the present keys, for long reads.
-	Keys func() *machine.Keyspace
+	Keys func() (*machine.Keyspace, coord.Header)
 	// Remaining is the time left of a lease, in milliseconds.
 	Remaining func(coord.LeaseID) int64
 	// Age is the time since this member saw a claim; 0: unknown.
@@ -51,13 +51,13 @@ func (s *State) Read(q *coordv1.Question) (*coordv1.Answer, error) {
 	case *coordv1.Question_LockInfo:
 		return s.lockInfo(r.LockInfo)
 	case *coordv1.Question_ListLocks:
-		locks := s.locks(machine.LockQuery{Prefix: r.ListLocks.GetPrefix(), After: r.ListLocks.GetAfter(), Limit: limit(r.ListLocks.GetLimit())})
-		return &coordv1.Answer{Response: &coordv1.Answer_ListLocks{ListLocks: &apiv1.ListLocksResponse{Header: Header(s.Header), Locks: locks}}}, nil
+		locks, at := s.locks(machine.LockQuery{Prefix: r.ListLocks.GetPrefix(), After: r.ListLocks.GetAfter(), Limit: limit(r.ListLocks.GetLimit())})
+		return &coordv1.Answer{Response: &coordv1.Answer_ListLocks{ListLocks: &apiv1.ListLocksResponse{Header: Header(at), Locks: locks}}}, nil
 	case *coordv1.Question_LeaseTimeToLive:
 		return s.lease(coord.LeaseID(r.LeaseTimeToLive.GetId()))
 	case *coordv1.Question_ListLeases:
-		leases := s.leases(q.GetOwner(), r.ListLeases)
-		return &coordv1.Answer{Response: &coordv1.Answer_ListLeases{ListLeases: &apiv1.ListLeasesResponse{Header: Header(s.Header), Leases: leases}}}, nil
+		leases, at := s.leases(q.GetOwner(), r.ListLeases)
+		return &coordv1.Answer{Response: &coordv1.Answer_ListLeases{ListLeases: &apiv1.ListLeasesResponse{Header: Header(at), Leases: leases}}}, nil
 	case *coordv1.Question_Range:
 		return s.keys(r.Range)
 	}
@@ -78,17 +78,17 @@ func (s *State) lockInfo(r *apiv1.LockInfoRequest) (*coordv1.Answer, error) {
 	if r.GetName() == "" {
 		return nil, fault.Invalidf("name", nil, "is missing: name the lock")
 	}
-	locks := s.locks(machine.LockQuery{Name: r.GetName(), AfterToken: coord.Token(r.GetAfterToken()), Limit: 1})
+	locks, at := s.locks(machine.LockQuery{Name: r.GetName(), AfterToken: coord.Token(r.GetAfterToken()), Limit: 1})
 	if len(locks) == 0 {
 		return nil, absent("name", "nobody claims that lock")
 	}
-	return &coordv1.Answer{Response: &coordv1.Answer_LockInfo{LockInfo: &apiv1.LockInfoResponse{Header: Header(s.Header), Lock: locks[0]}}}, nil
+	return &coordv1.Answer{Response: &coordv1.Answer_LockInfo{LockInfo: &apiv1.LockInfoResponse{Header: Header(at), Lock: locks[0]}}}, nil
 }
 
-func (s *State) locks(q machine.LockQuery) []*apiv1.LockState {
+func (s *State) locks(q machine.LockQuery) ([]*apiv1.LockState, coord.Header) {
 	q.Bytes = pageBytes
 	var infos []machine.LockInfo
-	s.View(func(m *machine.Machine) { infos = machine.ListLocks(m, q) })
+	at := s.View(func(m *machine.Machine) { infos = machine.ListLocks(m, q) })
 	return each(infos, func(info machine.LockInfo) *apiv1.LockState {
 		claim := func(kv *coord.KeyValue) *apiv1.LockClaim {
 			c, _ := kv.Claim()
@@ -99,7 +99,7 @@ func (s *State) locks(q machine.LockQuery) []*apiv1.LockState {
 			}
 		}
 		return &apiv1.LockState{Name: info.Name, Holding: each(info.Holding, claim), Waiting: each(info.Waiting, claim), LeftOut: uint32(info.LeftOut)}
-	})
+	}), at
 }
 
 func (s *State) lease(id coord.LeaseID) (*coordv1.Answer, error) {
@@ -109,7 +109,7 @@ func (s *State) lease(id coord.LeaseID) (*coordv1.Answer, error) {
 	var lease coord.Lease
 	var found bool
 	var keys []string
-	s.View(func(m *machine.Machine) {
+	at := s.View(func(m *machine.Machine) {
 		if lease, found = m.Lease(id); found {
 			keys = m.LeaseKeys(id)
 		}
@@ -119,16 +119,16 @@ func (s *State) lease(id coord.LeaseID) (*coordv1.Answer, error) {
 	}
 	state := s.leaseState(lease)
 	state.Keys = keys
-	return &coordv1.Answer{Response: &coordv1.Answer_LeaseTimeToLive{LeaseTimeToLive: &apiv1.LeaseTimeToLiveResponse{Header: Header(s.Header), Lease: state}}}, nil
+	return &coordv1.Answer{Response: &coordv1.Answer_LeaseTimeToLive{LeaseTimeToLive: &apiv1.LeaseTimeToLiveResponse{Header: Header(at), Lease: state}}}, nil
 }
 
 // leases lists the leases that an owner may use, in the order of their grants.
-func (s *State) leases(owner string, r *apiv1.ListLeasesRequest) []*apiv1.LeaseState {
+func (s *State) leases(owner string, r *apiv1.ListLeasesRequest) ([]*apiv1.LeaseState, coord.Header) {
 	var all []coord.Lease
-	s.View(func(m *machine.Machine) { all = m.Leases() })
+	at := s.View(func(m *machine.Machine) { all = m.Leases() })
 	all = slices.DeleteFunc(all, func(l coord.Lease) bool { return l.Granted <= r.GetAfter() || !principals.Shows(owner, l.Owner) })
 	slices.SortFunc(all, func(a, b coord.Lease) int { return cmp.Compare(a.Granted, b.Granted) })
-	return each(all[:min(len(all), limit(r.GetLimit()))], s.leaseState)
+	return each(all[:min(len(all), limit(r.GetLimit()))], s.leaseState), at
 }
 
 func (s *State) leaseState(l coord.Lease) *apiv1.LeaseState {
@@ -149,16 +149,19 @@ func (s *State) keys(r *apiv1.RangeRequest) (*coordv1.Answer, error) {
 		Descending: r.GetDescending(), KeysOnly: r.GetKeysOnly(), CountOnly: r.GetCountOnly(),
 	}
 	var page machine.Page
+	var at coord.Header
 	if q.Scans() { // long, so beside the member
-		page, err = s.Keys().Range(q)
+		var keys *machine.Keyspace
+		keys, at = s.Keys()
+		page, err = keys.Range(q)
 	} else {
-		s.View(func(m *machine.Machine) { page, err = m.Range(q) })
+		at = s.View(func(m *machine.Machine) { page, err = m.Range(q) })
 	}
 	if err != nil {
 		return nil, err
 	}
 	return &coordv1.Answer{Response: &coordv1.Answer_Range{Range: &apiv1.RangeResponse{
-		Header: Header(s.Header), Kvs: each(page.Keys, machine.Message), Next: []byte(page.Next), Revision: int64(page.Revision), Count: int64(page.Count),
+		Header: Header(at), Kvs: each(page.Keys, machine.Message), Next: []byte(page.Next), Revision: int64(page.Revision), Count: int64(page.Count),
 	}}}, nil
 }
 

@@ -34,6 +34,9 @@ var suites = []struct {
 	{folder: "framework/config"},
 }
 
+// modelled are packages of etcd's check of its robustness.
+var modelled = []string{"robustness/identity", "robustness/model"}
+
 // TestSuites plays etcd's own tests of its client, unchanged, against peers: each test with a new one. testdata/suites stands in the place of
 // etcd's server, and testdata/differences.txt has the tests that must fail, with reasons. ETCD_SUITES is a pattern of the tests to play; "." is all.
 func TestSuites(t *testing.T) {
@@ -119,21 +122,26 @@ func unpack(t *testing.T) string {
 	require.NoError(t, os.CopyFS(tree, os.DirFS("testdata/suites")))
 	var module struct{ Dir string }
 	require.NoError(t, json.Unmarshal([]byte(output(t, "testdata/suites", "go", "mod", "download", "-json", "go.etcd.io/etcd/tests/v3@"+suitesVersion)), &module))
-	for _, suite := range suites {
-		files := suite.files
+	bring := func(folder string, files []string) {
 		if files == nil {
-			paths, err := filepath.Glob(filepath.Join(module.Dir, suite.folder, "*.go"))
+			paths, err := filepath.Glob(filepath.Join(module.Dir, folder, "*.go"))
 			require.NoError(t, err)
 			for _, path := range paths {
 				files = append(files, filepath.Base(path))
 			}
 		}
-		require.NoError(t, os.MkdirAll(filepath.Join(tree, suite.folder), 0o755))
+		require.NoError(t, os.MkdirAll(filepath.Join(tree, folder), 0o755))
 		for _, name := range files {
-			text, err := os.ReadFile(filepath.Join(module.Dir, suite.folder, name))
+			text, err := os.ReadFile(filepath.Join(module.Dir, folder, name))
 			require.NoError(t, err)
-			require.NoError(t, os.WriteFile(filepath.Join(tree, suite.folder, name), text, 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(tree, folder, name), text, 0o600))
 		}
+	}
+	for _, suite := range suites {
+		bring(suite.folder, suite.files)
+	}
+	for _, folder := range modelled {
+		bring(folder, nil)
 	}
 	return tree
 }
