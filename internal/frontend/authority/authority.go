@@ -15,7 +15,9 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/coord/principals"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -162,4 +164,14 @@ func (g *Gate) denied(c *caller, o object) {
 	if g.denials.Take(c.Name, 1, g.Now()) == nil {
 		g.Logger.Info("a caller lacks the role for a name", "audit", "role_denied", "caller", c.Name, "role", c.Role.String(), "object", o.String())
 	}
+}
+
+// CheckPrefix checks the prefix of the keys of a front's clients: it must leave out the keys of the group itself. field is the setting.
+func CheckPrefix(field, prefix string) error {
+	for _, own := range []string{coord.MembersPrefix, directory.Prefix, requirements.Prefix, requirements.StatusPrefix} {
+		if prefix == "" || strings.HasPrefix(prefix, own) || strings.HasPrefix(own, prefix) {
+			return fault.Invalidf(field, prefix, "must not overlap %s, where the group has keys of its own", own)
+		}
+	}
+	return nil
 }

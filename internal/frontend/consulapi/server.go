@@ -27,12 +27,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/frontend/authority"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/directory"
-	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -98,10 +97,8 @@ type Server struct {
 
 // New makes a server. Errors: Invalid for a prefix with keys of the group itself.
 func New(c Config) (*Server, error) {
-	for _, own := range []string{coord.MembersPrefix, directory.Prefix, requirements.Prefix, requirements.StatusPrefix} {
-		if c.Prefix == "" || strings.HasPrefix(c.Prefix, own) || strings.HasPrefix(own, c.Prefix) {
-			return nil, fault.Wrap("consulapi.New", fault.Invalidf("consul.prefix", c.Prefix, "must not overlap %s, where the group has keys of its own", own))
-		}
+	if err := authority.CheckPrefix("consul.prefix", c.Prefix); err != nil {
+		return nil, fault.Wrap("consulapi.New", err)
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	s := &Server{Config: c, watches: access.NewPool("watches", maxWatches, c.Refused)}

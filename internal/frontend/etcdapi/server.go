@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,11 +25,10 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
+	"github.com/blackhole/blackhole/internal/frontend/authority"
 	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/directory"
-	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -112,10 +110,8 @@ type Server struct {
 
 // New makes a server. Serve starts it. Errors: Invalid for a prefix with keys of the group itself.
 func New(c Config) (*Server, error) {
-	for _, own := range []string{coord.MembersPrefix, directory.Prefix, requirements.Prefix, requirements.StatusPrefix} {
-		if c.Prefix == "" || strings.HasPrefix(c.Prefix, own) || strings.HasPrefix(own, c.Prefix) {
-			return nil, fault.Wrap("etcdapi.New", fault.Invalidf("etcd.prefix", c.Prefix, "must not overlap %s, where the group has keys of its own", own))
-		}
+	if err := authority.CheckPrefix("etcd.prefix", c.Prefix); err != nil {
+		return nil, fault.Wrap("etcdapi.New", err)
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	s := &Server{Config: c, keys: keyspace(c.Prefix), watches: access.NewPool("watches", maxWatches, c.Refused), refusals: budget.NewRefusals()}
