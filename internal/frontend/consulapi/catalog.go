@@ -63,8 +63,10 @@ type agentService struct {
 	ModifyIndex       uint64
 }
 
-func agentServiceOf(i *instance.Instance) agentService {
-	rec := recordOf(i)
+func agentServiceOf(i *instance.Instance) agentService { return agentServiceBy(i, recordOf(i)) }
+
+// agentServiceBy is agentServiceOf for who has read the record.
+func agentServiceBy(i *instance.Instance, rec *record) agentService {
 	if rec == nil {
 		rec = &record{}
 	}
@@ -116,8 +118,10 @@ type healthCheck struct {
 }
 
 // checksOf returns the checks of an instance; of one that another front end registered, with the status of the instance.
-func checksOf(i *instance.Instance) []healthCheck {
-	rec := recordOf(i)
+func checksOf(i *instance.Instance) []healthCheck { return checksBy(i, recordOf(i)) }
+
+// checksBy is checksOf for who has read the record.
+func checksBy(i *instance.Instance, rec *record) []healthCheck {
 	if rec == nil {
 		rec = &record{}
 		if i.Spec.Check != nil {
@@ -166,9 +170,10 @@ type serviceEntry struct {
 }
 
 func serviceEntryOf(i *instance.Instance) serviceEntry {
-	s := agentServiceOf(i)
+	rec := recordOf(i)
+	s := agentServiceBy(i, rec)
 	s.Datacenter = ""
-	return serviceEntry{nodeOf(i), s, append([]healthCheck{nodeCheckOf(i)}, checksOf(i)...)}
+	return serviceEntry{nodeOf(i), s, append([]healthCheck{nodeCheckOf(i)}, checksBy(i, rec)...)}
 }
 
 // render makes the answer of selected instances. It applies the filter.
@@ -237,6 +242,9 @@ func (r *request) selects(i *instance.Instance) bool {
 		}
 	}
 	if v := r.values.Get("passing"); r.has("passing") && v != "false" && v != "0" {
+		if i.Status != instance.StatusUp {
+			return false // one of its checks says so
+		}
 		return !slices.ContainsFunc(checksOf(i), func(c healthCheck) bool { return c.Status != passing })
 	}
 	return true
