@@ -44,16 +44,32 @@ func (s *several) ofTypes(ctx context.Context, q query.Query) (*query.Answer, er
 		return nil, err
 	}
 	a := join(parts)
-	for i := range parts {
-		a.Results = append(a.Results, parts[i].answered().Results...)
-	}
-	slices.SortFunc(a.Results, func(x, y query.Result) int {
-		return query.Hit{Record: x.Record, Value: x.Rank}.Compare(query.Hit{Record: y.Record, Value: y.Rank})
-	})
-	a.Results = a.Results[:min(len(a.Results), plans[0].Limit())]
+	a.Results = best(parts, plans[0].Limit())
 	a.Next = query.Next(plans[0], a.Results)
 	a.Took = s.now().Sub(start)
 	return a, nil
+}
+
+// best merges the first results of answers, each in rank order.
+func best(parts []*part, limit int) []query.Result {
+	out, left := []query.Result{}, make([][]query.Result, len(parts))
+	for i, p := range parts {
+		left[i] = p.answered().Results
+	}
+	hit := func(r *query.Result) query.Hit { return query.Hit{Record: r.Record, Value: r.Rank} }
+	for len(out) < limit {
+		next := -1
+		for i, list := range left {
+			if len(list) > 0 && (next < 0 || hit(&list[0]).Compare(hit(&left[next][0])) < 0) {
+				next = i
+			}
+		}
+		if next < 0 {
+			break
+		}
+		out, left[next] = append(out, left[next][0]), left[next][1:]
+	}
+	return out
 }
 
 // part is the answer to one of several queries, or the reason for its absence.
