@@ -82,7 +82,7 @@ func TestTokensAgainstMatches(t *testing.T) {
 		p := compile(t, queryGen(t).Draw(t, "query"))
 		tokens := make(map[uint64]bool)
 		some := false
-		for _, s := range recordsGen(t, 4).Draw(t, "records") {
+		for _, s := range recordsGen(t, 16).Draw(t, "records") {
 			for _, token := range TokensOf(s.record) {
 				tokens[token] = true
 			}
