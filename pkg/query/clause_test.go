@@ -27,6 +27,8 @@ func withoutRow() map[string]string {
 		"paused.stopped": "a paused record claims to be unhealthy",
 		"paused.since":   "a paused record claims to be unhealthy",
 		"paused.until":   "a paused record claims to be unhealthy",
+
+		"manifest.offers": "a manifest never matches",
 	}
 }
 

@@ -118,7 +118,7 @@ func (p *Plan) Match(r *records.Record) bool {
 // only its core is known: type, subtype, provider and place.
 func (p *Plan) Beyond(r *records.Record) bool {
 	q := &p.query
-	return r.Needs() != "" &&
+	return r.Needs() != "" && !r.Name().IsManifest() &&
 		r.Type() == q.Type &&
 		(q.Subtype == "" || r.Subtype() == q.Subtype) &&
 		p.filter.passProvider(r.Name().Provider) &&

@@ -194,8 +194,11 @@ func (r *Record) Key() Key {
 
 // Cells returns the cells of the record: for its subtype and for any subtype, each prefix length
 // of its place, and global; then the cell of its provider. A record without subtype or place has
-// fewer than 15.
+// fewer than 15, and a manifest has the cell of its provider alone.
 func (r *Record) Cells() []CellKey {
+	if r.name.IsManifest() {
+		return []CellKey{ProviderCell(r.name.Provider)}
+	}
 	subtypes := []string{AnySubtype}
 	if r.subtype != "" {
 		subtypes = append(subtypes, r.subtype)

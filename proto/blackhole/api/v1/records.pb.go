@@ -1440,6 +1440,9 @@ type QueryResponse struct {
 	Next          string        `protobuf:"bytes,13,opt,name=next,proto3" json:"next,omitempty"`                                         // for Query.after, if there may be more
 	Cells         *Cells        `protobuf:"bytes,14,opt,name=cells,proto3" json:"cells,omitempty"`                                       // for Query.cells
 	Beyond        *Beyond       `protobuf:"bytes,15,opt,name=beyond,proto3" json:"beyond,omitempty"`                                     // records left out, beside a complete answer too; absent for none
+	// With provider_id: the provider signed a list of its offers at this time, and no offer on it is missing here. Absent: only
+	// keepers say so.
+	ProvedAt      *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=proved_at,json=provedAt,proto3" json:"proved_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1575,6 +1578,13 @@ func (x *QueryResponse) GetCells() *Cells {
 func (x *QueryResponse) GetBeyond() *Beyond {
 	if x != nil {
 		return x.Beyond
+	}
+	return nil
+}
+
+func (x *QueryResponse) GetProvedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ProvedAt
 	}
 	return nil
 }
@@ -3087,7 +3097,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x0fResolveResponse\x120\n" +
 	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\"Q\n" +
 	"\fQueryRequest\x123\n" +
-	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05queryJ\x04\b\x02\x10\x03R\x06fields\"\xec\x04\n" +
+	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05queryJ\x04\b\x02\x10\x03R\x06fields\"\xa5\x05\n" +
 	"\rQueryResponse\x127\n" +
 	"\aresults\x18\x01 \x03(\v2\x1d.blackhole.api.v1.QueryResultR\aresults\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x16\n" +
@@ -3104,7 +3114,8 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\fprice_groups\x18\f \x03(\v2\x1c.blackhole.api.v1.PriceGroupR\vpriceGroups\x12\x12\n" +
 	"\x04next\x18\r \x01(\tR\x04next\x12-\n" +
 	"\x05cells\x18\x0e \x01(\v2\x17.blackhole.api.v1.CellsR\x05cells\x120\n" +
-	"\x06beyond\x18\x0f \x01(\v2\x18.blackhole.api.v1.BeyondR\x06beyond\"h\n" +
+	"\x06beyond\x18\x0f \x01(\v2\x18.blackhole.api.v1.BeyondR\x06beyond\x127\n" +
+	"\tproved_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\bprovedAt\"h\n" +
 	"\x06Beyond\x12\x18\n" +
 	"\arecords\x18\x01 \x01(\x04R\arecords\x12(\n" +
 	"\x10records_at_least\x18\x02 \x01(\bR\x0erecordsAtLeast\x12\x1a\n" +
@@ -3347,61 +3358,62 @@ var file_blackhole_api_v1_records_proto_depIdxs = []int32{
 	31, // 26: blackhole.api.v1.QueryResponse.price_groups:type_name -> blackhole.api.v1.PriceGroup
 	29, // 27: blackhole.api.v1.QueryResponse.cells:type_name -> blackhole.api.v1.Cells
 	28, // 28: blackhole.api.v1.QueryResponse.beyond:type_name -> blackhole.api.v1.Beyond
-	30, // 29: blackhole.api.v1.Cells.counts:type_name -> blackhole.api.v1.CellCount
-	2,  // 30: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
-	33, // 31: blackhole.api.v1.QueryResult.endpoint:type_name -> blackhole.api.v1.Endpoint
-	33, // 32: blackhole.api.v1.QueryResult.domain:type_name -> blackhole.api.v1.Endpoint
-	48, // 33: blackhole.api.v1.Endpoint.round_trip:type_name -> google.protobuf.Duration
-	49, // 34: blackhole.api.v1.Endpoint.checked_at:type_name -> google.protobuf.Timestamp
-	49, // 35: blackhole.api.v1.Endpoint.since:type_name -> google.protobuf.Timestamp
-	50, // 36: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
-	1,  // 37: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
-	2,  // 38: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
-	28, // 39: blackhole.api.v1.WatchResponse.beyond:type_name -> blackhole.api.v1.Beyond
-	48, // 40: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
-	40, // 41: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
-	39, // 42: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
-	38, // 43: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
-	49, // 44: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
-	49, // 45: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	45, // 46: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
-	49, // 47: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
-	48, // 48: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
-	9,  // 49: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
-	6,  // 50: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
-	7,  // 51: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
-	10, // 52: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
-	12, // 53: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
-	14, // 54: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
-	16, // 55: blackhole.api.v1.RecordService.Pause:input_type -> blackhole.api.v1.PauseRequest
-	18, // 56: blackhole.api.v1.RecordService.Resume:input_type -> blackhole.api.v1.ResumeRequest
-	20, // 57: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
-	22, // 58: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
-	24, // 59: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
-	26, // 60: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
-	34, // 61: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
-	36, // 62: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
-	41, // 63: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
-	43, // 64: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
-	8,  // 65: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
-	11, // 66: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
-	13, // 67: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
-	15, // 68: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
-	17, // 69: blackhole.api.v1.RecordService.Pause:output_type -> blackhole.api.v1.PauseResponse
-	19, // 70: blackhole.api.v1.RecordService.Resume:output_type -> blackhole.api.v1.ResumeResponse
-	21, // 71: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
-	23, // 72: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
-	25, // 73: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
-	27, // 74: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
-	35, // 75: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
-	37, // 76: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
-	42, // 77: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
-	44, // 78: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
-	65, // [65:79] is the sub-list for method output_type
-	51, // [51:65] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	49, // 29: blackhole.api.v1.QueryResponse.proved_at:type_name -> google.protobuf.Timestamp
+	30, // 30: blackhole.api.v1.Cells.counts:type_name -> blackhole.api.v1.CellCount
+	2,  // 31: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
+	33, // 32: blackhole.api.v1.QueryResult.endpoint:type_name -> blackhole.api.v1.Endpoint
+	33, // 33: blackhole.api.v1.QueryResult.domain:type_name -> blackhole.api.v1.Endpoint
+	48, // 34: blackhole.api.v1.Endpoint.round_trip:type_name -> google.protobuf.Duration
+	49, // 35: blackhole.api.v1.Endpoint.checked_at:type_name -> google.protobuf.Timestamp
+	49, // 36: blackhole.api.v1.Endpoint.since:type_name -> google.protobuf.Timestamp
+	50, // 37: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
+	1,  // 38: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
+	2,  // 39: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
+	28, // 40: blackhole.api.v1.WatchResponse.beyond:type_name -> blackhole.api.v1.Beyond
+	48, // 41: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	40, // 42: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
+	39, // 43: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
+	38, // 44: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
+	49, // 45: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
+	49, // 46: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	45, // 47: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
+	49, // 48: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
+	48, // 49: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
+	9,  // 50: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
+	6,  // 51: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
+	7,  // 52: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
+	10, // 53: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
+	12, // 54: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
+	14, // 55: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
+	16, // 56: blackhole.api.v1.RecordService.Pause:input_type -> blackhole.api.v1.PauseRequest
+	18, // 57: blackhole.api.v1.RecordService.Resume:input_type -> blackhole.api.v1.ResumeRequest
+	20, // 58: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
+	22, // 59: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
+	24, // 60: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
+	26, // 61: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
+	34, // 62: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
+	36, // 63: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
+	41, // 64: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
+	43, // 65: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
+	8,  // 66: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
+	11, // 67: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
+	13, // 68: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
+	15, // 69: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
+	17, // 70: blackhole.api.v1.RecordService.Pause:output_type -> blackhole.api.v1.PauseResponse
+	19, // 71: blackhole.api.v1.RecordService.Resume:output_type -> blackhole.api.v1.ResumeResponse
+	21, // 72: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
+	23, // 73: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
+	25, // 74: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
+	27, // 75: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
+	35, // 76: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
+	37, // 77: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
+	42, // 78: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
+	44, // 79: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
+	66, // [66:80] is the sub-list for method output_type
+	52, // [52:66] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_records_proto_init() }

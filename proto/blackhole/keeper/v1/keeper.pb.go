@@ -854,7 +854,9 @@ type QueryResponse struct {
 	// cannot tell whether they match. They are no part of envelopes, total and bound. At most 64.
 	Beyond [][]byte `protobuf:"bytes,9,rep,name=beyond,proto3" json:"beyond,omitempty"`
 	// True if beyond misses some.
-	MoreBeyond    bool `protobuf:"varint,10,opt,name=more_beyond,json=moreBeyond,proto3" json:"more_beyond,omitempty"`
+	MoreBeyond bool `protobuf:"varint,10,opt,name=more_beyond,json=moreBeyond,proto3" json:"more_beyond,omitempty"`
+	// The manifest of the provider, if the request names its cell.
+	Manifest      []byte `protobuf:"bytes,11,opt,name=manifest,proto3" json:"manifest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -957,6 +959,13 @@ func (x *QueryResponse) GetMoreBeyond() bool {
 		return x.MoreBeyond
 	}
 	return false
+}
+
+func (x *QueryResponse) GetManifest() []byte {
+	if x != nil {
+		return x.Manifest
+	}
+	return nil
 }
 
 // Split describes a cell with too many records for its keepers: they hold a sample, and a
@@ -1336,10 +1345,11 @@ func (x *SummaryResponse) GetNotKept() []string {
 	return nil
 }
 
-// ResolveRequest asks a keeper of the provider's cell for one record.
+// ResolveRequest asks a keeper of the provider's cell for one record, and for others of the provider.
 type ResolveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // of the record
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`    // of the record
+	Ids           []byte                 `protobuf:"bytes,1000,opt,name=ids,proto3" json:"ids,omitempty"` // of the others, as in a manifest: 16 bytes each, at most 100
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1381,6 +1391,13 @@ func (x *ResolveRequest) GetKey() string {
 	return ""
 }
 
+func (x *ResolveRequest) GetIds() []byte {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
 type ResolveResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The newest version of the record at this peer, tombstones included, under whatever key.
@@ -1389,7 +1406,9 @@ type ResolveResponse struct {
 	// True if this peer does not keep the provider's cell, or has not compared it yet.
 	NotKept bool `protobuf:"varint,2,opt,name=not_kept,json=notKept,proto3" json:"not_kept,omitempty"`
 	// True if a limit of this peer kept the newest version that it received out.
-	KeptOut       bool `protobuf:"varint,3,opt,name=kept_out,json=keptOut,proto3" json:"kept_out,omitempty"`
+	KeptOut bool `protobuf:"varint,3,opt,name=kept_out,json=keptOut,proto3" json:"kept_out,omitempty"`
+	// The newest versions of the others, tombstones included.
+	Others        [][]byte `protobuf:"bytes,4,rep,name=others,proto3" json:"others,omitempty"` // at most 100
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1443,6 +1462,13 @@ func (x *ResolveResponse) GetKeptOut() bool {
 		return x.KeptOut
 	}
 	return false
+}
+
+func (x *ResolveResponse) GetOthers() [][]byte {
+	if x != nil {
+		return x.Others
+	}
+	return nil
 }
 
 // Two keepers find their differences in steps: the root over the cells that both keep, the sums
@@ -2373,7 +2399,7 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x05cells\x18\x02 \x03(\tR\x05cells\x12\x19\n" +
 	"\x05worst\x18\x03 \x01(\x01H\x00R\x05worst\x88\x01\x01\x12\x16\n" +
 	"\x06tokens\x18\x04 \x01(\bR\x06tokensB\b\n" +
-	"\x06_worst\"\xb9\x02\n" +
+	"\x06_worst\"\xd5\x02\n" +
 	"\rQueryResponse\x12\x1c\n" +
 	"\tenvelopes\x18\x01 \x03(\fR\tenvelopes\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x1a\n" +
@@ -2386,7 +2412,8 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x06beyond\x18\t \x03(\fR\x06beyond\x12\x1f\n" +
 	"\vmore_beyond\x18\n" +
 	" \x01(\bR\n" +
-	"moreBeyond\"x\n" +
+	"moreBeyond\x12\x1a\n" +
+	"\bmanifest\x18\v \x01(\fR\bmanifest\"x\n" +
 	"\x05Split\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12!\n" +
 	"\fsample_below\x18\x02 \x01(\x04R\vsampleBelow\x128\n" +
@@ -2427,13 +2454,15 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x05cells\x18\x01 \x03(\tR\x05cells\"h\n" +
 	"\x0fSummaryResponse\x12:\n" +
 	"\tsummaries\x18\x01 \x03(\v2\x1c.blackhole.keeper.v1.SummaryR\tsummaries\x12\x19\n" +
-	"\bnot_kept\x18\x02 \x03(\tR\anotKept\"\"\n" +
+	"\bnot_kept\x18\x02 \x03(\tR\anotKept\"5\n" +
 	"\x0eResolveRequest\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\"c\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x11\n" +
+	"\x03ids\x18\xe8\a \x01(\fR\x03ids\"{\n" +
 	"\x0fResolveResponse\x12\x1a\n" +
 	"\benvelope\x18\x01 \x01(\fR\benvelope\x12\x19\n" +
 	"\bnot_kept\x18\x02 \x01(\bR\anotKept\x12\x19\n" +
-	"\bkept_out\x18\x03 \x01(\bR\akeptOut\"\x98\x01\n" +
+	"\bkept_out\x18\x03 \x01(\bR\akeptOut\x12\x16\n" +
+	"\x06others\x18\x04 \x03(\fR\x06others\"\x98\x01\n" +
 	"\vSyncRequest\x12\x14\n" +
 	"\x05whole\x18\x01 \x01(\bR\x05whole\x12\x12\n" +
 	"\x04sums\x18\x02 \x01(\fR\x04sums\x123\n" +
