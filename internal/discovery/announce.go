@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -199,10 +200,15 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []discov
 			s.Logger.Warn("this peer changes its offers faster than others follow", "offer", r.Name().ID, "error", live[i])
 		}
 	}
+	stored := recs
+	if m := s.Registry.Manifest(s.Now()); m != nil { // last, as it vouches for the others; they repeat it
+		s.remember(m)
+		stored = append(slices.Clip(recs), m)
+	}
 	s.feed.waitFor(ctx, s.Index.Seq()) // the caller's next query must not get an older answer from the cache
 	receipts := make([]discovery.Receipt, len(recs))
 	var failure error
-	for i, o := range s.Keepers.Store(ctx, recs) {
+	for i, o := range s.Keepers.Store(ctx, stored)[:len(recs)] {
 		r := recs[i]
 		if o.Err != nil && fault.KindOf(o.Err) != fault.Exists {
 			s.Metrics.Failed("keeper.Store", o.Err)

@@ -240,6 +240,9 @@ func (p *Plane) Announcing() int { return p.registry.Announcing() }
 // peer found its provider unreachable, or if it needs features of a later version. Call it after Start.
 func (p *Plane) Usable() (usable, unusable int) {
 	for r := range p.index.All() {
+		if r.Name().IsManifest() {
+			continue
+		}
 		m, measured := p.node.Prober().Measured(r.Name().Provider)
 		if r.Needs() != "" || r.Facts().Status == pb.HealthStatus_UNHEALTHY || (measured && m.State == records.Unreachable) {
 			unusable++

@@ -45,8 +45,11 @@ func LeftOut(some []*records.Record, unread int, more bool) *query.LeftOut {
 	return b
 }
 
-// Concerns reports whether answers to a plan depend on a change: a version of it matches, or needs a feature of a later version.
+// Concerns reports whether answers to a plan depend on a change: a version of it matches, needs a feature of a later version, or is the
+// manifest of the plan's provider.
 func (ch Change) Concerns(p *query.Plan) bool {
-	concerned := func(r *records.Record) bool { return r != nil && (p.Match(r) || p.Beyond(r)) }
+	concerned := func(r *records.Record) bool {
+		return r != nil && (p.Match(r) || p.Beyond(r) || r.Name() == records.Name{Provider: p.Filter().Provider, ID: records.ManifestID})
+	}
 	return concerned(ch.Old) || concerned(ch.New)
 }

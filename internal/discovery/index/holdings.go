@@ -172,7 +172,7 @@ func (x *Index) insert(r *records.Record, hash uint64) (Outcome, error) {
 		s = remembered
 	}
 	p := x.providers[r.Name().Provider]
-	if err := x.room(p, s, sizeOf(r)); err != nil {
+	if err := x.room(p, s, r); err != nil {
 		return Unchanged, err
 	}
 	if p == nil {
@@ -236,7 +236,7 @@ func (x *Index) withdraw(e *entry, r *records.Record) {
 
 // revive returns a withdrawn or expired service to the live ones.
 func (x *Index) revive(e *entry, r *records.Record) (Outcome, error) {
-	if err := x.room(x.entries.owner(e), live, sizeOf(r)); err != nil {
+	if err := x.room(x.entries.owner(e), live, r); err != nil {
 		return Unchanged, err
 	}
 	x.rankings[remembered].remove(e, remembered)
@@ -303,10 +303,10 @@ func (x *Index) drop(e *entry) {
 	x.entries.release(e)
 }
 
-// room checks the limits for one more service, of that many bytes, of a provider (nil for a new
-// provider) in a state. It evicts services of one larger provider if necessary.
-func (x *Index) room(p *provider, s state, bytes int64) error {
-	limit, most := x.config.MaxPerProvider, x.config.maxBytes(s)
+// room checks the limits for one more service, r, of a provider (nil for a new provider) in a state. It evicts services of one
+// larger provider if necessary.
+func (x *Index) room(p *provider, s state, r *records.Record) error {
+	limit, most, bytes := x.config.MaxPerProvider, x.config.maxBytes(s), sizeOf(r)
 	if s == remembered {
 		limit *= rememberedPerProvider
 	}
@@ -314,7 +314,11 @@ func (x *Index) room(p *provider, s state, bytes int64) error {
 	if p != nil {
 		held = p.held[s]
 	}
-	if n := len(held.entries); n >= limit {
+	n := len(held.entries)
+	if e := x.names.find(records.Name{Provider: r.Name().Provider, ID: records.ManifestID}); r.Name().IsManifest() || e != nil && e.state() == s {
+		limit++ // it is no offer
+	}
+	if n >= limit {
 		return fault.New("index.Put", fault.LimitReached, "the provider has reached its limit of %d records", n)
 	}
 	c := &x.rankings[s]

@@ -189,11 +189,15 @@ func (x *Index) Latest(n records.Name) (*records.Record, bool) {
 	return nil, false
 }
 
-// Len returns the number of live records.
+// Len returns the number of live records, manifests not counted.
 func (x *Index) Len() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.rankings[live].total
+	n := x.rankings[live].total
+	if s := x.shards.of(manifests); s != nil {
+		n -= s.live
+	}
+	return n
 }
 
 // OfProvider returns the live records of a provider, ordered by name. The caller owns the slice.

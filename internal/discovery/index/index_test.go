@@ -368,3 +368,44 @@ func TestOfProvider(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "c"}, ids)
 	require.Empty(t, x.OfProvider("nobody"))
 }
+
+// A provider with as many offers as it may have has room for its manifest, which counts as no offer and is found by no search.
+func TestManifest(t *testing.T) {
+	x, key := index.New(index.Config{MaxPerProvider: 3}), keyOf(t, 1)
+	var offers []*records.Record
+	put := func(r *records.Record) error {
+		_, err := x.Put(r, epoch())
+		return err
+	}
+	for _, id := range []string{"a", "b", "c"} {
+		offers = append(offers, sign(t, key, cdn(id), stamp(1, 0, time.Hour)))
+		require.NoError(t, put(offers[len(offers)-1]))
+	}
+	m, err := records.SignManifest("test", key, offers, stamp(2, 0, time.Hour))
+	require.NoError(t, err)
+	require.NoError(t, put(m))
+	require.Equal(t, 3, x.Len())
+	require.ErrorIs(t, put(sign(t, key, cdn("d"), stamp(1, 0, time.Hour))), fault.LimitReached)
+
+	gone := tombstone(t, key, offers[0], stamp(3, 0, time.Hour))
+	require.NoError(t, put(gone))
+	require.NoError(t, put(sign(t, key, cdn("d"), stamp(1, 0, time.Hour))))
+	require.ErrorIs(t, put(sign(t, key, cdn("e"), stamp(1, 0, time.Hour))), fault.LimitReached)
+	require.Equal(t, 3, x.Len())
+	require.Len(t, x.VersionsOf(m.Name().Provider), 5)
+	require.Contains(t, x.VersionsOf(m.Name().Provider), gone)
+
+	for _, kind := range []string{"cdn", "manifest"} {
+		p, err := query.Compile(query.Query{Type: kind, ProviderID: m.Name().Provider.String()}, query.Defaults{})
+		require.NoError(t, err)
+		for _, h := range x.Search(p, index.SearchOptions{Now: epoch()}).Hits {
+			require.False(t, h.Record.Name().IsManifest())
+		}
+		some, _ := index.SomeBeyond(x, p, p.Cells(9), epoch(), 9)
+		require.Empty(t, some)
+		require.True(t, index.Change{New: m}.Concerns(p), "answers about the provider depend on it")
+	}
+	p, err := query.Compile(query.Query{Type: "manifest"}, query.Defaults{})
+	require.NoError(t, err)
+	require.False(t, index.Change{New: m}.Concerns(p))
+}

@@ -245,9 +245,15 @@ type shards struct {
 // contains it.
 const beyond = "+"
 
+// manifests is the shard of manifests, which no offer has.
+const manifests = beyond + records.ManifestID
+
 // shardOf returns the name of a record's shard.
 func shardOf(r *records.Record) string {
-	if r.Needs() != "" {
+	switch {
+	case r.Name().IsManifest():
+		return manifests
+	case r.Needs() != "":
 		return beyond + r.Type()
 	}
 	return r.Type()

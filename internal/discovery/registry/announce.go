@@ -100,7 +100,7 @@ func (c *change) renew(id string, now time.Time) (*service, error) {
 	if err != nil {
 		return nil, fault.As("", fault.Internal, err)
 	}
-	return c.of.signer.nextVersion(last, c.of.store.Floor(), o, last.pause(now), now)
+	return c.of.signer.nextVersion(last, c.of.floor(), o, last.pause(now), now)
 }
 
 func (r *Registry) deferRenewal(v version, now time.Time, err error) {
@@ -138,6 +138,17 @@ func (r *Registry) Announcing() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.scheduler.announcing()
+}
+
+// Manifest returns the list of the live services, nil without one. It belongs to each announcement: all keepers of the versions keep
+// it, so no schedule of its own is needed.
+func (r *Registry) Manifest(now time.Time) *records.Record {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.manifest == nil || r.manifest.Expired(wall(now)) {
+		return nil
+	}
+	return r.manifest
 }
 
 // NextDue is the time of Due's next result, false for an empty or suspended registry.

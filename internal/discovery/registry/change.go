@@ -2,6 +2,7 @@ package registry
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/share"
@@ -56,6 +57,7 @@ func (c *change) commit(now time.Time) error {
 	if err != nil {
 		return err
 	}
+	manifest := c.list()
 	if err := r.store.Commit(edits, floor); err != nil {
 		return err
 	}
@@ -64,7 +66,49 @@ func (c *change) commit(now time.Time) error {
 	for _, id := range c.ids {
 		r.replace(id, c.states[id], now)
 	}
+	r.manifest = manifest
 	return nil
+}
+
+// list signs the manifest of the live services after the change, nil without any service. It depends on their versions alone, so the
+// disk needs no more: after a restart it is the same. Its sequence is above those of all versions so far, and below those of all later
+// ones: whoever has both knows which one was first.
+func (c *change) list() *records.Record {
+	var all []*records.Record
+	signed := c.of.manifest == nil
+	last, at, end := c.of.store.Floor(), time.Time{}, time.Time{}
+	add := func(s *service) {
+		if s != nil {
+			all = append(all, s.current)
+			signed = signed || s.current.Sequence() > c.of.manifest.Sequence()
+			last, at, end = max(last, s.current.Sequence()), later(at, s.current.Issued()), later(end, s.current.Expires())
+		}
+	}
+	for id, s := range c.of.services {
+		if _, changed := c.states[id]; !changed {
+			add(s)
+		}
+	}
+	for _, id := range c.ids {
+		add(c.states[id])
+	}
+	switch {
+	case len(all) == 0:
+		return nil
+	case !signed: // versions have lapsed
+		return c.of.manifest
+	}
+	all = slices.DeleteFunc(all, func(r *records.Record) bool { return r.Withdrawn() || r.Expired(at) })
+	sequence, err := next(last, time.Time{})
+	var m *records.Record
+	if err == nil {
+		m, err = records.SignManifest(c.of.signer.network, c.of.signer.key, all, records.Stamp{Sequence: sequence, Issued: at, Expires: end})
+	}
+	if err != nil {
+		c.of.log.Warn("this peer does not list its offers: others cannot tell whether some are missing", "err", err)
+		return nil
+	}
+	return m
 }
 
 // edits converts the change for the store. The last sequence of a deleted service survives in the floor, so
@@ -156,7 +200,7 @@ func (c *change) register(caller string, o records.Offer, now time.Time) (*servi
 	if err := c.fits(caller, last, now); err != nil {
 		return nil, err
 	}
-	s, err := c.of.signer.nextVersion(last, c.of.store.Floor(), o, nil, now)
+	s, err := c.of.signer.nextVersion(last, c.of.floor(), o, nil, now)
 	if err == nil {
 		s.caller = caller
 	}
@@ -209,7 +253,7 @@ func (c *change) fits(caller string, last *service, now time.Time) error {
 // due at once. Errors: NotFound, and as Register except Exists.
 func (r *Registry) Update(o records.Offer, now time.Time) (*records.Record, error) {
 	s, err := r.alter(o.ID, wall(now), func(last *service) (*service, error) {
-		return r.signer.nextVersion(last, r.store.Floor(), o, last.pause(wall(now)), wall(now))
+		return r.signer.nextVersion(last, r.floor(), o, last.pause(wall(now)), wall(now))
 	})
 	if err != nil {
 		return nil, fault.Wrap("registry.Update", err)
@@ -222,7 +266,7 @@ func (r *Registry) Update(o records.Offer, now time.Time) (*records.Record, erro
 // Unavailable as in Register.
 func (r *Registry) Withdraw(id string, now time.Time) (*records.Record, error) {
 	s, err := r.alter(id, wall(now), func(last *service) (*service, error) {
-		return r.signer.withdraw(last, wall(now))
+		return r.signer.withdraw(last, r.floor(), wall(now))
 	})
 	if err != nil {
 		return nil, fault.Wrap("registry.Withdraw", err)
@@ -265,7 +309,7 @@ func (r *Registry) repeat(id string, p *records.Pause, now time.Time) (*records.
 		if err != nil {
 			return nil, fault.As("", fault.Internal, err)
 		}
-		return r.signer.nextVersion(last, r.store.Floor(), o, p, now)
+		return r.signer.nextVersion(last, r.floor(), o, p, now)
 	})
 	if err != nil {
 		return nil, err
@@ -292,7 +336,7 @@ func (r *Registry) Stop(now time.Time) ([]*records.Record, error) {
 		o, err := s.decodeOffer()
 		var stopped *service
 		if err == nil {
-			stopped, err = r.signer.nextVersion(s, r.store.Floor(), o, &records.Pause{Stopped: true, Since: now}, now)
+			stopped, err = r.signer.nextVersion(s, r.floor(), o, &records.Pause{Stopped: true, Since: now}, now)
 		}
 		if err != nil {
 			r.log.Warn("this service does not say that its peer stops", "id", id, "err", err)

@@ -31,6 +31,8 @@ type model struct {
 	// handedOut has the end of each version's ack timeout. The scheduler's tests cover clocks that are set
 	// back.
 	handedOut map[version]time.Time
+
+	listed *records.Record // newest manifest
 }
 
 type modelService struct {
@@ -262,6 +264,31 @@ func (s *system) check(t *rapid.T) {
 	require.Len(t, s.registry.scheduler.tasks, versions, "every version is scheduled, and nothing else")
 	require.Equal(t, versions, s.registry.scheduler.queue.Len())
 	s.checkHandedOut(t)
+	s.checkManifest(t)
+}
+
+// checkManifest: the manifest lists the live services and no others, in versions that they have or had. It is newer than all versions
+// and manifests before, after a restart and with a clock set back too.
+func (s *system) checkManifest(t *rapid.T) {
+	m := s.registry.manifest
+	if m == nil {
+		return
+	}
+	if was := s.model.listed; was != nil && m.Digest() != was.Digest() {
+		require.Greater(t, m.Sequence(), was.Sequence())
+	}
+	s.model.listed = m
+	of := m.Manifest()
+	for _, r := range s.registry.List() {
+		sequence, listed := of[r.Name().Listed()]
+		require.True(t, listed || r.Expired(m.Issued()), r.Name().ID)
+		require.LessOrEqual(t, sequence, r.Sequence())
+		delete(of, r.Name().Listed())
+	}
+	require.Empty(t, of, "no longer live")
+	for _, service := range s.registry.services {
+		require.Less(t, service.current.Sequence(), m.Sequence())
+	}
 }
 
 // checkHandedOut: each existing version is due again in the end.

@@ -59,6 +59,7 @@ type Registry struct {
 	scheduler *scheduler          // guarded by mu
 	evidence  *Evidence           // guarded like services; nil: not suspended
 	reclaimed uint64              // see Reclaim; constant after Open
+	manifest  *records.Record     // guarded like services; nil without services
 
 	opened time.Time
 }
@@ -75,7 +76,11 @@ func Open(c Config, now time.Time) (*Registry, error) {
 	if err := c.Network.Validate(); err != nil {
 		return nil, fault.Wrap("registry.Open", fault.In("network", err))
 	}
-	return openAny(c, now)
+	r, err := openAny(c, now)
+	if err == nil {
+		r.manifest = r.change().list()
+	}
+	return r, err
 }
 
 // openAny is Open. Without a network it takes records of any.
@@ -139,6 +144,14 @@ func (r *Registry) Close() error {
 
 // Self is the provider of the services.
 func (r *Registry) Self() peer.ID { return r.self }
+
+// floor is the number above which all new versions have their sequences. The caller holds writing.
+func (r *Registry) floor() uint64 {
+	if r.manifest == nil {
+		return r.store.Floor()
+	}
+	return max(r.store.Floor(), r.manifest.Sequence())
+}
 
 // Get returns the newest version of a live service. After a long downtime the version may have lapsed, until
 // Due signs it again.

@@ -101,7 +101,7 @@ func (i *signer) nextVersion(last *service, floor uint64, o records.Offer, pause
 		return nil, err
 	}
 	if last != nil && moved(last.current, s.current) {
-		if s, err = i.leaveTombstone(s, last, o, now); err != nil {
+		if s, err = i.leaveTombstone(s, last, floor, o, now); err != nil {
 			return nil, err
 		}
 	}
@@ -117,11 +117,11 @@ func (i *signer) nextVersion(last *service, floor uint64, o records.Offer, pause
 
 // leaveTombstone adds a tombstone for the old place of last. Because a later tombstone would also end the new
 // version in shared cells, the new version is signed again with a higher sequence.
-func (i *signer) leaveTombstone(s, last *service, o records.Offer, now time.Time) (*service, error) {
+func (i *signer) leaveTombstone(s, last *service, floor uint64, o records.Offer, now time.Time) (*service, error) {
 	ended := last.current
 	if last.live() {
 		var err error
-		if ended, err = i.tombstone(last, now); err != nil {
+		if ended, err = i.tombstone(last, floor, now); err != nil {
 			return nil, err
 		}
 		if s.current, err = i.sign(o, s.current.Paused(), s.created, ended.Sequence(), now); err != nil {
@@ -136,9 +136,9 @@ func (i *signer) leaveTombstone(s, last *service, o records.Offer, now time.Time
 	return s, nil
 }
 
-// withdraw ends a live service.
-func (i *signer) withdraw(last *service, now time.Time) (*service, error) {
-	tombstone, err := i.tombstone(last, now)
+// withdraw ends a live service, by a version above floor.
+func (i *signer) withdraw(last *service, floor uint64, now time.Time) (*service, error) {
+	tombstone, err := i.tombstone(last, floor, now)
 	if err != nil {
 		return nil, err
 	}
@@ -170,13 +170,13 @@ func (i *signer) sign(o records.Offer, pause *records.Pause, created time.Time, 
 	})
 }
 
-// tombstone signs the tombstone of the current version.
+// tombstone signs the tombstone of the current version, with a sequence above floor.
 //
 // A fast clock that is set back leaves versions that expire later than a record issued now may. The tombstone
 // is then issued in the future, but never later than such a version itself (until <= its issue + MaxTTL): a
 // peer that accepted the version accepts its tombstone.
-func (i *signer) tombstone(last *service, now time.Time) (*records.Record, error) {
-	sequence, err := next(last.current.Sequence(), now)
+func (i *signer) tombstone(last *service, floor uint64, now time.Time) (*records.Record, error) {
+	sequence, err := next(max(floor, last.current.Sequence()), now)
 	if err != nil {
 		return nil, err
 	}

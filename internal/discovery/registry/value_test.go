@@ -22,7 +22,7 @@ func FuzzDecodeService(f *testing.F) {
 	require.NoError(f, err)
 	moved, err := i.nextVersion(s, 0, at(offer("a"), 48.85, 2.35), nil, epoch().Add(time.Hour))
 	require.NoError(f, err)
-	withdrawn, err := i.withdraw(moved, epoch().Add(2*time.Hour))
+	withdrawn, err := i.withdraw(moved, 0, epoch().Add(2*time.Hour))
 	require.NoError(f, err)
 	for _, s := range []*service{s, moved, withdrawn} {
 		data, err := s.encode()
