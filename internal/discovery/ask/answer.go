@@ -57,6 +57,8 @@ type answer struct {
 	beyond     []*records.Record // may match, but need features that this peer lacks
 	moreBeyond bool              // beyond misses some
 
+	manifest *records.Record // of the query's provider; nil without one
+
 	splits map[records.CellKey]cell.SplitInfo // split cells of the query
 }
 
@@ -264,6 +266,9 @@ func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now
 	if err := a.readBeyond(q, resp, verifier, now); err != nil {
 		return answer{}, err
 	}
+	if err := a.readManifest(q, resp, verifier, now); err != nil {
+		return answer{}, err
+	}
 	if err := a.checkWithheld(q, resp.Envelopes); err != nil {
 		return answer{}, err
 	}
@@ -340,6 +345,7 @@ func (a *Asker) answerHere(q cellQuery) answer {
 		from: a.Self, own: true, records: recordsOf(found.Hits), total: found.Total, atLeast: !found.Exact,
 		withheld: found.Total > len(found.Hits), bound: found.Next,
 	}
+	x.manifest = a.manifestOf(q.cells)
 	x.beyond, x.moreBeyond = index.SomeBeyond(a.Index, q.plan, q.cells, a.Now(), wire.MaxBeyond)
 	var lacking []records.CellKey
 	lacking, x.doubt = a.authority.Unauthoritative(q.cells)

@@ -81,7 +81,15 @@ func (a *Asker) Local(p *query.Plan) (query.Found, bool) {
 	if why := a.lacks(cells); why != "" {
 		return query.Found{Reason: why}, false
 	}
-	return a.findHere(p, cells), true
+	found := a.findHere(p, cells)
+	if provider := p.Filter().Provider; provider != "" && found.Complete {
+		c := a.accountOf(provider)
+		if n := len(c.missing()); n > 0 {
+			return query.Found{Reason: fmt.Sprintf("this peer lacks %d of %d offers that the provider itself lists", n, len(c.listed))}, false
+		}
+		found.Proved = c.proved()
+	}
+	return found, true
 }
 
 // Holds reports whether this peer holds all cells of a plan whole and has compared them with other
@@ -109,8 +117,12 @@ func (a *Asker) Find(ctx context.Context, p *query.Plan, cells []records.CellKey
 		return query.Found{}, fault.Wrap("keeper.Query", err)
 	}
 	beyond := a.beyond(t.groups) // first: a record that needs more may replace a match
+	proved, missing := t.prove(ctx)
 	recs := a.reconcile(p, t.asked, t.found())
-	reason := cmp.Or(a.timeDoubt(t.groups), t.incomplete(recs))
+	reason := cmp.Or(a.timeDoubt(t.groups), t.incomplete(recs), missing)
+	if reason != "" {
+		proved = time.Time{}
+	}
 	matches, atLeast := total(t.groups, len(recs))
 	return query.Found{
 		Records:  recs,
@@ -118,6 +130,7 @@ func (a *Asker) Find(ctx context.Context, p *query.Plan, cells []records.CellKey
 		AtLeast:  atLeast || reason != "",
 		Complete: reason == "",
 		Reason:   reason,
+		Proved:   proved,
 		Beyond:   beyond,
 		Local:    a.onlyKeeper(t.groups),
 		Notes:    t.trace.sorted(),

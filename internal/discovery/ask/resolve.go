@@ -87,6 +87,9 @@ type versionReply struct {
 	err    error           // why it is not full
 
 	keptOut bool // a limit of the peer keeps the record out
+
+	others []*records.Record // of the provider: the newest versions at the peer
+	unread int               // other versions that this one does not read
 }
 
 var (
@@ -141,8 +144,8 @@ func (a *Asker) newest(ctx context.Context, set *route.Set, key records.Key) (ne
 	return newest, nil
 }
 
-// askVersion asks one keeper, or this peer itself, for the newest version of a record.
-func (a *Asker) askVersion(ctx context.Context, id peer.ID, key records.Key) (r versionReply) {
+// askVersion asks one keeper, or this peer itself, for the newest version of a record, and one keeper for others of the provider.
+func (a *Asker) askVersion(ctx context.Context, id peer.ID, key records.Key, others ...listedID) (r versionReply) {
 	if id == a.Self {
 		r.newest, _ = a.Index.Latest(key.Name)
 		r.keptOut = a.intake.KeptOut(key.Name)
@@ -156,9 +159,16 @@ func (a *Asker) askVersion(ctx context.Context, id peer.ID, key records.Key) (r 
 	if err != nil {
 		return versionReply{err: err}
 	}
-	resp, refused, err := a.client.Call(ctx, id, &pb.Request{Op: &pb.Request_Resolve{Resolve: &pb.ResolveRequest{Key: key.String()}}})
+	req := &pb.ResolveRequest{Key: key.String()}
+	for _, other := range others {
+		req.Ids = append(req.Ids, other[:]...)
+	}
+	resp, refused, err := a.client.Call(ctx, id, &pb.Request{Op: &pb.Request_Resolve{Resolve: req}})
 	if err == nil {
 		r, err = a.readVersion(resp.GetResolve(), key)
+	}
+	if err == nil {
+		r.others, r.unread, err = a.readOthers(resp.GetResolve().GetOthers(), key.Name.Provider, others)
 	}
 	if !refused {
 		a.client.Observe(ctx, id, a.Now().Sub(start), err)
@@ -216,5 +226,6 @@ func (a *Asker) ServeResolve(req *pb.ResolveRequest) (*pb.ResolveResponse, error
 		resp.Envelope = r.Envelope()
 	}
 	resp.KeptOut = a.intake.KeptOut(key.Name)
-	return resp, nil
+	resp.Others, err = a.serveOthers(key.Name.Provider, req.GetIds())
+	return resp, err
 }

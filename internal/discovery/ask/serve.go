@@ -33,6 +33,9 @@ func (a *Asker) ServeQuery(ctx context.Context, req *pb.QueryRequest) (*pb.Query
 	}
 	resp := responseOf(found, worst)
 	a.addBeyond(resp, plan, cells)
+	if r := a.manifestOf(cells); r != nil {
+		resp.Manifest = r.Envelope()
+	}
 	resp.Splits = a.splits.ForQuery(plan, cells, req.Tokens)
 	lacking, doubt := a.authority.Unauthoritative(cells)
 	resp.NotKept, resp.Doubt = wire.CellNames(lacking), doubt

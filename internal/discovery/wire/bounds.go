@@ -10,6 +10,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // opBounds limit the operations of a message before it is decoded.
@@ -66,6 +67,7 @@ func responseBounds() opBounds {
 		}},
 		{op: 5, lists: []listBound{{3, "sync.cells", CellsListed, nil}}},
 		{op: 6, lists: []listBound{{1, "pull.envelopes", PullRecords, nil}}},
+		{op: 9, lists: []listBound{{4, "resolve.others", records.MaxPerProvider, nil}}},
 		{op: 10, lists: []listBound{{1, "findings.statements", witness.MaxTold, nil}}},
 		{op: 11, lists: []listBound{{1, "forward.results", MaxItems, nil}}},
 		{op: 7, lists: []listBound{

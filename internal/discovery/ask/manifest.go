@@ -1,0 +1,204 @@
+package ask
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// Keepers can agree to leave an offer out. The manifest of its provider tells, and they cannot forge it. They can leave the manifest
+// out too, or send one from before the offer: then the answer has no proof, or an old one. So the proof is a time.
+
+// askedFurther bounds the keepers asked for what an answer lacks, beside those that gave it. Two of them are asked at a time.
+const askedFurther = 4
+
+type listedID = [16]byte // of an offer in a manifest
+
+// account is what is known of one provider's records.
+type account struct {
+	of       records.Key // of the manifest
+	manifest *records.Record
+	listed   map[listedID]uint64          // by the manifest, with sequences
+	newest   map[listedID]*records.Record // versions, tombstones included
+	unread   int                          // records that this version does not read
+}
+
+// accountOf returns what this peer's own index knows.
+func (a *Asker) accountOf(provider peer.ID) *account {
+	c := &account{of: records.ProviderCell(provider).Manifest(), newest: make(map[listedID]*records.Record)}
+	c.add(a.Now(), a.Index.VersionsOf(provider))
+	return c
+}
+
+// add adds verified records of the provider.
+func (c *account) add(now time.Time, list []*records.Record) {
+	for _, r := range list {
+		switch listed := r.Manifest(); {
+		case r.Expired(now):
+		case listed != nil && (c.manifest == nil || records.Compare(r, c.manifest) > 0):
+			c.manifest, c.listed = r, listed
+		case !r.Name().IsManifest():
+			id := r.Name().Listed()
+			if last := c.newest[id]; last == nil || records.Compare(r, last) > 0 {
+				c.newest[id] = r
+			}
+		}
+	}
+}
+
+// missing returns the listed offers of which no version is known that is as new.
+func (c *account) missing() (ids []listedID) {
+	for id, sequence := range c.listed {
+		if r := c.newest[id]; r == nil || r.Sequence() < sequence {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// proved returns the time of a manifest without a missing offer; zero if a later offer shows that there is a newer manifest.
+func (c *account) proved() time.Time {
+	if c.manifest == nil || len(c.missing()) > 0 {
+		return time.Time{}
+	}
+	for id, r := range c.newest {
+		if _, listed := c.listed[id]; !listed && !r.Withdrawn() && r.Sequence() > c.manifest.Sequence() {
+			return time.Time{}
+		}
+	}
+	return c.manifest.Issued()
+}
+
+// prove compares the answers of a query for one provider with its manifest. It asks for what they lack: the keepers that answered,
+// since filters left out most of it, then others. The offers that it finds join the results.
+func (t *treeSearch) prove(ctx context.Context) (proved time.Time, why string) {
+	provider := t.plan.Filter().Provider
+	if provider == "" {
+		return time.Time{}, ""
+	}
+	c := t.accountOf(provider)
+	g := &t.groups[0] // a provider has one cell
+	var answered []peer.ID
+	for _, x := range g.answers {
+		answered = append(answered, x.from)
+		if x.manifest != nil {
+			_, _ = t.intake.Put(x.manifest) // a later answer cannot go back behind it
+			c.add(t.Now(), []*records.Record{x.manifest})
+		}
+		c.add(t.Now(), slices.Concat(x.records, x.beyond))
+		c.unread = max(c.unread, x.unread())
+	}
+	further := slices.DeleteFunc(t.askingOrder(g.set), func(id peer.ID) bool { return slices.Contains(answered, id) })
+	further = further[:min(len(further), askedFurther)]
+	if c.manifest == nil { // the provider may have none
+		some := further[:min(len(further), 2)]
+		t.complete(ctx, c, some)
+		further = further[len(some):]
+	}
+	for some := range slices.Chunk(append(answered, further...), 2) {
+		if len(c.missing()) == 0 || ctx.Err() != nil {
+			break
+		}
+		t.complete(ctx, c, some)
+	}
+	q := cellQuery{plan: t.plan, cells: g.cells}
+	for id := range c.listed {
+		if r := c.newest[id]; r != nil && q.matches(r) {
+			addNewest(t.results, []answer{{records: []*records.Record{r}}})
+		}
+	}
+	if n := len(c.missing()) - c.unread; n > 0 {
+		return time.Time{}, fmt.Sprintf("%d of %d offers that the provider itself lists are missing at the keepers asked: ask again", n, len(c.listed))
+	}
+	return c.proved(), ""
+}
+
+// complete asks some keepers, at once, for the manifest and the records that an account lacks.
+func (a *Asker) complete(ctx context.Context, c *account, from []peer.ID) {
+	ctx, cancel := context.WithTimeout(ctx, a.Limits.Ask)
+	defer cancel()
+	ids := c.missing()
+	replies := make([]versionReply, len(from))
+	wire.Bounded(len(from), len(from), func(i int) { replies[i] = a.askVersion(ctx, from[i], c.of, ids...) })
+	for _, r := range replies {
+		if r.newest != nil {
+			r.others = append(r.others, r.newest)
+		}
+		for _, other := range r.others {
+			_, _ = a.intake.Put(other) // if the index is full, the next query asks again
+		}
+		c.add(a.Now(), r.others)
+		c.unread = max(c.unread, r.unread)
+	}
+}
+
+// readOthers verifies what a keeper knows of the other records of a resolution.
+func (a *Asker) readOthers(envelopes [][]byte, provider peer.ID, ids []listedID) (others []*records.Record, unread int, err error) {
+	for _, envelope := range envelopes {
+		r, left, err := wire.Receive(a.Verifier, envelope, a.Now())
+		switch {
+		case err != nil:
+			return nil, 0, err
+		case left != nil:
+			a.CountLeft(left)
+			if wire.Unread(left) {
+				unread++
+			}
+		case r.Name().Provider != provider || !slices.Contains(ids, r.Name().Listed()):
+			return nil, 0, wire.Breach("record %s is not in the request", r.Name())
+		default:
+			others = append(others, r)
+		}
+	}
+	return others, unread, nil
+}
+
+// serveOthers returns the newest versions of a provider's records with some ids.
+func (a *Asker) serveOthers(provider peer.ID, ids []byte) (envelopes [][]byte, err error) {
+	const size = len(listedID{})
+	if len(ids)%size != 0 || len(ids) > records.MaxPerProvider*size {
+		return nil, fault.Invalidf("ids", len(ids), "must have %d bytes for each of at most %d records", size, records.MaxPerProvider)
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	newest := a.accountOf(provider).newest
+	for id := range slices.Chunk(ids, size) {
+		if r := newest[listedID(id)]; r != nil {
+			envelopes = append(envelopes, r.Envelope())
+		}
+	}
+	return envelopes, nil
+}
+
+// readManifest takes the provider's manifest from a response, if this peer's clock and version take it for valid.
+func (a *answer) readManifest(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now time.Time) error {
+	if len(resp.Manifest) == 0 {
+		return nil
+	}
+	r, left, err := wire.Receive(verifier, resp.Manifest, now)
+	if err == nil && left == nil && r.Name() != records.ProviderCell(q.plan.Filter().Provider).Manifest().Name {
+		err = wire.Breach("record %s instead of the manifest", r.Name())
+	}
+	a.manifest = r
+	return err
+}
+
+// manifestOf returns the live manifest of the provider whose cell this is; nil for another cell.
+func (a *Asker) manifestOf(cells []records.CellKey) *records.Record {
+	if !cells[0].OfProvider() {
+		return nil
+	}
+	if r, ok := a.Index.Get(cells[0].Manifest().Name); ok && !r.Expired(a.Now()) {
+		return r
+	}
+	return nil
+}
