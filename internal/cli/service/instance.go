@@ -17,6 +17,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -53,6 +54,10 @@ func instanceDeregister(con *term.Console) *cobra.Command {
 			}
 			return peerError(err)
 		})
+		lacks := func(c discovery.Condition) bool { return c.Name == "no_quorum" || c.Name == "no_group" }
+		if s, err := c.Status(ctx); err == nil && slices.ContainsFunc(s.Conditions, lacks) {
+			r.Say("warning: the coordination group has no leader: other peers list these instances until it has one, or until the lease of this peer ends")
+		}
 		return out.Print(r)
 	})
 }
