@@ -230,10 +230,11 @@ func TestManifestUnderChurn(t *testing.T) {
 			own, err := registry.Open(registry.Config{Network: "test", Dir: "/own", FS: vfs.NewMem(), Key: owner.Key}, time.Now())
 			require.NoError(t, err)
 			defer func() { require.NoError(t, own.Close()) }()
-			var mu sync.Mutex
+			var mu sync.Mutex // guards delays, which connections draw
+			delays := rand.New(rand.NewPCG(seed, 12))
 			slow := func(most int) {
 				mu.Lock()
-				d := time.Duration(random.IntN(most)) * time.Millisecond
+				d := time.Duration(delays.IntN(most)) * time.Millisecond
 				mu.Unlock()
 				time.Sleep(d)
 			}
@@ -271,7 +272,7 @@ func TestManifestUnderChurn(t *testing.T) {
 				}
 				for range 6 {
 					slow(150)
-					q := query.Query{Limit: drawLimit(random, &mu)}
+					q := query.Query{Limit: 1 + random.IntN(20)}
 					pose(w.nodes[step%len(w.nodes)], q)
 				}
 				pending.Wait()
@@ -286,12 +287,6 @@ func TestManifestUnderChurn(t *testing.T) {
 	}
 	t.Logf("%d of %d answers were proved", proofs, answers)
 	require.Greater(t, proofs, answers/2)
-}
-
-func drawLimit(random *rand.Rand, mu *sync.Mutex) int {
-	mu.Lock()
-	defer mu.Unlock()
-	return 1 + random.IntN(20)
 }
 
 // alter changes the offers of a registry, and returns the versions to announce.
