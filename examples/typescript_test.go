@@ -24,7 +24,7 @@ func typescript(t *testing.T, files ...string) func(args ...string) string {
 	if err != nil {
 		t.Skip("no Node: no client in TypeScript runs")
 	}
-	dir := t.TempDir() // what is generated is not of the checkout
+	dir := t.TempDir() // generated files stay out of the checkout
 	for _, name := range files {
 		data, err := os.ReadFile(name)
 		require.NoError(t, err)

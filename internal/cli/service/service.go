@@ -269,7 +269,7 @@ func printInstance(r *remote.Peer, e instance.Event) error {
 const saidRemoved = 5
 
 // sayRemoved tells on standard error which instances of a service, or of a namespace, ended within the last hour, and why.
-// It returns these instances. A peer that does not know has none.
+// It returns these instances: none if the peer does not know them.
 func sayRemoved(ctx context.Context, r *remote.Peer, c *client.Client, n instance.Name) []instance.Removal {
 	removed, err := c.Agent().Removed(ctx, n)
 	if err != nil {

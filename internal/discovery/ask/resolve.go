@@ -89,7 +89,7 @@ type versionReply struct {
 	keptOut bool // a limit of the peer keeps the record out
 
 	others []*records.Record // of the provider: the newest versions at the peer
-	unread int               // other versions that this one does not read
+	unread int               // number of versions in others that need a later program
 }
 
 var (

@@ -71,8 +71,8 @@ func (c *change) commit(now time.Time) error {
 }
 
 // list signs the manifest of the live services after the change, nil without any service. It depends on their versions alone, so the
-// disk needs no more: after a restart it is the same. Its sequence is above those of all versions so far, and below those of all later
-// ones: whoever has both knows which one was first.
+// disk needs no more: after a restart it is the same. Its sequence is above those of all earlier versions, and below those of all later
+// ones.
 func (c *change) list() *records.Record {
 	var all []*records.Record
 	signed := c.of.manifest == nil

@@ -36,8 +36,8 @@ const (
 type Config struct {
 	Service coord.Service
 	Peer    string // id of this peer
-	// Front names a front for other clients, whose callers without a name share the ids of their leases; empty: none. Its
-	// callers are no admins, so they list no leases of other fronts.
+	// Front names a front for other clients, whose callers without a name share the ids of their leases; empty: none. No
+	// caller of a front is an admin, so none lists the leases of other fronts.
 	Front string
 	// Reserved begin names that no lock may have: keys of locks would stand among those of a front.
 	Reserved []string

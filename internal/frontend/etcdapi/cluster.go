@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
-
 	"github.com/blackhole/blackhole/internal/platform/access"
 )
 

@@ -32,7 +32,7 @@ import (
 
 const (
 	callers  = 8
-	answered = 3 * time.Second  // a call that has no answer by then may have had its effect
+	answered = 3 * time.Second  // longest wait for an answer; a later one can have had its effect
 	downFor  = 2 * time.Second  // of a killed leader
 	calm     = 5 * time.Second  // before the next kill
 	ready    = 60 * time.Second // of a peer that starts
