@@ -57,7 +57,7 @@ func (c *change) commit(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	manifest := c.list()
+	manifest := c.list(floor)
 	if err := r.store.Commit(edits, floor); err != nil {
 		return err
 	}
@@ -70,17 +70,15 @@ func (c *change) commit(now time.Time) error {
 	return nil
 }
 
-// list signs the manifest of the live services after the change, nil without any service. It depends on their versions alone, so the
-// disk needs no more: after a restart it is the same. Its sequence is above those of all earlier versions, and below those of all later
-// ones.
-func (c *change) list() *records.Record {
+// list signs the manifest of the live services after the change, nil without any service. It depends on their versions and the floor
+// alone, so the disk needs no more: after a restart it is the same. Its sequence is above those of all earlier versions, and below
+// those of all later ones.
+func (c *change) list(floor uint64) *records.Record {
 	var all []*records.Record
-	signed := c.of.manifest == nil
-	last, at, end := c.of.store.Floor(), time.Time{}, time.Time{}
+	last, at, end := max(floor, c.of.store.Floor()), time.Time{}, time.Time{}
 	add := func(s *service) {
 		if s != nil {
 			all = append(all, s.current)
-			signed = signed || s.current.Sequence() > c.of.manifest.Sequence()
 			last, at, end = max(last, s.current.Sequence()), later(at, s.current.Issued()), later(end, s.current.Expires())
 		}
 	}
@@ -92,11 +90,8 @@ func (c *change) list() *records.Record {
 	for _, id := range c.ids {
 		add(c.states[id])
 	}
-	switch {
-	case len(all) == 0:
+	if len(all) == 0 {
 		return nil
-	case !signed: // versions have lapsed
-		return c.of.manifest
 	}
 	all = slices.DeleteFunc(all, func(r *records.Record) bool { return r.Withdrawn() || r.Expired(at) })
 	sequence, err := next(last, time.Time{})
@@ -111,7 +106,7 @@ func (c *change) list() *records.Record {
 	return m
 }
 
-// edits converts the change for the store. The last sequence of a deleted service survives in the floor, so
+// edits converts the change for the store. The last sequence of a deleted service and of the manifest before survive in the floor, so
 // that later sequences are higher.
 func (c *change) edits() (edits []store.Edit, floor uint64, err error) {
 	for _, id := range c.ids {
@@ -121,7 +116,7 @@ func (c *change) edits() (edits []store.Edit, floor uint64, err error) {
 				return nil, 0, err
 			}
 		} else if last := c.of.services[id]; last != nil {
-			floor = max(floor, last.current.Sequence())
+			floor = max(floor, last.current.Sequence(), c.of.floor())
 		}
 		edits = append(edits, e)
 	}

@@ -78,7 +78,7 @@ func Open(c Config, now time.Time) (*Registry, error) {
 	}
 	r, err := openAny(c, now)
 	if err == nil {
-		r.manifest = r.change().list()
+		r.manifest = r.change().list(0)
 	}
 	return r, err
 }
