@@ -93,6 +93,7 @@ class Node:
                 "postgresql": {
                     "listen": f"127.0.0.1:{port(15432, n)}", "connect_address": f"127.0.0.1:{port(15432, n)}",
                     "data_dir": os.path.join(folder, f"pgdata{n}"), "bin_dir": bin_dir, "pgpass": os.path.join(folder, f"pgpass{n}"),
+                    "parameters": {"unix_socket_directories": folder},  # trials in several network namespaces share no socket
                     "authentication": {"replication": {"username": "replicator", "password": "x"}, "superuser": {"username": "postgres", "password": "x"}},
                 },
             }, f)
