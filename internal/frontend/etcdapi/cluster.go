@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
+	"github.com/blackhole/blackhole/internal/frontend/etcdapi/v3electionpb"
+	"github.com/blackhole/blackhole/internal/frontend/etcdapi/v3lockpb"
 	"github.com/blackhole/blackhole/internal/platform/access"
 )
 
@@ -20,10 +22,13 @@ func Need(fullMethod string) access.Role {
 	case pb.Auth_Authenticate_FullMethodName, pb.Auth_AuthStatus_FullMethodName:
 		return access.RoleNone
 	case pb.KV_Range_FullMethodName, pb.Watch_Watch_FullMethodName, pb.Lease_LeaseTimeToLive_FullMethodName, pb.Lease_LeaseLeases_FullMethodName,
-		pb.Cluster_MemberList_FullMethodName, pb.Maintenance_Status_FullMethodName, pb.Maintenance_Alarm_FullMethodName:
+		pb.Cluster_MemberList_FullMethodName, pb.Maintenance_Status_FullMethodName, pb.Maintenance_Alarm_FullMethodName,
+		v3electionpb.Election_Leader_FullMethodName, v3electionpb.Election_Observe_FullMethodName:
 		return access.RoleReadOnly
 	case pb.KV_Put_FullMethodName, pb.KV_DeleteRange_FullMethodName, pb.KV_Txn_FullMethodName, pb.KV_Compact_FullMethodName, pb.Lease_LeaseGrant_FullMethodName,
-		pb.Lease_LeaseRevoke_FullMethodName, pb.Lease_LeaseKeepAlive_FullMethodName, pb.Maintenance_Defragment_FullMethodName:
+		pb.Lease_LeaseRevoke_FullMethodName, pb.Lease_LeaseKeepAlive_FullMethodName, pb.Maintenance_Defragment_FullMethodName,
+		v3lockpb.Lock_Lock_FullMethodName, v3lockpb.Lock_Unlock_FullMethodName, v3electionpb.Election_Campaign_FullMethodName,
+		v3electionpb.Election_Proclaim_FullMethodName, v3electionpb.Election_Resign_FullMethodName:
 		return access.RoleService
 	}
 	return access.RoleAdmin

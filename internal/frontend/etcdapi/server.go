@@ -18,6 +18,8 @@ import (
 	"time"
 
 	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
+	"github.com/blackhole/blackhole/internal/frontend/etcdapi/v3electionpb"
+	"github.com/blackhole/blackhole/internal/frontend/etcdapi/v3lockpb"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -95,6 +97,8 @@ type Server struct {
 	pb.UnimplementedClusterServer
 	pb.UnimplementedMaintenanceServer
 	pb.UnimplementedAuthServer
+	v3lockpb.UnimplementedLockServer
+	v3electionpb.UnimplementedElectionServer
 	Config
 	keys     keyspace
 	url      string // of this front, for clients
@@ -174,7 +178,8 @@ func (s *Server) Close() {
 
 // services are those that the server has.
 func services() []*grpc.ServiceDesc {
-	return []*grpc.ServiceDesc{&pb.KV_ServiceDesc, &pb.Lease_ServiceDesc, &pb.Watch_ServiceDesc, &pb.Cluster_ServiceDesc, &pb.Maintenance_ServiceDesc, &pb.Auth_ServiceDesc}
+	return []*grpc.ServiceDesc{&pb.KV_ServiceDesc, &pb.Lease_ServiceDesc, &pb.Watch_ServiceDesc, &pb.Cluster_ServiceDesc, &pb.Maintenance_ServiceDesc, &pb.Auth_ServiceDesc,
+		&v3lockpb.Lock_ServiceDesc, &v3electionpb.Election_ServiceDesc}
 }
 
 // intercept runs a call within all that wraps it.

@@ -32,6 +32,8 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/authority"
 	"github.com/blackhole/blackhole/internal/frontend/etcdapi"
 	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
+	"github.com/blackhole/blackhole/internal/frontend/etcdapi/v3electionpb"
+	"github.com/blackhole/blackhole/internal/frontend/etcdapi/v3lockpb"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/secret"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -46,6 +48,8 @@ type front struct {
 	pb.ClusterClient
 	pb.MaintenanceClient
 	pb.AuthClient
+	v3lockpb.LockClient
+	v3electionpb.ElectionClient
 	solo *coordtest.Solo
 	addr string
 }
@@ -92,7 +96,7 @@ func startWith(t *testing.T, l net.Listener, target string, bounds etcdapi.Confi
 	})
 	return &front{
 		pb.NewKVClient(conn), pb.NewLeaseClient(conn), pb.NewWatchClient(conn), pb.NewClusterClient(conn), pb.NewMaintenanceClient(conn), pb.NewAuthClient(conn),
-		solo, l.Addr().String(),
+		v3lockpb.NewLockClient(conn), v3electionpb.NewElectionClient(conn), solo, l.Addr().String(),
 	}
 }
 

@@ -1,0 +1,279 @@
+package etcdapi
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
+	"github.com/blackhole/blackhole/internal/frontend/etcdapi/v3electionpb"
+	"github.com/blackhole/blackhole/internal/frontend/etcdapi/v3lockpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+// Locks and elections are queues of keys, as etcd's library concurrency has them, so that callers of the two services and users of
+// the library wait for each other: NAME/LEASE in hexadecimal, and the key with the least create revision is first.
+
+const (
+	sessionTTL  = 60 // seconds, of a lease that a call without one gets
+	leavingTime = 5 * time.Second
+)
+
+// place is a key in a queue.
+type place struct {
+	name, key []byte
+	lease     int64
+	created   int64 // revision
+	value     []byte
+	entered   bool // by this call
+}
+
+// enter puts a key at the end of the queue of a name. A lease with a key there keeps its place. Without a lease it grants one, which
+// the caller keeps alive.
+func (s *Server) enter(ctx context.Context, name []byte, lease int64, value []byte) (*place, error) {
+	if lease == 0 {
+		granted, err := s.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: sessionTTL})
+		if err != nil {
+			return nil, err
+		}
+		lease = granted.GetID()
+	}
+	p := &place{name: name, lease: lease, key: fmt.Appendf(nil, "%s/%x", name, lease), value: value}
+	r, err := s.Txn(ctx, &pb.TxnRequest{
+		Compare: []*pb.Compare{{Key: p.key, Target: pb.Compare_CREATE, TargetUnion: &pb.Compare_CreateRevision{}}},
+		Success: []*pb.RequestOp{putOp(p.key, value, lease)},
+		Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: p.key}}}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.created, p.entered = r.GetHeader().GetRevision(), r.GetSucceeded()
+	if !p.entered {
+		there := r.GetResponses()[0].GetResponseRange().GetKvs()[0]
+		p.created, p.value = there.GetCreateRevision(), there.GetValue()
+	}
+	return p, nil
+}
+
+// first waits until a place is the first of its queue, and returns the header of that state. If the call ends before, the key that it
+// put goes.
+func (s *Server) first(ctx context.Context, p *place) (*pb.ResponseHeader, error) {
+	release, err := s.watches.Take(ctx, "etcdapi.Lock") // it waits like a watch
+	if err == nil {
+		defer release()
+		var cancel context.CancelFunc
+		ctx, cancel = s.untilClosing(ctx)
+		defer cancel()
+		var now *pb.ResponseHeader
+		if now, err = s.await(ctx, p); err == nil {
+			return now, nil
+		}
+		if s.closing.Err() != nil {
+			err = s.ended(ctx)
+		}
+	}
+	if !p.entered {
+		return nil, err
+	}
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leavingTime)
+	defer cancel()
+	_, _ = s.leave(leaving, p) // otherwise it ends with its lease
+	return nil, err
+}
+
+func (s *Server) await(ctx context.Context, p *place) (*pb.ResponseHeader, error) {
+	for {
+		ahead, err := s.ofQueue(ctx, p.name, pb.RangeRequest_DESCEND, p.created-1)
+		if err != nil || len(ahead.GetKvs()) == 0 || bytes.Equal(ahead.Kvs[0].GetKey(), p.key) {
+			return ahead.GetHeader(), err
+		}
+		// One waits for the last key before it alone: an end wakes one.
+		err = s.changes(ctx, s.keys.span(ahead.Kvs[0].GetKey(), nil), ahead.GetHeader().GetRevision(), func(e *apiv1.KeyEvent, _ *pb.ResponseHeader) error {
+			if e.GetType() == apiv1.KeyEvent_DELETE {
+				return io.EOF
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// ofQueue reads the key of a queue that was created first, or last, up to a revision; 0: of all.
+func (s *Server) ofQueue(ctx context.Context, name []byte, order pb.RangeRequest_SortOrder, upTo int64) (*pb.RangeResponse, error) {
+	from, to := coord.Under(string(name) + "/").Bounds()
+	return s.Range(ctx, &pb.RangeRequest{Key: from, RangeEnd: to, Limit: 1, SortTarget: pb.RangeRequest_CREATE, SortOrder: order, MaxCreateRevision: upTo})
+}
+
+// changes calls f for each event in a span after a revision, until it returns io.EOF.
+func (s *Server) changes(ctx context.Context, in coord.Span, after int64, f func(*apiv1.KeyEvent, *pb.ResponseHeader) error) error {
+	ended := false
+	w := coord.Watch{Span: in, From: coord.Revision(after + 1)}
+	err := s.Service.Watch(ctx, w.Request(), func(b *apiv1.WatchKeysResponse) error {
+		for _, e := range b.GetEvents() {
+			if err := f(e, header(b.GetHeader())); err != nil {
+				ended = err == io.EOF
+				return err
+			}
+		}
+		return nil
+	})
+	if ended {
+		return nil
+	}
+	return err
+}
+
+// leave deletes the key of a place, unless it is of another turn.
+func (s *Server) leave(ctx context.Context, p *place) (*pb.TxnResponse, error) {
+	return s.Txn(ctx, &pb.TxnRequest{
+		Compare: []*pb.Compare{p.unchanged()},
+		Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: p.key}}}},
+	})
+}
+
+// unchanged compares the create revision of a key with that of the place.
+func (p *place) unchanged() *pb.Compare {
+	return &pb.Compare{Key: p.key, Target: pb.Compare_CREATE, TargetUnion: &pb.Compare_CreateRevision{CreateRevision: p.created}}
+}
+
+func putOp(key, value []byte, lease int64) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: key, Value: value, Lease: lease}}}
+}
+
+// Lock implements v3lockpb.LockServer.
+func (s *Server) Lock(ctx context.Context, req *v3lockpb.LockRequest) (*v3lockpb.LockResponse, error) {
+	p, err := s.enter(ctx, req.GetName(), req.GetLease(), nil)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.first(ctx, p); err != nil {
+		return nil, err
+	}
+	r, err := s.Range(ctx, &pb.RangeRequest{Key: p.key})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(r.GetKvs()) == 0:
+		return nil, status.Error(codes.Unknown, "mutex: session is expired")
+	}
+	return &v3lockpb.LockResponse{Header: r.GetHeader(), Key: p.key}, nil
+}
+
+// Unlock implements v3lockpb.LockServer.
+func (s *Server) Unlock(ctx context.Context, req *v3lockpb.UnlockRequest) (*v3lockpb.UnlockResponse, error) {
+	r, err := s.DeleteRange(ctx, &pb.DeleteRangeRequest{Key: req.GetKey()})
+	return &v3lockpb.UnlockResponse{Header: r.GetHeader()}, err
+}
+
+// Campaign implements v3electionpb.ElectionServer.
+func (s *Server) Campaign(ctx context.Context, req *v3electionpb.CampaignRequest) (*v3electionpb.CampaignResponse, error) {
+	p, err := s.enter(ctx, req.GetName(), req.GetLease(), req.GetValue())
+	if err == nil && !bytes.Equal(p.value, req.GetValue()) { // it has campaigned before
+		_, err = s.proclaim(ctx, p, req.GetValue())
+	}
+	if err != nil {
+		return nil, err
+	}
+	now, err := s.first(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return &v3electionpb.CampaignResponse{Header: now, Leader: &v3electionpb.LeaderKey{Name: p.name, Key: p.key, Rev: p.created, Lease: p.lease}}, nil
+}
+
+// Proclaim implements v3electionpb.ElectionServer.
+func (s *Server) Proclaim(ctx context.Context, req *v3electionpb.ProclaimRequest) (*v3electionpb.ProclaimResponse, error) {
+	p, err := leading(req.GetLeader())
+	if err != nil {
+		return nil, err
+	}
+	now, err := s.proclaim(ctx, p, req.GetValue())
+	return &v3electionpb.ProclaimResponse{Header: now}, err
+}
+
+func (s *Server) proclaim(ctx context.Context, p *place, value []byte) (*pb.ResponseHeader, error) {
+	r, err := s.Txn(ctx, &pb.TxnRequest{Compare: []*pb.Compare{p.unchanged()}, Success: []*pb.RequestOp{putOp(p.key, value, p.lease)}})
+	if err == nil && !r.GetSucceeded() {
+		err = status.Error(codes.Unknown, "election: not leader")
+	}
+	return r.GetHeader(), err
+}
+
+// Resign implements v3electionpb.ElectionServer. Who leads no more resigns too.
+func (s *Server) Resign(ctx context.Context, req *v3electionpb.ResignRequest) (*v3electionpb.ResignResponse, error) {
+	p, err := leading(req.GetLeader())
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.leave(ctx, p)
+	return &v3electionpb.ResignResponse{Header: r.GetHeader()}, err
+}
+
+func leading(l *v3electionpb.LeaderKey) (*place, error) {
+	if l == nil {
+		return nil, status.Error(codes.Unknown, `"leader" field must be provided`)
+	}
+	return &place{name: l.GetName(), key: l.GetKey(), lease: l.GetLease(), created: l.GetRev()}, nil
+}
+
+// Leader implements v3electionpb.ElectionServer.
+func (s *Server) Leader(ctx context.Context, req *v3electionpb.LeaderRequest) (*v3electionpb.LeaderResponse, error) {
+	r, err := s.ofQueue(ctx, req.GetName(), pb.RangeRequest_ASCEND, 0)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(r.GetKvs()) == 0:
+		return nil, status.Error(codes.Unknown, "election: no leader")
+	}
+	return &v3electionpb.LeaderResponse{Header: r.GetHeader(), Kv: r.Kvs[0]}, nil
+}
+
+// Observe implements v3electionpb.ElectionServer. It sends each leader with all that it proclaims from then on.
+func (s *Server) Observe(req *v3electionpb.LeaderRequest, stream grpc.ServerStreamingServer[v3electionpb.LeaderResponse]) error {
+	release, err := s.watches.Take(stream.Context(), "etcdapi.Observe")
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx, cancel := s.untilClosing(stream.Context())
+	defer cancel()
+	send := func(kv *mvccpb.KeyValue, at *pb.ResponseHeader) error {
+		return stream.Send(&v3electionpb.LeaderResponse{Header: at, Kv: kv})
+	}
+	for {
+		now, err := s.ofQueue(ctx, req.GetName(), pb.RangeRequest_ASCEND, 0)
+		leads, in := len(now.GetKvs()) > 0, coord.Span{}
+		if leads {
+			in = s.keys.span(now.Kvs[0].GetKey(), nil)
+			err = send(now.Kvs[0], now.GetHeader())
+		} else {
+			in = coord.Under(string(s.keys) + string(req.GetName()) + "/")
+		}
+		if err == nil {
+			err = s.changes(ctx, in, now.GetHeader().GetRevision(), func(e *apiv1.KeyEvent, at *pb.ResponseHeader) error {
+				if put := e.GetType() == apiv1.KeyEvent_PUT; put != leads { // a first one, or the end of this one
+					return io.EOF
+				} else if put {
+					return send(s.keys.kv(e.GetKv()), at)
+				}
+				return nil
+			})
+		}
+		if ctx.Err() != nil {
+			return s.ended(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
