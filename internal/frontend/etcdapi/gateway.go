@@ -26,6 +26,9 @@ import (
 // maxBody bounds a request over JSON, in which bytes are in base64.
 const maxBody = 2 * maxRequest
 
+// maxUnread bounds what is read of a request after its refusal, as net/http does.
+const maxUnread = 256 << 10
+
 // handler serves JSON.
 func (s *Server) handler() http.Handler {
 	web := s.web()
@@ -37,7 +40,6 @@ func (s *Server) handler() http.Handler {
 			http.Error(w, "etcdserver: requests of web pages are refused", http.StatusForbidden)
 			return
 		}
-		_ = http.NewResponseController(w).EnableFullDuplex()
 		text := &text{ReadCloser: http.MaxBytesReader(w, r.Body, maxBody), room: func() (func(), error) { return s.Requests.TakeBytes(r.Context(), "etcdapi", maxBody, 0) }}
 		defer text.end()
 		r.Body = text
@@ -106,6 +108,9 @@ func (s *Server) web() http.Handler {
 func call(c *transcode.Call, w http.ResponseWriter, r *http.Request) {
 	streams, begun := c.Descriptor.IsStreamingServer(), false
 	control := http.NewResponseController(w)
+	if streams {
+		_ = control.EnableFullDuplex() // not for other calls: their answer would close a connection with an unread request, and be lost
+	}
 	answer := func(code int, kind string, m proto.Message) error {
 		text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m) // clients need the names of the messages
 		if err != nil {
@@ -138,6 +143,9 @@ func call(c *transcode.Call, w http.ResponseWriter, r *http.Request) {
 		return answer(http.StatusOK, "result", m)
 	})
 	if err != nil {
+		if streams && !begun && r.ContentLength > 0 { // the rest of the request arrives without an answer, as above
+			_, _ = io.CopyN(io.Discard, r.Body, maxUnread)
+		}
 		failed := status.Convert(err)
 		_ = answer(httpCode(failed.Code()), "error", failed.Proto()) // a client that has left reads nothing
 	}

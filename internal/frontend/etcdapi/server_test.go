@@ -621,6 +621,22 @@ func TestJSON(t *testing.T) {
 	require.Contains(t, text, `"result"`)
 }
 
+// TestRefusedBodies: a client gets the refusal of a request that nobody has read.
+func TestRefusedBodies(t *testing.T) {
+	guard, err := access.New(access.Config{Enabled: true, Method: access.MethodToken, Anonymous: "none", Tokens: []access.Token{
+		{Token: secret.New(adminToken), Name: "root", Role: access.RoleAdmin},
+	}}, access.Options{})
+	require.NoError(t, err)
+	f := start(t, guard)
+	body := "{\"key\":\"" + strings.Repeat("YWFh", 25_000) + "\"}"
+	for range 20 {
+		for path, want := range map[string]int{"nope": http.StatusNotFound, "kv/range": http.StatusUnauthorized, "watch": http.StatusUnauthorized} {
+			got := f.post(t, path, body, "")
+			require.Equal(t, want, got.code, got.text)
+		}
+	}
+}
+
 // deaf is a connection that reads nothing more once silent is closed.
 type deaf struct {
 	net.Conn
