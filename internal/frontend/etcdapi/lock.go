@@ -66,22 +66,9 @@ func (s *Server) enter(ctx context.Context, name []byte, lease int64, value []by
 // first waits until a place is the first of its queue, and returns the header of that state. If the call ends before, the key that it
 // put goes.
 func (s *Server) first(ctx context.Context, p *place) (*pb.ResponseHeader, error) {
-	release, err := s.watches.Take(ctx, "etcdapi.Lock") // it waits like a watch
-	if err == nil {
-		defer release()
-		var cancel context.CancelFunc
-		ctx, cancel = s.untilClosing(ctx)
-		defer cancel()
-		var now *pb.ResponseHeader
-		if now, err = s.await(ctx, p); err == nil {
-			return now, nil
-		}
-		if s.closing.Err() != nil {
-			err = s.ended(ctx)
-		}
-	}
-	if !p.entered {
-		return nil, err
+	now, err := s.await(ctx, p)
+	if err == nil || !p.entered {
+		return now, err
 	}
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leavingTime)
 	defer cancel()
@@ -89,29 +76,42 @@ func (s *Server) first(ctx context.Context, p *place) (*pb.ResponseHeader, error
 	return nil, err
 }
 
+// await is first, and leaves the key. It counts as a watch.
 func (s *Server) await(ctx context.Context, p *place) (*pb.ResponseHeader, error) {
+	release, err := s.watches.Take(ctx, "etcdapi.Lock")
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	ctx, cancel := s.untilClosing(ctx)
+	defer cancel()
 	for {
 		ahead, err := s.ofQueue(ctx, p.name, pb.RangeRequest_DESCEND, p.created-1)
-		if err != nil || len(ahead.GetKvs()) == 0 || bytes.Equal(ahead.Kvs[0].GetKey(), p.key) {
-			return ahead.GetHeader(), err
+		if err == nil && (len(ahead.GetKvs()) == 0 || bytes.Equal(ahead.Kvs[0].GetKey(), p.key)) {
+			return ahead.GetHeader(), nil
 		}
-		// One waits for the last key before it alone: an end wakes one.
-		err = s.changes(ctx, s.keys.span(ahead.Kvs[0].GetKey(), nil), ahead.GetHeader().GetRevision(), func(e *apiv1.KeyEvent, _ *pb.ResponseHeader) error {
-			if e.GetType() == apiv1.KeyEvent_DELETE {
-				return io.EOF
-			}
-			return nil
-		})
+		if err == nil { // one waits for the last key before it alone: an end wakes one
+			err = s.changes(ctx, s.keys.span(ahead.Kvs[0].GetKey(), nil), ahead.GetHeader().GetRevision(), func(e *apiv1.KeyEvent, _ *pb.ResponseHeader) error {
+				if e.GetType() == apiv1.KeyEvent_DELETE {
+					return io.EOF
+				}
+				return nil
+			})
+		}
+		if ctx.Err() != nil {
+			return nil, s.ended(ctx)
+		}
 		if err != nil {
 			return nil, err
 		}
 	}
 }
 
-// ofQueue reads the key of a queue that was created first, or last, up to a revision; 0: of all.
+// ofQueue reads the key of a queue that was created first or last. With a revision it is one of those up to it, without values: the
+// front reads all of them, and the values of a long queue would exceed an answer.
 func (s *Server) ofQueue(ctx context.Context, name []byte, order pb.RangeRequest_SortOrder, upTo int64) (*pb.RangeResponse, error) {
 	from, to := coord.Under(string(name) + "/").Bounds()
-	return s.Range(ctx, &pb.RangeRequest{Key: from, RangeEnd: to, Limit: 1, SortTarget: pb.RangeRequest_CREATE, SortOrder: order, MaxCreateRevision: upTo})
+	return s.Range(ctx, &pb.RangeRequest{Key: from, RangeEnd: to, Limit: 1, SortTarget: pb.RangeRequest_CREATE, SortOrder: order, MaxCreateRevision: upTo, KeysOnly: upTo > 0})
 }
 
 // changes calls f for each event in a span after a revision, until it returns io.EOF.
@@ -261,7 +261,7 @@ func (s *Server) Observe(req *v3electionpb.LeaderRequest, stream grpc.ServerStre
 		}
 		if err == nil {
 			err = s.changes(ctx, in, now.GetHeader().GetRevision(), func(e *apiv1.KeyEvent, at *pb.ResponseHeader) error {
-				if put := e.GetType() == apiv1.KeyEvent_PUT; put != leads { // a first one, or the end of this one
+				if put := e.GetType() == apiv1.KeyEvent_PUT; put != leads { // the leader is another one now
 					return io.EOF
 				} else if put {
 					return send(s.keys.kv(e.GetKv()), at)
