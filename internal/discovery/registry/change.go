@@ -71,8 +71,8 @@ func (c *change) commit(now time.Time) error {
 }
 
 // list signs the manifest of the live services after the change, nil without any service. It depends on their versions and the floor
-// alone, so the disk needs no more: after a restart it is the same. Its sequence is above those of all earlier versions, and below
-// those of all later ones.
+// alone, so the disk needs no more: after a restart it is the same. Later versions have higher sequences than the manifest, and earlier
+// ones have lower sequences.
 func (c *change) list(floor uint64) *records.Record {
 	var all []*records.Record
 	last, at, end := max(floor, c.of.store.Floor()), time.Time{}, time.Time{}
