@@ -234,9 +234,15 @@ func fences() []fence {
 				"github.com/libp2p/go-libp2p/core/crypto",
 				"github.com/libp2p/go-libp2p/core/peer",
 				"github.com/libp2p/go-libp2p/core/record",
+				"github.com/libp2p/zeroconf",
 			},
 			rooms:  []string{"internal/platform/p2p", "internal/platform/rpc", "internal/coordination", "internal/sim", "internal/discovery", "pkg/gossip", "pkg/embed", "examples/embed", "testnet/lab/crowd", "testnet/lab/flood"},
 			reason: "only the network packages know the network; the others name peers and keys and no more",
+		},
+		{
+			library: "github.com/libp2p/zeroconf",
+			rooms:   []string{"internal/frontend/dnssd"},
+			reason:  "peers find each other by libp2p; only applications are announced beside it",
 		},
 		{
 			library: "go.etcd.io/raft",

@@ -20,6 +20,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/requirement"
 	"github.com/blackhole/blackhole/internal/coordination"
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
+	"github.com/blackhole/blackhole/internal/frontend/dnssd"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/platform/access"
@@ -45,15 +46,20 @@ func (p *parts) startEvaluator(context.Context) error {
 	evaluator := requirement.New(requirement.Config{
 		Counter: instance.Counter, Self: p.node.Host().ID().String(), Leader: plane, Member: plane.Member(), Logger: p.log.With("part", "requirements"),
 	})
+	p.background(evaluator.Run)
+	return nil
+}
+
+// background runs until this peer closes what came before.
+func (p *parts) background(run func(context.Context)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
-	work.Go(func() { evaluator.Run(ctx) })
+	work.Go(func() { run(ctx) })
 	p.onClose(func() error {
 		cancel()
 		work.Wait()
 		return nil
 	})
-	return nil
 }
 
 // startAgent starts the agent plane, unless it is switched off.
@@ -172,6 +178,9 @@ func (p *parts) startDNS(context.Context) (err error) {
 		return fault.In("dns", err)
 	}
 	p.onClose(func() error { p.fronts.dns.Close(); return nil })
+	if c.Profile == "lan" {
+		p.background(dnssd.New(p.agent, self.String(), p.log.With("part", "dns")).Run)
+	}
 	return countNames(p.gatherer, p.fronts.dns)
 }
 

@@ -2,6 +2,8 @@ package instance
 
 import (
 	"maps"
+	"slices"
+	"strings"
 	"sync"
 )
 
@@ -103,4 +105,25 @@ func (p pieces) find(i *Instance, at, moved int) ([]byte, int) {
 		}
 	}
 	return nil, moved
+}
+
+// Texts describes an instance to DNS as key=value (RFC 6763, section 6): the fields that other records do not
+// contain, then the interfaces and the metadata.
+func (i *Instance) Texts() []string {
+	list := []string{"id=" + i.ID}
+	for _, t := range [][2]string{
+		{"version", i.Spec.Version}, {"environment", i.Spec.Environment}, {"region", i.Spec.Region}, {"zone", i.Spec.Zone},
+		{"tags", strings.Join(i.Spec.Tags, ",")},
+	} {
+		if t[1] != "" {
+			list = append(list, t[0]+"="+t[1])
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(i.Spec.Interfaces)) {
+		list = append(list, "interfaces."+k+"="+i.Spec.Interfaces[k])
+	}
+	for _, k := range slices.Sorted(maps.Keys(i.Spec.Metadata)) {
+		list = append(list, k+"="+i.Spec.Metadata[k])
+	}
+	return list
 }

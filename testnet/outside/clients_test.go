@@ -123,3 +123,23 @@ func node(t *testing.T) string {
 	require.NoError(t, err)
 	return binary
 }
+
+// TestNeighbour browses with DNS-SD over multicast DNS. Making a network namespace needs root.
+func TestNeighbour(t *testing.T) {
+	if !slices.Contains(strings.Split(os.Getenv("OUTSIDE"), ","), "apt") {
+		t.Skip("needs python3-zeroconf: install it like .ci/run, and set OUTSIDE=apt")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for a network namespace")
+	}
+	t.Parallel()
+	binary, err := process.Build(t.Context(), t.TempDir())
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "unshare", "-n", "testdata/dnssd.sh", binary, python("zeroconf")(t))
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	t.Logf("%s", out)
+}

@@ -1,7 +1,6 @@
 package dnsapi
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -89,7 +88,7 @@ func (s *service) add(i *instance.Instance, qtype uint16) {
 	s.withIPs = s.withIPs || err == nil
 	switch {
 	case qtype == dns.TypeTXT:
-		s.put(textRecord(texts(i)))
+		s.put(textRecord(i.Texts()))
 	case qtype == dns.TypePTR:
 		if s.browsed && len(i.ID) <= maxLabel {
 			s.put(instanceRecord(i.ID))
@@ -191,25 +190,4 @@ func parseAddress(label string) (netip.Addr, bool) {
 	}
 	a, ok := netip.AddrFromSlice(raw)
 	return a, ok && !a.Is4In6() && connectable(a)
-}
-
-// texts describes an instance as key=value (RFC 6763, section 6): the fields that other records do not
-// contain, then the interfaces and the metadata.
-func texts(i *instance.Instance) []string {
-	list := []string{"id=" + i.ID}
-	for _, t := range [][2]string{
-		{"version", i.Spec.Version}, {"environment", i.Spec.Environment}, {"region", i.Spec.Region}, {labelZone, i.Spec.Zone},
-		{"tags", strings.Join(i.Spec.Tags, ",")},
-	} {
-		if t[1] != "" {
-			list = append(list, t[0]+"="+t[1])
-		}
-	}
-	for _, k := range slices.Sorted(maps.Keys(i.Spec.Interfaces)) {
-		list = append(list, "interfaces."+k+"="+i.Spec.Interfaces[k])
-	}
-	for _, k := range slices.Sorted(maps.Keys(i.Spec.Metadata)) {
-		list = append(list, k+"="+i.Spec.Metadata[k])
-	}
-	return list
 }
