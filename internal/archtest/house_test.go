@@ -53,6 +53,7 @@ func floors() []room {
 			{path: "pkg/coord/calls", floor: 4, only: []string{"pkg/coord"}},
 			{path: "pkg/coord/attempt", floor: 4, only: []string{"pkg/coord"}},
 
+			{path: "pkg/query/menu", floor: 1, only: []string{}},
 			{path: "pkg/query", floor: 2, only: []string{"internal/platform/strictjson", "internal/platform/spelling"}},
 			{path: "pkg/records/recordstest", floor: 2, support: true},
 			{path: "pkg/records", floor: 1, only: []string{"internal/platform/strictjson"}},

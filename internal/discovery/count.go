@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/query/menu"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -35,7 +36,7 @@ func (c *counter) answer(ctx context.Context, q query.Query) (*query.Answer, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	t := tally{length: q.Cells, counts: make(map[geo.Cell]query.CellCount)}
+	t := tally{length: q.Cells, several: len(q.Types) > 0, counts: make(map[geo.Cell]query.CellCount)}
 	q.Cells, q.Limit, q.ExactTotal = 0, 1, true
 	list, err := q.Split()
 	if err != nil {
@@ -47,6 +48,7 @@ func (c *counter) answer(ctx context.Context, q query.Query) (*query.Answer, err
 		if err != nil {
 			return nil, fault.Wrap(op, err)
 		}
+		t.about = one.Type
 		a := c.count(ctx, plan, &t)
 		a.AtLeast = !a.Complete
 		c.tellUnreachable(a, excluded)
@@ -139,10 +141,11 @@ func (c *counter) ask(ctx context.Context, plan *query.Plan, t *tally) (*query.A
 	}
 	t.shorten(places[0].Len())
 	for i, f := range found {
-		t.put(places[i], f.Total, priceAmong(plan, f.Records))
+		t.put(places[i], f.Total, priceAmong(plan, f.Records), t.menu(f.Total, f.Menu))
 	}
 	for _, f := range unplaced {
 		t.unplaced += f.Total
+		t.elsewhere.Join(t.menu(f.Total, f.Menu))
 	}
 	for _, f := range slices.Concat(found, unplaced) {
 		a.Total, a.Complete, a.Reason = a.Total+f.Total, a.Complete && f.Complete, cmp.Or(a.Reason, f.Reason)
@@ -152,22 +155,36 @@ func (c *counter) ask(ctx context.Context, plan *query.Plan, t *tally) (*query.A
 
 // tally are the counts of an answer.
 type tally struct {
-	length   int // of the geohashes
-	counts   map[geo.Cell]query.CellCount
-	unplaced int
+	length    int // of the geohashes
+	counts    map[geo.Cell]query.CellCount
+	unplaced  int
+	elsewhere menu.Menu // of the unplaced ones
+
+	several bool   // types are counted
+	about   string // the present one
+}
+
+// menu adds the present type to what is known of n matches.
+func (t *tally) menu(n int, m menu.Menu) menu.Menu {
+	if t.several && n > 0 {
+		m.Types = map[string]int{t.about: n}
+	}
+	return m
 }
 
 // add counts a match.
 func (t *tally) add(p *query.Plan, r *records.Record) {
+	m := p.Menu(r)
 	if at, placed := r.Facts().Place(); placed {
-		t.put(geo.CellOf(at, t.length), 1, priceAmong(p, []*records.Record{r}))
+		t.put(geo.CellOf(at, t.length), 1, priceAmong(p, []*records.Record{r}), t.menu(1, m))
 	} else {
 		t.unplaced++
+		t.elsewhere.Join(t.menu(1, m))
 	}
 }
 
 // put counts n matches in a cell of at least the tally's length.
-func (t *tally) put(c geo.Cell, n int, least *float64) {
+func (t *tally) put(c geo.Cell, n int, least *float64, m menu.Menu) {
 	if n == 0 {
 		return
 	}
@@ -177,6 +194,7 @@ func (t *tally) put(c geo.Cell, n int, least *float64) {
 	if least != nil && (x.Least == nil || *least < *x.Least) {
 		x.Least = least
 	}
+	x.Menu.Join(m)
 	t.counts[c] = x
 }
 
@@ -198,7 +216,7 @@ func (t *tally) shorten(length int) {
 	finer := t.counts
 	t.length, t.counts = length, make(map[geo.Cell]query.CellCount)
 	for c, x := range finer {
-		t.put(c, x.Count, x.Least)
+		t.put(c, x.Count, x.Least, x.Menu)
 	}
 }
 
@@ -207,6 +225,10 @@ func (t *tally) cells() *query.Cells {
 	for len(t.counts) > query.MaxCells {
 		t.shorten(t.length - 1)
 	}
+	all := t.elsewhere
+	for _, x := range t.counts {
+		all.Join(x.Menu)
+	}
 	byCell := func(a, b query.CellCount) int { return strings.Compare(string(a.Cell), string(b.Cell)) }
-	return &query.Cells{Length: t.length, Counts: append([]query.CellCount{}, slices.SortedFunc(maps.Values(t.counts), byCell)...), Unplaced: t.unplaced}
+	return &query.Cells{Length: t.length, Counts: append([]query.CellCount{}, slices.SortedFunc(maps.Values(t.counts), byCell)...), Unplaced: t.unplaced, Menu: all}
 }

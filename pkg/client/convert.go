@@ -11,6 +11,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/query/menu"
 	"github.com/blackhole/blackhole/pkg/records"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -52,9 +53,9 @@ func toAnswer(resp *api.QueryResponse) query.AnswerView {
 		})
 	}
 	if c := resp.GetCells(); c != nil {
-		a.Cells = &query.Cells{Length: int(c.GetLength()), Unplaced: int(c.GetUnplaced()), Counts: make([]query.CellCount, len(c.GetCounts()))}
+		a.Cells = &query.Cells{Length: int(c.GetLength()), Unplaced: int(c.GetUnplaced()), Counts: make([]query.CellCount, len(c.GetCounts())), Menu: menu.FromProto(c.GetMenu())}
 		for i, n := range c.GetCounts() {
-			a.Cells.Counts[i] = query.CellCount{Cell: geo.Cell(n.GetCell()), Count: int(n.GetCount()), Least: n.LeastPrice}
+			a.Cells.Counts[i] = query.CellCount{Cell: geo.Cell(n.GetCell()), Count: int(n.GetCount()), Least: n.LeastPrice, Menu: menu.FromProto(n.GetMenu())}
 		}
 	}
 	for _, e := range resp.GetExcluded() {

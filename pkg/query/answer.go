@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/query/menu"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -111,16 +112,18 @@ func (b *LeftOut) String() string {
 type Cells struct {
 	// Length of the geohashes: as asked, or a smaller one. A peer that keeps all that can match counts up to MaxCells cells, and another one
 	// asks about fewer.
-	Length   int         `json:"length"`
-	Counts   []CellCount `json:"counts"`   // of cells with a match, by geohash
-	Unplaced int         `json:"unplaced"` // matches without a place
+	Length    int         `json:"length"`
+	Counts    []CellCount `json:"counts"`   // of cells with a match, by geohash
+	Unplaced  int         `json:"unplaced"` // matches without a place
+	menu.Menu             // of all matches
 }
 
-// CellCount is the number of matches in one cell, and their least price.
+// CellCount is the number of matches in one cell, and what they are.
 type CellCount struct {
 	Cell  geo.Cell `json:"cell"` // geohash
 	Count int      `json:"count"`
 	Least *float64 `json:"least_price,omitempty"` // for SortPrice: of the matches with a price; nil without one
+	menu.Menu
 }
 
 // PriceGroup is a part of an answer whose prices have one currency and unit.
@@ -163,5 +166,16 @@ type Found struct {
 	Proved   time.Time         // see Answer
 	Beyond   *LeftOut          // records left out because they need a later version of the program; nil for none
 	Local    bool              // this peer is the only keeper of every cell
+	Menu     menu.Menu         // of all matches, for a count
 	Notes    []string          // cells asked, keepers asked, bounds; for Query.Explain
+}
+
+// Menu describes one match, to be joined with others.
+func (p *Plan) Menu(r *records.Record) menu.Menu {
+	x := r.Facts()
+	m := menu.Menu{Most: menu.Capacities{CPUCores: x.CPUCores, GPUs: x.GPUs, MemoryMB: x.MemoryMB, StorageBytes: x.StorageBytes, BandwidthMbps: x.Bandwidth}}
+	if x.Country != "" {
+		m.Countries = map[string]int{strings.ToUpper(x.Country): 1}
+	}
+	return m
 }

@@ -3,6 +3,7 @@ package offer
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/query/menu"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -69,7 +71,50 @@ func cellTable(a query.AnswerView) term.Grid {
 	if a.Cells.Unplaced > 0 {
 		g.Notes = append(g.Notes, "# without a place: "+fault.Counted(a.Cells.Unplaced, "offer"))
 	}
+	g.Notes = append(g.Notes, menuNotes(a.Cells.Menu)...)
 	return g
+}
+
+// shownCountries bounds the countries of a note.
+const shownCountries = 20
+
+func menuNotes(m menu.Menu) (notes []string) {
+	for _, list := range []struct {
+		what   string
+		counts map[string]int
+	}{{"types", m.Types}, {"countries", m.Countries}} {
+		names := slices.SortedFunc(maps.Keys(list.counts), func(a, b string) int {
+			return cmp.Or(cmp.Compare(list.counts[b], list.counts[a]), cmp.Compare(a, b))
+		})
+		more := len(names) - shownCountries
+		names = names[:min(len(names), shownCountries)]
+		for i, name := range names {
+			names[i] = fmt.Sprintf("%s %d", name, list.counts[name])
+		}
+		if more > 0 {
+			names = append(names, fmt.Sprintf("%d more", more))
+		}
+		if len(names) > 0 {
+			notes = append(notes, "# "+list.what+": "+strings.Join(names, ", "))
+		}
+	}
+	x := m.Most
+	var most []string
+	for _, c := range []struct {
+		stated bool
+		text   string
+	}{
+		{x.CPUCores > 0, fmt.Sprintf("%d-core CPU", x.CPUCores)}, {x.GPUs > 0, fault.Counted(int(x.GPUs), "GPU")}, {x.MemoryMB > 0, memory(x.MemoryMB)},
+		{x.StorageBytes > 0, decimal(float64(x.StorageBytes), "B") + " free"}, {x.BandwidthMbps > 0, decimal(float64(x.BandwidthMbps)*1e6, "bit/s")},
+	} {
+		if c.stated {
+			most = append(most, c.text)
+		}
+	}
+	if len(most) > 0 {
+		notes = append(notes, "# most of one offer: "+strings.Join(most, ", "))
+	}
+	return notes
 }
 
 // recordList shows records without distances and measurements.

@@ -20,6 +20,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/query/menu"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
@@ -34,6 +35,7 @@ type cellQuery struct {
 	worst float64 // the asker has no use for matches of larger values; +Inf for no bound
 
 	tokens bool // the asker takes over splits: see place.Splits.ForQuery
+	menu   bool // the asker counts
 }
 
 // answer is a keeper's verified answer to a cellQuery.
@@ -60,6 +62,8 @@ type answer struct {
 	manifest *records.Record // of the query's provider; nil without one
 
 	splits map[records.CellKey]cell.SplitInfo // split cells of the query
+
+	menu menu.Menu // of all matches, if asked for
 }
 
 // group is some cells with the same keepers, and their answers.
@@ -272,6 +276,9 @@ func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now
 	if err := a.checkWithheld(q, resp.Envelopes); err != nil {
 		return answer{}, err
 	}
+	if err := a.readMenu(resp.Menu); err != nil {
+		return answer{}, err
+	}
 	return a, a.setSplits(q, resp.Splits)
 }
 
@@ -346,6 +353,9 @@ func (a *Asker) answerHere(q cellQuery) answer {
 		withheld: found.Total > len(found.Hits), bound: found.Next,
 	}
 	x.manifest = a.manifestOf(q.cells)
+	if q.menu {
+		x.menu, x.total = a.menuOf(q.plan, q.cells)
+	}
 	x.beyond, x.moreBeyond = index.SomeBeyond(a.Index, q.plan, q.cells, a.Now(), wire.MaxBeyond)
 	var lacking []records.CellKey
 	lacking, x.doubt = a.authority.Unauthoritative(q.cells)

@@ -12,7 +12,9 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/query/menu"
 	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
 // Count counts the matches of a plan that counts exactly, in each of some places that do not overlap: one Found for each, with the best
@@ -78,7 +80,7 @@ func (c *counting) round(ctx context.Context) ([]group, error) {
 		return nil, err
 	}
 	groups := make([]group, len(cells))
-	q := cellQuery{plan: c.plan, worst: math.Inf(1)}
+	q := cellQuery{plan: c.plan, worst: math.Inf(1), menu: true}
 	wire.Bounded(searchWidth, len(cells), func(i int) {
 		groups[i] = group{cells: cells[i : i+1], set: sets[i]}
 		c.askGroup(ctx, q, &groups[i], &queryTrace{})
@@ -101,7 +103,48 @@ func (c *counting) round(ctx context.Context) ([]group, error) {
 			}
 			continue
 		}
-		f.Total += g.median(c.unplaced)
+		n := g.median(c.unplaced)
+		f.Total += n
+		f.Menu.Join(g.menu(n))
 	}
 	return groups, nil
+}
+
+// menuOf describes the matches of cells in this peer's index, and counts them: a total of another moment would contradict the menu.
+func (a *Asker) menuOf(p *query.Plan, cells []records.CellKey) (m menu.Menu, total int) {
+	for _, c := range cells {
+		for r := range a.Index.In(c, a.Now()) {
+			if p.Match(r) {
+				m.Join(p.Menu(r))
+				total++
+			}
+		}
+	}
+	return m, total
+}
+
+// readMenu reads what a keeper says about its matches. It cannot count more of them than there are.
+func (a *answer) readMenu(m *pb.Menu) error {
+	placed := 0
+	for code, n := range m.GetCountries() {
+		if len(code) != 2 || code[0] < 'A' || code[0] > 'Z' || code[1] < 'A' || code[1] > 'Z' {
+			return wire.Breach("the country %.10q", code)
+		}
+		placed += int(n)
+	}
+	if len(m.GetTypes()) > 0 || placed > a.total+len(a.left)+len(a.beyond) {
+		return wire.Breach("%d matches have a country, of %d", placed, a.total)
+	}
+	a.menu = menu.FromProto(m)
+	return nil
+}
+
+// menu returns the menu of the keeper whose total is the group's.
+func (g *group) menu(total int) menu.Menu {
+	for i := range g.answers {
+		if a := &g.answers[i]; a.total == total && !a.behind {
+			return a.menu
+		}
+	}
+	return menu.Menu{}
 }

@@ -355,7 +355,7 @@ func (a *Asker) askPeer(ctx context.Context, id peer.ID, q cellQuery) (answer, e
 
 // askPlan asks one keeper for the matches of a plan.
 func (a *Asker) askPlan(ctx context.Context, id peer.ID, q cellQuery) (answer, error) {
-	req := &pb.QueryRequest{Query: q.plan.Query().Proto(), Tokens: q.tokens}
+	req := &pb.QueryRequest{Query: q.plan.Query().Proto(), Tokens: q.tokens, Menu: q.menu}
 	req.Query.Explain = false // only the asker explains
 	if !q.plan.Judged() || q.plan.Sort() != query.SortScore {
 		req.Query.Claims = 0 // keepers rank by claims in other orders, and only the asker shows scores

@@ -37,6 +37,10 @@ func (a *Asker) ServeQuery(ctx context.Context, req *pb.QueryRequest) (*pb.Query
 		resp.Manifest = r.Envelope()
 	}
 	resp.Splits = a.splits.ForQuery(plan, cells, req.Tokens)
+	if req.Menu {
+		described, total := a.menuOf(plan, cells)
+		resp.Menu, resp.Total = described.Proto(), uint64(total)
+	}
 	lacking, doubt := a.authority.Unauthoritative(cells)
 	resp.NotKept, resp.Doubt = wire.CellNames(lacking), doubt
 	return resp, nil

@@ -105,6 +105,7 @@ func CountIn(places []geo.Cell, recs []*records.Record, p *query.Plan, unplaced 
 		for _, r := range recs {
 			if at, placed := r.Facts().Place(); !placed && unplaced || placed && !unplaced && place.Contains(at) {
 				found[i].Total++
+				found[i].Menu.Join(p.Menu(r))
 				if len(found[i].Records) == 0 || p.Value(r) < p.Value(found[i].Records[0]) {
 					found[i].Records = []*records.Record{r}
 				}

@@ -11,6 +11,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/query/menu"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -171,7 +172,9 @@ func testQueryCountsCells(t *testing.T, api API, h *Harness) {
 	q := compute(func(q *query.Query) { q.Cells = 3 })
 	a, err := api.Query(t.Context(), q)
 	require.NoError(t, err)
-	want := &query.Cells{Length: 3, Counts: []query.CellCount{{Cell: "k3v", Count: 1}, {Cell: "u33", Count: 3}}, Unplaced: 1}
+	most := menu.Capacities{CPUCores: 8, MemoryMB: 16_000}
+	germany := func(n int) menu.Menu { return menu.Menu{Countries: map[string]int{"DE": n}, Most: most} }
+	want := &query.Cells{Length: 3, Counts: []query.CellCount{{Cell: "k3v", Count: 1, Menu: germany(1)}, {Cell: "u33", Count: 3, Menu: germany(3)}}, Unplaced: 1, Menu: germany(4)}
 	require.Equal(t, want, a.Cells)
 	require.Empty(t, a.Results)
 	require.Equal(t, 5, a.Total)
@@ -180,7 +183,11 @@ func testQueryCountsCells(t *testing.T, api API, h *Harness) {
 	q.MaxPrice, q.Cells, q.Sort = &price, 1, query.SortPrice
 	a, err = api.Query(t.Context(), q)
 	require.NoError(t, err)
-	require.Equal(t, &query.Cells{Length: 1, Counts: []query.CellCount{{Cell: "k", Count: 1, Least: &least}, {Cell: "u", Count: 2, Least: &least}}, Unplaced: 1}, a.Cells)
+	require.Equal(t, &query.Cells{Length: 1, Counts: []query.CellCount{{Cell: "k", Count: 1, Least: &least, Menu: germany(1)}, {Cell: "u", Count: 2, Least: &least, Menu: germany(2)}}, Unplaced: 1, Menu: germany(3)}, a.Cells)
+	q = compute(func(q *query.Query) { q.Cells, q.Type, q.Types = 1, "", []string{"compute", "storage"} })
+	a, err = api.Query(t.Context(), q)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"compute": 5}, a.Cells.Types)
 	for field, edit := range map[string]func(*query.Query){
 		"cells": func(q *query.Query) { q.Cells = 7 }, "limit": func(q *query.Query) { q.Limit = 1 }, "sort": func(q *query.Query) { q.Sort = query.SortScore },
 		"type": func(q *query.Query) { q.Type = "" },

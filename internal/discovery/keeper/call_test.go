@@ -18,6 +18,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
+	dpb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 	peerv1 "github.com/blackhole/blackhole/proto/blackhole/peer/v1"
 )
@@ -109,6 +110,12 @@ func TestCorruptKeepers(t *testing.T) {
 		}, true},
 		{"a bound that is not a number", func([]*records.Record) *pb.Response {
 			return queried(&pb.QueryResponse{Withheld: true, Bound: math.NaN()})
+		}, true},
+		{"more countries than matches", func([]*records.Record) *pb.Response {
+			return queried(&pb.QueryResponse{Total: 1, Menu: &dpb.Menu{Countries: map[string]uint32{"DE": 1, "FR": 1}}})
+		}, true},
+		{"no country", func([]*records.Record) *pb.Response {
+			return queried(&pb.QueryResponse{Total: 1, Menu: &dpb.Menu{Countries: map[string]uint32{"Germany": 1}}})
 		}, true},
 		{"the answer to something else", func([]*records.Record) *pb.Response {
 			return &pb.Response{Op: &pb.Response_Store{Store: &pb.StoreResponse{}}}

@@ -16,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/query/menu"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -198,7 +199,7 @@ func (w *lightCluster) requireCounts(recs []*records.Record, where string) {
 	asked := w.nodes[7].counts.Operations("ask")
 	nowhere, err := w.nodes[7].Count(t.Context(), keepertest.Compile(t, unplaced), places[32:], true)
 	require.NoError(t, err)
-	want, least := make([]int, len(places)), make([]float64, len(places))
+	want, least, menus := make([]int, len(places)), make([]float64, len(places)), make([]menu.Menu, len(places))
 	for _, r := range recs {
 		if !plan.Match(r) {
 			continue
@@ -211,11 +212,13 @@ func (w *lightCluster) requireCounts(recs []*records.Record, where string) {
 			least[i] = price
 		}
 		want[i]++
+		menus[i].Join(plan.Menu(r))
 	}
 	t.Logf("%d records, counts by cell %q: %d requests", len(recs), where, asked)
 	for i, f := range append(found, nowhere...) {
 		require.True(t, f.Complete, "%s: %s", places[i], f.Reason)
 		require.Equal(t, want[i], f.Total, places[i])
+		require.Equal(t, menus[i], f.Menu, places[i])
 		if want[i] > 0 {
 			require.Equal(t, least[i], plan.Value(f.Records[0]))
 		}

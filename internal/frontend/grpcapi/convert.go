@@ -96,9 +96,9 @@ func fromAnswer(a *query.Answer) *api.QueryResponse {
 		})
 	}
 	if a.Cells != nil {
-		resp.Cells = &api.Cells{Length: uint32(a.Cells.Length), Unplaced: uint64(a.Cells.Unplaced)}
+		resp.Cells = &api.Cells{Length: uint32(a.Cells.Length), Unplaced: uint64(a.Cells.Unplaced), Menu: a.Cells.Menu.Proto()}
 		for _, n := range a.Cells.Counts {
-			resp.Cells.Counts = append(resp.Cells.Counts, &api.CellCount{Cell: string(n.Cell), Count: uint64(n.Count), LeastPrice: n.Least})
+			resp.Cells.Counts = append(resp.Cells.Counts, &api.CellCount{Cell: string(n.Cell), Count: uint64(n.Count), LeastPrice: n.Least, Menu: n.Menu.Proto()})
 		}
 	}
 	for _, e := range a.Excluded {

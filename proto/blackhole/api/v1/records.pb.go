@@ -1656,6 +1656,7 @@ type Cells struct {
 	Length        uint32                 `protobuf:"varint,1,opt,name=length,proto3" json:"length,omitempty"`     // of the geohashes: as asked, or a smaller one: a peer counts at most 4096 cells, and asks others about at most 128
 	Counts        []*CellCount           `protobuf:"bytes,2,rep,name=counts,proto3" json:"counts,omitempty"`      // of cells with a match, by geohash
 	Unplaced      uint64                 `protobuf:"varint,3,opt,name=unplaced,proto3" json:"unplaced,omitempty"` // matches without a place
+	Menu          *v1.Menu               `protobuf:"bytes,4,opt,name=menu,proto3" json:"menu,omitempty"`          // of all matches
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1711,12 +1712,20 @@ func (x *Cells) GetUnplaced() uint64 {
 	return 0
 }
 
+func (x *Cells) GetMenu() *v1.Menu {
+	if x != nil {
+		return x.Menu
+	}
+	return nil
+}
+
 // CellCount is the number of matches in one cell.
 type CellCount struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cell          string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"` // geohash
 	Count         uint64                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
 	LeastPrice    *float64               `protobuf:"fixed64,3,opt,name=least_price,json=leastPrice,proto3,oneof" json:"least_price,omitempty"` // with SORT_PRICE, of the matches with a price
+	Menu          *v1.Menu               `protobuf:"bytes,4,opt,name=menu,proto3" json:"menu,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1770,6 +1779,13 @@ func (x *CellCount) GetLeastPrice() float64 {
 		return *x.LeastPrice
 	}
 	return 0
+}
+
+func (x *CellCount) GetMenu() *v1.Menu {
+	if x != nil {
+		return x.Menu
+	}
+	return nil
 }
 
 // PriceGroup is a part of the results whose prices have one currency and unit.
@@ -3119,16 +3135,18 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x06Beyond\x12\x18\n" +
 	"\arecords\x18\x01 \x01(\x04R\arecords\x12(\n" +
 	"\x10records_at_least\x18\x02 \x01(\bR\x0erecordsAtLeast\x12\x1a\n" +
-	"\bfeatures\x18\x03 \x03(\tR\bfeatures\"p\n" +
+	"\bfeatures\x18\x03 \x03(\tR\bfeatures\"\xa2\x01\n" +
 	"\x05Cells\x12\x16\n" +
 	"\x06length\x18\x01 \x01(\rR\x06length\x123\n" +
 	"\x06counts\x18\x02 \x03(\v2\x1b.blackhole.api.v1.CellCountR\x06counts\x12\x1a\n" +
-	"\bunplaced\x18\x03 \x01(\x04R\bunplaced\"k\n" +
+	"\bunplaced\x18\x03 \x01(\x04R\bunplaced\x120\n" +
+	"\x04menu\x18\x04 \x01(\v2\x1c.blackhole.discovery.v1.MenuR\x04menu\"\x9d\x01\n" +
 	"\tCellCount\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x04R\x05count\x12$\n" +
 	"\vleast_price\x18\x03 \x01(\x01H\x00R\n" +
-	"leastPrice\x88\x01\x01B\x0e\n" +
+	"leastPrice\x88\x01\x01\x120\n" +
+	"\x04menu\x18\x04 \x01(\v2\x1c.blackhole.discovery.v1.MenuR\x04menuB\x0e\n" +
 	"\f_least_price\"\xb3\x01\n" +
 	"\n" +
 	"PriceGroup\x12\x1a\n" +
@@ -3327,6 +3345,7 @@ var file_blackhole_api_v1_records_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),          // 48: google.protobuf.Duration
 	(*timestamppb.Timestamp)(nil),        // 49: google.protobuf.Timestamp
 	(*v1.Query)(nil),                     // 50: blackhole.discovery.v1.Query
+	(*v1.Menu)(nil),                      // 51: blackhole.discovery.v1.Menu
 }
 var file_blackhole_api_v1_records_proto_depIdxs = []int32{
 	47, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
@@ -3360,60 +3379,62 @@ var file_blackhole_api_v1_records_proto_depIdxs = []int32{
 	28, // 28: blackhole.api.v1.QueryResponse.beyond:type_name -> blackhole.api.v1.Beyond
 	49, // 29: blackhole.api.v1.QueryResponse.proved_at:type_name -> google.protobuf.Timestamp
 	30, // 30: blackhole.api.v1.Cells.counts:type_name -> blackhole.api.v1.CellCount
-	2,  // 31: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
-	33, // 32: blackhole.api.v1.QueryResult.endpoint:type_name -> blackhole.api.v1.Endpoint
-	33, // 33: blackhole.api.v1.QueryResult.domain:type_name -> blackhole.api.v1.Endpoint
-	48, // 34: blackhole.api.v1.Endpoint.round_trip:type_name -> google.protobuf.Duration
-	49, // 35: blackhole.api.v1.Endpoint.checked_at:type_name -> google.protobuf.Timestamp
-	49, // 36: blackhole.api.v1.Endpoint.since:type_name -> google.protobuf.Timestamp
-	50, // 37: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
-	1,  // 38: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
-	2,  // 39: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
-	28, // 40: blackhole.api.v1.WatchResponse.beyond:type_name -> blackhole.api.v1.Beyond
-	48, // 41: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
-	40, // 42: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
-	39, // 43: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
-	38, // 44: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
-	49, // 45: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
-	49, // 46: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	45, // 47: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
-	49, // 48: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
-	48, // 49: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
-	9,  // 50: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
-	6,  // 51: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
-	7,  // 52: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
-	10, // 53: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
-	12, // 54: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
-	14, // 55: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
-	16, // 56: blackhole.api.v1.RecordService.Pause:input_type -> blackhole.api.v1.PauseRequest
-	18, // 57: blackhole.api.v1.RecordService.Resume:input_type -> blackhole.api.v1.ResumeRequest
-	20, // 58: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
-	22, // 59: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
-	24, // 60: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
-	26, // 61: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
-	34, // 62: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
-	36, // 63: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
-	41, // 64: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
-	43, // 65: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
-	8,  // 66: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
-	11, // 67: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
-	13, // 68: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
-	15, // 69: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
-	17, // 70: blackhole.api.v1.RecordService.Pause:output_type -> blackhole.api.v1.PauseResponse
-	19, // 71: blackhole.api.v1.RecordService.Resume:output_type -> blackhole.api.v1.ResumeResponse
-	21, // 72: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
-	23, // 73: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
-	25, // 74: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
-	27, // 75: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
-	35, // 76: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
-	37, // 77: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
-	42, // 78: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
-	44, // 79: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
-	66, // [66:80] is the sub-list for method output_type
-	52, // [52:66] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	51, // 31: blackhole.api.v1.Cells.menu:type_name -> blackhole.discovery.v1.Menu
+	51, // 32: blackhole.api.v1.CellCount.menu:type_name -> blackhole.discovery.v1.Menu
+	2,  // 33: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
+	33, // 34: blackhole.api.v1.QueryResult.endpoint:type_name -> blackhole.api.v1.Endpoint
+	33, // 35: blackhole.api.v1.QueryResult.domain:type_name -> blackhole.api.v1.Endpoint
+	48, // 36: blackhole.api.v1.Endpoint.round_trip:type_name -> google.protobuf.Duration
+	49, // 37: blackhole.api.v1.Endpoint.checked_at:type_name -> google.protobuf.Timestamp
+	49, // 38: blackhole.api.v1.Endpoint.since:type_name -> google.protobuf.Timestamp
+	50, // 39: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
+	1,  // 40: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
+	2,  // 41: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
+	28, // 42: blackhole.api.v1.WatchResponse.beyond:type_name -> blackhole.api.v1.Beyond
+	48, // 43: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	40, // 44: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
+	39, // 45: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
+	38, // 46: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
+	49, // 47: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
+	49, // 48: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	45, // 49: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
+	49, // 50: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
+	48, // 51: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
+	9,  // 52: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
+	6,  // 53: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
+	7,  // 54: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
+	10, // 55: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
+	12, // 56: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
+	14, // 57: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
+	16, // 58: blackhole.api.v1.RecordService.Pause:input_type -> blackhole.api.v1.PauseRequest
+	18, // 59: blackhole.api.v1.RecordService.Resume:input_type -> blackhole.api.v1.ResumeRequest
+	20, // 60: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
+	22, // 61: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
+	24, // 62: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
+	26, // 63: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
+	34, // 64: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
+	36, // 65: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
+	41, // 66: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
+	43, // 67: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
+	8,  // 68: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
+	11, // 69: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
+	13, // 70: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
+	15, // 71: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
+	17, // 72: blackhole.api.v1.RecordService.Pause:output_type -> blackhole.api.v1.PauseResponse
+	19, // 73: blackhole.api.v1.RecordService.Resume:output_type -> blackhole.api.v1.ResumeResponse
+	21, // 74: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
+	23, // 75: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
+	25, // 76: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
+	27, // 77: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
+	35, // 78: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
+	37, // 79: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
+	42, // 80: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
+	44, // 81: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
+	68, // [68:82] is the sub-list for method output_type
+	54, // [54:68] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_records_proto_init() }

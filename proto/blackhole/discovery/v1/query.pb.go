@@ -246,7 +246,7 @@ func (x Clause_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Clause_Op.Descriptor instead.
 func (Clause_Op) EnumDescriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_query_proto_rawDescGZIP(), []int{1, 0}
+	return file_blackhole_discovery_v1_query_proto_rawDescGZIP(), []int{2, 0}
 }
 
 // Query selects, orders and cuts records. An absent or zero filter has no effect.
@@ -562,6 +562,99 @@ func (x *Query) GetDomain() string {
 	return ""
 }
 
+// Menu describes matches: how many there are of each type and in each country, and the most that any of them has of a capacity.
+type Menu struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Types         map[string]uint32      `protobuf:"bytes,1,rep,name=types,proto3" json:"types,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`         // of a query for several types
+	Countries     map[string]uint32      `protobuf:"bytes,2,rep,name=countries,proto3" json:"countries,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // by ISO 3166-1 alpha-2
+	CpuCores      uint32                 `protobuf:"varint,3,opt,name=cpu_cores,json=cpuCores,proto3" json:"cpu_cores,omitempty"`
+	Gpus          uint32                 `protobuf:"varint,4,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	MemoryMb      uint64                 `protobuf:"varint,5,opt,name=memory_mb,json=memoryMb,proto3" json:"memory_mb,omitempty"`
+	StorageBytes  uint64                 `protobuf:"varint,6,opt,name=storage_bytes,json=storageBytes,proto3" json:"storage_bytes,omitempty"` // available
+	BandwidthMbps uint64                 `protobuf:"varint,7,opt,name=bandwidth_mbps,json=bandwidthMbps,proto3" json:"bandwidth_mbps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Menu) Reset() {
+	*x = Menu{}
+	mi := &file_blackhole_discovery_v1_query_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Menu) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Menu) ProtoMessage() {}
+
+func (x *Menu) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_discovery_v1_query_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Menu.ProtoReflect.Descriptor instead.
+func (*Menu) Descriptor() ([]byte, []int) {
+	return file_blackhole_discovery_v1_query_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Menu) GetTypes() map[string]uint32 {
+	if x != nil {
+		return x.Types
+	}
+	return nil
+}
+
+func (x *Menu) GetCountries() map[string]uint32 {
+	if x != nil {
+		return x.Countries
+	}
+	return nil
+}
+
+func (x *Menu) GetCpuCores() uint32 {
+	if x != nil {
+		return x.CpuCores
+	}
+	return 0
+}
+
+func (x *Menu) GetGpus() uint32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return 0
+}
+
+func (x *Menu) GetMemoryMb() uint64 {
+	if x != nil {
+		return x.MemoryMb
+	}
+	return 0
+}
+
+func (x *Menu) GetStorageBytes() uint64 {
+	if x != nil {
+		return x.StorageBytes
+	}
+	return 0
+}
+
+func (x *Menu) GetBandwidthMbps() uint64 {
+	if x != nil {
+		return x.BandwidthMbps
+	}
+	return 0
+}
+
 // Clause tests one field of a record. A record that does not state the field fails, negation
 // included.
 type Clause struct {
@@ -583,7 +676,7 @@ type Clause struct {
 
 func (x *Clause) Reset() {
 	*x = Clause{}
-	mi := &file_blackhole_discovery_v1_query_proto_msgTypes[1]
+	mi := &file_blackhole_discovery_v1_query_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -595,7 +688,7 @@ func (x *Clause) String() string {
 func (*Clause) ProtoMessage() {}
 
 func (x *Clause) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_query_proto_msgTypes[1]
+	mi := &file_blackhole_discovery_v1_query_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -608,7 +701,7 @@ func (x *Clause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Clause.ProtoReflect.Descriptor instead.
 func (*Clause) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_query_proto_rawDescGZIP(), []int{1}
+	return file_blackhole_discovery_v1_query_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Clause) GetField() string {
@@ -673,7 +766,7 @@ type Near struct {
 
 func (x *Near) Reset() {
 	*x = Near{}
-	mi := &file_blackhole_discovery_v1_query_proto_msgTypes[2]
+	mi := &file_blackhole_discovery_v1_query_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -685,7 +778,7 @@ func (x *Near) String() string {
 func (*Near) ProtoMessage() {}
 
 func (x *Near) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_query_proto_msgTypes[2]
+	mi := &file_blackhole_discovery_v1_query_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -698,7 +791,7 @@ func (x *Near) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Near.ProtoReflect.Descriptor instead.
 func (*Near) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_query_proto_rawDescGZIP(), []int{2}
+	return file_blackhole_discovery_v1_query_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Near) GetLatitude() float64 {
@@ -775,7 +868,22 @@ const file_blackhole_discovery_v1_query_proto_rawDesc = "" +
 	"_max_priceB\r\n" +
 	"\v_min_uptimeB\x11\n" +
 	"\x0f_max_error_rateB\t\n" +
-	"\a_volume\"\xb8\x02\n" +
+	"\a_volume\"\xa2\x03\n" +
+	"\x04Menu\x12=\n" +
+	"\x05types\x18\x01 \x03(\v2'.blackhole.discovery.v1.Menu.TypesEntryR\x05types\x12I\n" +
+	"\tcountries\x18\x02 \x03(\v2+.blackhole.discovery.v1.Menu.CountriesEntryR\tcountries\x12\x1b\n" +
+	"\tcpu_cores\x18\x03 \x01(\rR\bcpuCores\x12\x12\n" +
+	"\x04gpus\x18\x04 \x01(\rR\x04gpus\x12\x1b\n" +
+	"\tmemory_mb\x18\x05 \x01(\x04R\bmemoryMb\x12#\n" +
+	"\rstorage_bytes\x18\x06 \x01(\x04R\fstorageBytes\x12%\n" +
+	"\x0ebandwidth_mbps\x18\a \x01(\x04R\rbandwidthMbps\x1a8\n" +
+	"\n" +
+	"TypesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\x1a<\n" +
+	"\x0eCountriesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\xb8\x02\n" +
 	"\x06Clause\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x121\n" +
 	"\x02op\x18\x02 \x01(\x0e2!.blackhole.discovery.v1.Clause.OpR\x02op\x12\x16\n" +
@@ -838,30 +946,35 @@ func file_blackhole_discovery_v1_query_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_discovery_v1_query_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_blackhole_discovery_v1_query_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_blackhole_discovery_v1_query_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_blackhole_discovery_v1_query_proto_goTypes = []any{
 	(Health)(0),    // 0: blackhole.discovery.v1.Health
 	(Claims)(0),    // 1: blackhole.discovery.v1.Claims
 	(Sort)(0),      // 2: blackhole.discovery.v1.Sort
 	(Clause_Op)(0), // 3: blackhole.discovery.v1.Clause.Op
 	(*Query)(nil),  // 4: blackhole.discovery.v1.Query
-	(*Clause)(nil), // 5: blackhole.discovery.v1.Clause
-	(*Near)(nil),   // 6: blackhole.discovery.v1.Near
-	nil,            // 7: blackhole.discovery.v1.Query.AttributesEntry
+	(*Menu)(nil),   // 5: blackhole.discovery.v1.Menu
+	(*Clause)(nil), // 6: blackhole.discovery.v1.Clause
+	(*Near)(nil),   // 7: blackhole.discovery.v1.Near
+	nil,            // 8: blackhole.discovery.v1.Query.AttributesEntry
+	nil,            // 9: blackhole.discovery.v1.Menu.TypesEntry
+	nil,            // 10: blackhole.discovery.v1.Menu.CountriesEntry
 }
 var file_blackhole_discovery_v1_query_proto_depIdxs = []int32{
-	6, // 0: blackhole.discovery.v1.Query.near:type_name -> blackhole.discovery.v1.Near
-	7, // 1: blackhole.discovery.v1.Query.attributes:type_name -> blackhole.discovery.v1.Query.AttributesEntry
-	0, // 2: blackhole.discovery.v1.Query.health:type_name -> blackhole.discovery.v1.Health
-	2, // 3: blackhole.discovery.v1.Query.sort:type_name -> blackhole.discovery.v1.Sort
-	5, // 4: blackhole.discovery.v1.Query.where:type_name -> blackhole.discovery.v1.Clause
-	1, // 5: blackhole.discovery.v1.Query.claims:type_name -> blackhole.discovery.v1.Claims
-	3, // 6: blackhole.discovery.v1.Clause.op:type_name -> blackhole.discovery.v1.Clause.Op
-	7, // [7:7] is the sub-list for method output_type
-	7, // [7:7] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	7,  // 0: blackhole.discovery.v1.Query.near:type_name -> blackhole.discovery.v1.Near
+	8,  // 1: blackhole.discovery.v1.Query.attributes:type_name -> blackhole.discovery.v1.Query.AttributesEntry
+	0,  // 2: blackhole.discovery.v1.Query.health:type_name -> blackhole.discovery.v1.Health
+	2,  // 3: blackhole.discovery.v1.Query.sort:type_name -> blackhole.discovery.v1.Sort
+	6,  // 4: blackhole.discovery.v1.Query.where:type_name -> blackhole.discovery.v1.Clause
+	1,  // 5: blackhole.discovery.v1.Query.claims:type_name -> blackhole.discovery.v1.Claims
+	9,  // 6: blackhole.discovery.v1.Menu.types:type_name -> blackhole.discovery.v1.Menu.TypesEntry
+	10, // 7: blackhole.discovery.v1.Menu.countries:type_name -> blackhole.discovery.v1.Menu.CountriesEntry
+	3,  // 8: blackhole.discovery.v1.Clause.op:type_name -> blackhole.discovery.v1.Clause.Op
+	9,  // [9:9] is the sub-list for method output_type
+	9,  // [9:9] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_discovery_v1_query_proto_init() }
@@ -870,15 +983,15 @@ func file_blackhole_discovery_v1_query_proto_init() {
 		return
 	}
 	file_blackhole_discovery_v1_query_proto_msgTypes[0].OneofWrappers = []any{}
-	file_blackhole_discovery_v1_query_proto_msgTypes[1].OneofWrappers = []any{}
 	file_blackhole_discovery_v1_query_proto_msgTypes[2].OneofWrappers = []any{}
+	file_blackhole_discovery_v1_query_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_discovery_v1_query_proto_rawDesc), len(file_blackhole_discovery_v1_query_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   4,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -765,7 +765,9 @@ type QueryRequest struct {
 	// and withholds them.
 	Worst *float64 `protobuf:"fixed64,3,opt,name=worst,proto3,oneof" json:"worst,omitempty"`
 	// Send the tokens of the children of split cells too: the asker takes over a split.
-	Tokens        bool `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	Tokens bool `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// Describe the matches of cells that are not split.
+	Menu          bool `protobuf:"varint,5,opt,name=menu,proto3" json:"menu,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -828,6 +830,13 @@ func (x *QueryRequest) GetTokens() bool {
 	return false
 }
 
+func (x *QueryRequest) GetMenu() bool {
+	if x != nil {
+		return x.Menu
+	}
+	return false
+}
+
 type QueryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Best matches in rank order, at most the query's limit.
@@ -856,7 +865,9 @@ type QueryResponse struct {
 	// True if beyond misses some.
 	MoreBeyond bool `protobuf:"varint,10,opt,name=more_beyond,json=moreBeyond,proto3" json:"more_beyond,omitempty"`
 	// The manifest of the provider, if the request names its cell.
-	Manifest      []byte `protobuf:"bytes,11,opt,name=manifest,proto3" json:"manifest,omitempty"`
+	Manifest []byte `protobuf:"bytes,11,opt,name=manifest,proto3" json:"manifest,omitempty"`
+	// Of all matches, withheld ones included, if the request wants it. Without types.
+	Menu          *v11.Menu `protobuf:"bytes,12,opt,name=menu,proto3" json:"menu,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -964,6 +975,13 @@ func (x *QueryResponse) GetMoreBeyond() bool {
 func (x *QueryResponse) GetManifest() []byte {
 	if x != nil {
 		return x.Manifest
+	}
+	return nil
+}
+
+func (x *QueryResponse) GetMenu() *v11.Menu {
+	if x != nil {
+		return x.Menu
 	}
 	return nil
 }
@@ -2393,13 +2411,14 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x02to\x18\x01 \x01(\fR\x02to\x124\n" +
 	"\x05items\x18\x02 \x03(\v2\x1e.blackhole.keeper.v1.StoreItemR\x05items\"M\n" +
 	"\x0fForwardResponse\x12:\n" +
-	"\aresults\x18\x01 \x03(\v2 .blackhole.keeper.v1.StoreResultR\aresults\"\x96\x01\n" +
+	"\aresults\x18\x01 \x03(\v2 .blackhole.keeper.v1.StoreResultR\aresults\"\xaa\x01\n" +
 	"\fQueryRequest\x123\n" +
 	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +
 	"\x05cells\x18\x02 \x03(\tR\x05cells\x12\x19\n" +
 	"\x05worst\x18\x03 \x01(\x01H\x00R\x05worst\x88\x01\x01\x12\x16\n" +
-	"\x06tokens\x18\x04 \x01(\bR\x06tokensB\b\n" +
-	"\x06_worst\"\xd5\x02\n" +
+	"\x06tokens\x18\x04 \x01(\bR\x06tokens\x12\x12\n" +
+	"\x04menu\x18\x05 \x01(\bR\x04menuB\b\n" +
+	"\x06_worst\"\x87\x03\n" +
 	"\rQueryResponse\x12\x1c\n" +
 	"\tenvelopes\x18\x01 \x03(\fR\tenvelopes\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x1a\n" +
@@ -2413,7 +2432,8 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\vmore_beyond\x18\n" +
 	" \x01(\bR\n" +
 	"moreBeyond\x12\x1a\n" +
-	"\bmanifest\x18\v \x01(\fR\bmanifest\"x\n" +
+	"\bmanifest\x18\v \x01(\fR\bmanifest\x120\n" +
+	"\x04menu\x18\f \x01(\v2\x1c.blackhole.discovery.v1.MenuR\x04menu\"x\n" +
 	"\x05Split\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12!\n" +
 	"\fsample_below\x18\x02 \x01(\x04R\vsampleBelow\x128\n" +
@@ -2570,6 +2590,7 @@ var file_blackhole_keeper_v1_keeper_proto_goTypes = []any{
 	(*Finding)(nil),          // 30: blackhole.keeper.v1.Finding
 	(*v1.Refusal)(nil),       // 31: blackhole.peer.v1.Refusal
 	(*v11.Query)(nil),        // 32: blackhole.discovery.v1.Query
+	(*v11.Menu)(nil),         // 33: blackhole.discovery.v1.Menu
 }
 var file_blackhole_keeper_v1_keeper_proto_depIdxs = []int32{
 	2,  // 0: blackhole.keeper.v1.Request.store:type_name -> blackhole.keeper.v1.StoreRequest
@@ -2599,21 +2620,22 @@ var file_blackhole_keeper_v1_keeper_proto_depIdxs = []int32{
 	5,  // 24: blackhole.keeper.v1.ForwardResponse.results:type_name -> blackhole.keeper.v1.StoreResult
 	32, // 25: blackhole.keeper.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
 	10, // 26: blackhole.keeper.v1.QueryResponse.splits:type_name -> blackhole.keeper.v1.Split
-	11, // 27: blackhole.keeper.v1.Split.children:type_name -> blackhole.keeper.v1.Summary
-	12, // 28: blackhole.keeper.v1.Summary.prices:type_name -> blackhole.keeper.v1.BestPrice
-	11, // 29: blackhole.keeper.v1.SummaryResponse.summaries:type_name -> blackhole.keeper.v1.Summary
-	18, // 30: blackhole.keeper.v1.SyncRequest.cells:type_name -> blackhole.keeper.v1.SyncCell
-	18, // 31: blackhole.keeper.v1.SyncResponse.cells:type_name -> blackhole.keeper.v1.SyncCell
-	20, // 32: blackhole.keeper.v1.SyncResponse.next:type_name -> blackhole.keeper.v1.SyncPosition
-	32, // 33: blackhole.keeper.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
-	24, // 34: blackhole.keeper.v1.WatchRequest.after:type_name -> blackhole.keeper.v1.Cookie
-	24, // 35: blackhole.keeper.v1.WatchResponse.cookie:type_name -> blackhole.keeper.v1.Cookie
-	30, // 36: blackhole.keeper.v1.Findings.findings:type_name -> blackhole.keeper.v1.Finding
-	37, // [37:37] is the sub-list for method output_type
-	37, // [37:37] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	33, // 27: blackhole.keeper.v1.QueryResponse.menu:type_name -> blackhole.discovery.v1.Menu
+	11, // 28: blackhole.keeper.v1.Split.children:type_name -> blackhole.keeper.v1.Summary
+	12, // 29: blackhole.keeper.v1.Summary.prices:type_name -> blackhole.keeper.v1.BestPrice
+	11, // 30: blackhole.keeper.v1.SummaryResponse.summaries:type_name -> blackhole.keeper.v1.Summary
+	18, // 31: blackhole.keeper.v1.SyncRequest.cells:type_name -> blackhole.keeper.v1.SyncCell
+	18, // 32: blackhole.keeper.v1.SyncResponse.cells:type_name -> blackhole.keeper.v1.SyncCell
+	20, // 33: blackhole.keeper.v1.SyncResponse.next:type_name -> blackhole.keeper.v1.SyncPosition
+	32, // 34: blackhole.keeper.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
+	24, // 35: blackhole.keeper.v1.WatchRequest.after:type_name -> blackhole.keeper.v1.Cookie
+	24, // 36: blackhole.keeper.v1.WatchResponse.cookie:type_name -> blackhole.keeper.v1.Cookie
+	30, // 37: blackhole.keeper.v1.Findings.findings:type_name -> blackhole.keeper.v1.Finding
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_keeper_v1_keeper_proto_init() }
