@@ -172,6 +172,10 @@ func (w *lightCluster) requireWorld(recs []*records.Record) {
 		cells, asked := searchedCells(found), w.nodes[7].counts.Operations("ask")
 		right := slices.Equal(best(plan, recs), keepertest.NamesOf(found.Records)[:min(plan.Limit(), len(found.Records))])
 		t.Logf("%d records, %-24s %3d cells, %3d requests, exact %t, complete %t %s", len(recs), name, cells, asked, right, found.Complete, found.Reason)
+		if os.Getenv("BLACKHOLE_KEEPER_RECORDS") != "" { // for figures, beyond what a search can ask
+			require.True(t, right || !found.Complete, name)
+			continue
+		}
 		require.True(t, right, name)
 		require.True(t, found.Complete, "%s: %s", name, found.Reason)
 	}
