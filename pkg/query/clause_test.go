@@ -28,7 +28,12 @@ func withoutRow() map[string]string {
 		"paused.since":   "a paused record claims to be unhealthy",
 		"paused.until":   "a paused record claims to be unhealthy",
 
-		"manifest.offers": "a manifest never matches",
+		"manifest.offers":    "a manifest never matches",
+		"manifest.delegates": "a manifest never matches",
+
+		"offered_for.statement": "provider_id finds the offers of delegates",
+		"offered_for.by":        "provider_id finds the offers of delegates",
+		"offered_for.signature": "provider_id finds the offers of delegates",
 	}
 }
 

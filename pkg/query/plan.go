@@ -7,8 +7,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/libp2p/go-libp2p/core/peer"
-
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -76,7 +74,7 @@ func (p *Plan) Disc() (geo.Disc, bool) {
 // Filter returns checks as flat values, which every match passes. The caller must not modify them.
 func (p *Plan) Filter() *Filter { return &p.columns }
 
-// Cells returns cells that together contain every match: the cell of the only provider asked for,
+// Cells returns cells that together contain every match: the cell of the only provider asked for, which leads to those of its delegates,
 // at most maxCells cells of one geohash length that cover the disc, or the global cell.
 func (p *Plan) Cells(maxCells int) []records.CellKey {
 	if p.filter.Provider != "" {
@@ -106,7 +104,7 @@ func (p *Plan) Match(r *records.Record) bool {
 		(q.Subtype == "" || r.Subtype() == q.Subtype) &&
 		!r.Withdrawn() &&
 		r.Needs() == "" &&
-		f.passProvider(r.Name().Provider) &&
+		f.passProvider(r) &&
 		p.columns.Pass(r.Facts()) && // before the reading of signed bytes
 		(p.query.Volume == nil || f.Pass(factsFor(p, r))) &&
 		p.inDisc(r.Facts()) &&
@@ -121,7 +119,7 @@ func (p *Plan) Beyond(r *records.Record) bool {
 	return r.Needs() != "" && !r.Name().IsManifest() &&
 		r.Type() == q.Type &&
 		(q.Subtype == "" || r.Subtype() == q.Subtype) &&
-		p.filter.passProvider(r.Name().Provider) &&
+		p.filter.passProvider(r) &&
 		p.inDisc(r.Facts())
 }
 
@@ -141,9 +139,9 @@ func (p *Plan) Reject(r *records.Record) string {
 		return "critical: needs features that this version lacks: " + r.Needs()
 	case r.Paused() != nil && !f.Statuses.Has(pb.HealthStatus_UNHEALTHY):
 		return r.Paused().Reason()
-	case f.Provider != "" && provider != f.Provider:
+	case f.Provider != "" && !r.Of(f.Provider):
 		return fmt.Sprintf("provider_id: of %s, %s asked for", provider, f.Provider)
-	case !f.passProvider(provider):
+	case !f.passProvider(r):
 		return fmt.Sprintf("exclude_providers: %s was found unreachable", provider)
 	}
 	if !isAfter(p, r.Name()) {
@@ -163,12 +161,12 @@ func (p *Plan) rejectPlace(x *records.Facts) string {
 	return fmt.Sprintf("near: %.3f km away, at most %v asked for", geo.Distance(p.center, place)/1000, p.radius/1000)
 }
 
-// passProvider checks a record's provider.
-func (f *Filter) passProvider(id peer.ID) bool {
-	if f.Provider != "" && id != f.Provider {
+// passProvider checks a record's provider. Its delegates count as the provider. The excluded ones are peers.
+func (f *Filter) passProvider(r *records.Record) bool {
+	if f.Provider != "" && !r.Of(f.Provider) {
 		return false
 	}
-	_, excluded := slices.BinarySearch(f.Exclude, id)
+	_, excluded := slices.BinarySearch(f.Exclude, r.Name().Provider)
 	return !excluded
 }
 

@@ -209,6 +209,8 @@ func inRange(c geo.Cell, low, high int) bool {
 // isEd25519 reports whether the id contains an Ed25519 key (libp2p peer ids: the identity
 // multihash of the key's message, for messages of at most 42 bytes).
 func isEd25519(id peer.ID) bool {
-	const identity = "\x00\x24"
-	return len(id) == len(identity)+publicKeySize && strings.HasPrefix(string(id), identity+ed25519Prefix)
+	return len(id) == len(ed25519ID)+keySize && strings.HasPrefix(string(id), ed25519ID)
 }
+
+// ed25519ID is the beginning of the ids of Ed25519 keys. The 32 bytes of the key follow.
+const ed25519ID = "\x00\x24" + ed25519Prefix

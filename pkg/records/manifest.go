@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"slices"
+	"strings"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -16,7 +18,7 @@ import (
 )
 
 // A manifest is the record by which a provider lists its offers, so that whoever keeps them cannot leave one out unnoticed. It lies in
-// the provider's cell alone. Its critical feature makes it a record like any other to store and to compare, and no offer: no version
+// the provider's cell, and in that of the provider for whom it offers, so that its delegates are found there. Its critical feature makes it a record like any other to store and to compare, and no offer: no version
 // of the program finds it.
 
 // ManifestID is the id of manifests. No offer has it.
@@ -37,8 +39,9 @@ func (n Name) Listed() [listedID]byte {
 	return [listedID]byte(sum[:])
 }
 
-// SignManifest makes the manifest of live offers of one provider: at most MaxPerProvider. It expires with the first of them, or at st.Expires.
-func SignManifest(n network.Name, key crypto.PrivKey, offers []*Record, st Stamp) (*Record, error) {
+// SignManifest makes the manifest of live offers of one provider, at most MaxPerProvider, and of its delegates. It expires with the first
+// of the offers, or at st.Expires.
+func SignManifest(n network.Name, key crypto.PrivKey, offers []*Record, delegates []peer.ID, st Stamp) (*Record, error) {
 	list := make([][]byte, len(offers))
 	for i, r := range offers {
 		id := r.name.Listed()
@@ -48,9 +51,17 @@ func SignManifest(n network.Name, key crypto.PrivKey, offers []*Record, st Stamp
 		}
 	}
 	slices.SortFunc(list, bytes.Compare)
+	var keys []byte
+	for _, id := range slices.Sorted(slices.Values(delegates)) {
+		key, ok := strings.CutPrefix(string(id), ed25519ID)
+		if !ok {
+			return nil, fault.Wrap("records.SignManifest", fault.Invalidf("delegates", id.String(), "must be the peer id of an Ed25519 key"))
+		}
+		keys = append(keys, key...)
+	}
 	r, err := stamp(n, key, &pb.ServiceRecord{
 		Id: ManifestID, Metadata: &pb.ServiceMetadata{Type: manifest}, Critical: []string{manifest},
-		Manifest: &pb.Manifest{Offers: bytes.Join(list, nil)},
+		Manifest: &pb.Manifest{Offers: bytes.Join(list, nil), Delegates: keys},
 	}, st)
 	return r, fault.Wrap("records.SignManifest", err)
 }
@@ -76,6 +87,18 @@ func (r *Record) Manifest() map[[listedID]byte]uint64 {
 	return list
 }
 
+// ascending reports whether the items of a list are in the order of their keys, each once.
+func ascending(list []byte, size, key int) bool {
+	var last []byte
+	for item := range slices.Chunk(list, size) {
+		if last != nil && bytes.Compare(last, item[:key]) >= 0 {
+			return false
+		}
+		last = item[:key]
+	}
+	return true
+}
+
 // validateManifest requires a manifest of the record with its id, and of no other. Beside its list it has identity and times alone.
 func validateManifest(s *pb.ServiceRecord) error {
 	m := s.Manifest
@@ -91,16 +114,20 @@ func validateManifest(s *pb.ServiceRecord) error {
 	case len(m.Offers)%listed != 0 || len(m.Offers) > MaxPerProvider*listed:
 		return fault.Invalidf("manifest", len(m.Offers), "must have %d bytes for each of at most %d offers", listed, MaxPerProvider)
 	}
-	var last []byte
-	for offer := range slices.Chunk(m.Offers, listed) {
-		if last != nil && bytes.Compare(last, offer[:listedID]) >= 0 {
-			return fault.Invalidf("manifest", nil, "must list each offer once, in order")
-		}
-		last = offer[:listedID]
+	if !ascending(m.Offers, listed, listedID) {
+		return fault.Invalidf("manifest", nil, "must list each offer once, in order")
+	}
+	switch {
+	case len(m.Delegates)%keySize != 0 || len(m.Delegates) > MaxDelegates*keySize:
+		return fault.Invalidf("delegates", len(m.Delegates), "must have %d bytes for each of at most %d delegates", keySize, MaxDelegates)
+	case !ascending(m.Delegates, keySize, keySize):
+		return fault.Invalidf("delegates", nil, "must list each delegate once, in order")
+	case len(m.Delegates) > 0 && s.OfferedFor != nil:
+		return fault.Invalidf("delegates", nil, "must be empty: a delegate has none")
 	}
 	known := withoutUnknown(s)
 	rest := bare(known)
-	rest.Manifest, rest.Location, rest.Metadata.Subtype = known.Manifest, nil, ""
+	rest.Manifest, rest.OfferedFor, rest.Location, rest.Metadata.Subtype = known.Manifest, known.OfferedFor, nil, ""
 	if !proto.Equal(known, rest) {
 		return fault.Invalidf("manifest", nil, "may have identity, times and sequence beside it, and nothing else")
 	}

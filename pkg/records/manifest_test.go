@@ -29,7 +29,7 @@ func TestManifest(t *testing.T) {
 	}
 	st := stamp()
 	st.Sequence += 1000
-	m, err := records.SignManifest("test", k, offers, st)
+	m, err := records.SignManifest("test", k, offers, nil, st)
 	require.NoError(t, err)
 	require.True(t, m.Name().IsManifest())
 	require.Equal(t, []records.CellKey{records.ProviderCell(m.Name().Provider)}, m.Cells())
@@ -41,12 +41,12 @@ func TestManifest(t *testing.T) {
 		require.Nil(t, r.Manifest())
 	}
 
-	none, err := records.SignManifest("test", k, nil, st)
+	none, err := records.SignManifest("test", k, nil, nil, st)
 	require.NoError(t, err)
 	require.NotNil(t, none.Manifest(), "a provider without offers")
 	require.Empty(t, none.Manifest())
 
-	_, err = records.SignManifest("test", k, append(offers, sign(t, k, storage(), stamp())), st)
+	_, err = records.SignManifest("test", k, append(offers, sign(t, k, storage(), stamp())), nil, st)
 	require.Equal(t, "manifest", fault.FieldOf(err))
 }
 
@@ -59,7 +59,7 @@ func TestManifestIsNoOffer(t *testing.T) {
 	_, err := records.Sign("test", k, o, stamp())
 	require.Equal(t, "id", fault.FieldOf(err))
 
-	good, err := records.SignManifest("test", k, []*records.Record{sign(t, k, storage(), stamp())}, stamp())
+	good, err := records.SignManifest("test", k, []*records.Record{sign(t, k, storage(), stamp())}, nil, stamp())
 	require.NoError(t, err)
 	for name, change := range map[string]func(*pb.ServiceRecord){
 		"manifest": func(s *pb.ServiceRecord) { s.Id = "other" },

@@ -112,7 +112,7 @@ func TestNoFieldIsDropped(t *testing.T) {
 	s := &pb.ServiceRecord{}
 	fill(s.ProtoReflect())
 	back := records.OfferOf(s).Service()
-	for _, peers := range []protoreflect.Name{"provider_id", "created_at", "updated_at", "expires_at", "signature", "sequence", "withdrawn", "critical", "paused", "manifest"} {
+	for _, peers := range []protoreflect.Name{"provider_id", "created_at", "updated_at", "expires_at", "signature", "sequence", "withdrawn", "critical", "paused", "manifest", "offered_for"} {
 		s.ProtoReflect().Clear(s.ProtoReflect().Descriptor().Fields().ByName(peers))
 	}
 	require.True(t, proto.Equal(s, back), "%v\n%v", s, back)

@@ -21,6 +21,8 @@ type Stamp struct {
 	Issued   time.Time // now
 	Expires  time.Time // at most MaxTTL after Issued
 	Paused   *Pause    // nil: the provider serves it
+
+	OfferedFor *Delegation // the record ends no later than the statement; nil: the signer offers for itself
 }
 
 // Sign makes a record of an offer in a network. Errors are Invalid and name the field.
@@ -83,6 +85,12 @@ func stamp(n network.Name, key crypto.PrivKey, s *pb.ServiceRecord, st Stamp) (*
 	s.Sequence = st.Sequence
 	s.CreatedAt = timestamppb.New(st.Created)
 	s.UpdatedAt = timestamppb.New(st.Issued)
+	if d := st.OfferedFor; d != nil {
+		s.OfferedFor = d.message
+		if d.Expires.Before(st.Expires) {
+			st.Expires = d.Expires
+		}
+	}
 	s.ExpiresAt = timestamppb.New(st.Expires)
 	if p := st.Paused; p != nil {
 		s.Paused = &pb.Pause{Stopped: p.Stopped, Since: timestamppb.New(p.Since)}

@@ -59,7 +59,7 @@ type answer struct {
 	beyond     []*records.Record // may match, but need features that this peer lacks
 	moreBeyond bool              // beyond misses some
 
-	manifest *records.Record // of the query's provider; nil without one
+	manifests []*records.Record // in the cell of the query's provider, and in those of its delegates
 
 	splits map[records.CellKey]cell.SplitInfo // split cells of the query
 
@@ -270,7 +270,7 @@ func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now
 	if err := a.readBeyond(q, resp, verifier, now); err != nil {
 		return answer{}, err
 	}
-	if err := a.readManifest(q, resp, verifier, now); err != nil {
+	if err := a.readManifests(q, resp, verifier, now); err != nil {
 		return answer{}, err
 	}
 	if err := a.checkWithheld(q, resp.Envelopes); err != nil {
@@ -342,7 +342,7 @@ func lacksAny(notKept []string, cells []records.CellKey) bool {
 
 // search searches this peer's index for a plan, restricted to cells.
 func (a *Asker) search(p *query.Plan, cells []records.CellKey) index.Found {
-	return a.Index.Search(p, index.SearchOptions{Now: a.Now(), Cells: geoCells(cells), AtLeast: !p.ExactTotal()})
+	return a.Index.Search(p, index.SearchOptions{Now: a.Now(), Cells: geoCells(cells), Providers: signersOf(cells), AtLeast: !p.ExactTotal()})
 }
 
 // answerHere answers a query from this peer's index.
@@ -352,7 +352,7 @@ func (a *Asker) answerHere(q cellQuery) answer {
 		from: a.Self, own: true, records: recordsOf(found.Hits), total: found.Total, atLeast: !found.Exact,
 		withheld: found.Total > len(found.Hits), bound: found.Next,
 	}
-	x.manifest = a.manifestOf(q.cells)
+	x.manifests = a.manifestsIn(q.cells)
 	if q.menu {
 		x.menu, x.total = a.menuOf(q.plan, q.cells)
 	}

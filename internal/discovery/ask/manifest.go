@@ -38,11 +38,11 @@ func (a *Asker) accountOf(provider peer.ID) *account {
 	return c
 }
 
-// add adds verified records of the provider.
+// add adds those of some verified records that are the provider's.
 func (c *account) add(now time.Time, list []*records.Record) {
 	for _, r := range list {
 		switch listed := r.Manifest(); {
-		case r.Expired(now):
+		case r.Expired(now) || r.Name().Provider != c.of.Name.Provider:
 		case listed != nil && (c.manifest == nil || records.Compare(r, c.manifest) > 0):
 			c.manifest, c.listed = r, listed
 		case !r.Name().IsManifest():
@@ -84,17 +84,37 @@ func (t *treeSearch) prove(ctx context.Context) (proved time.Time, why string) {
 	if provider == "" {
 		return time.Time{}, ""
 	}
+	for _, g := range t.groups {
+		for _, x := range g.answers {
+			for _, m := range x.manifests {
+				_, _ = t.intake.Put(m) // a later answer cannot go back behind it
+			}
+		}
+	}
+	var all []*account // the provider's own is the first
+	for i := range t.groups {
+		for _, c := range t.groups[i].cells {
+			all = append(all, t.complement(ctx, &t.groups[i], c.Provider))
+		}
+	}
+	at := slices.IndexFunc(all, func(c *account) bool { return c.of.Name.Provider == provider })
+	all[0], all[at] = all[at], all[0]
+	return verdict(all)
+}
+
+// complement compares the answers about one provider with its manifest: see prove.
+func (t *treeSearch) complement(ctx context.Context, g *group, provider peer.ID) *account {
 	c := t.accountOf(provider)
-	g := &t.groups[0] // a provider has one cell
 	var answered []peer.ID
 	for _, x := range g.answers {
 		answered = append(answered, x.from)
-		if x.manifest != nil {
-			_, _ = t.intake.Put(x.manifest) // a later answer cannot go back behind it
-			c.add(t.Now(), []*records.Record{x.manifest})
-		}
 		c.add(t.Now(), slices.Concat(x.records, x.beyond))
 		c.unread = max(c.unread, x.unread())
+	}
+	for _, other := range t.groups {
+		for _, x := range other.answers {
+			c.add(t.Now(), x.manifests)
+		}
 	}
 	further := slices.DeleteFunc(t.askingOrder(g.set), func(id peer.ID) bool { return slices.Contains(answered, id) })
 	further = further[:min(len(further), askedFurther)]
@@ -115,10 +135,39 @@ func (t *treeSearch) prove(ctx context.Context) (proved time.Time, why string) {
 			addNewest(t.results, []answer{{records: []*records.Record{r}}})
 		}
 	}
-	if n := len(c.missing()) - c.unread; n > 0 {
-		return time.Time{}, fmt.Sprintf("%d of %d offers that the provider itself lists are missing at the keepers asked: ask again", n, len(c.listed))
+	return c
+}
+
+// verdict concludes from what is known of a provider, first, and of the peers that may be its delegates: the time since when no offer
+// can be missing, zero for none, or why one is missing.
+func verdict(all []*account) (proved time.Time, why string) {
+	provider, proved := all[0].of.Name.Provider, all[0].proved()
+	var named []peer.ID
+	if m := all[0].manifest; m != nil {
+		named = m.Delegates()
 	}
-	return c.proved(), ""
+	for _, c := range all {
+		id, of := c.of.Name.Provider, "the provider itself"
+		if id != provider {
+			of = "its delegate " + id.String()
+		}
+		n, at := len(c.missing())-c.unread, c.proved()
+		switch isNamed := slices.Contains(named, id); {
+		case c.manifest == nil && isNamed:
+			return time.Time{}, fmt.Sprintf("the provider names the delegate %s, and the keepers asked have no list of its offers: ask again", id)
+		case c.manifest != nil && !c.manifest.Of(provider), c.manifest == nil && len(c.newest) == 0 && id != provider:
+			continue // it was a delegate before
+		case n > 0:
+			return time.Time{}, fmt.Sprintf("%d of %d offers that %s lists are missing at the keepers asked: ask again", n, len(c.listed), of)
+		case at.Before(proved):
+			proved = at
+		}
+		named = slices.DeleteFunc(named, func(other peer.ID) bool { return other == id })
+	}
+	if len(named) > 0 {
+		return time.Time{}, fmt.Sprintf("the provider has named %d more delegates meanwhile: ask again", len(named))
+	}
+	return proved, ""
 }
 
 // complete asks some keepers, at once, for the manifest and the records that an account lacks.
@@ -179,26 +228,44 @@ func (a *Asker) serveOthers(provider peer.ID, ids []byte) (envelopes [][]byte, e
 	return envelopes, nil
 }
 
-// readManifest takes the provider's manifest from a response, if this peer's clock and version take it for valid.
-func (a *answer) readManifest(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now time.Time) error {
-	if len(resp.Manifest) == 0 {
-		return nil
-	}
-	r, left, err := wire.Receive(verifier, resp.Manifest, now)
-	if err == nil && left == nil && r.Name() != records.ProviderCell(q.plan.Filter().Provider).Manifest().Name {
-		err = wire.Breach("record %s instead of the manifest", r.Name())
-	}
-	a.manifest = r
-	return err
-}
-
-// manifestOf returns the live manifest of the provider whose cell this is; nil for another cell.
-func (a *Asker) manifestOf(cells []records.CellKey) *records.Record {
-	if !cells[0].OfProvider() {
-		return nil
-	}
-	if r, ok := a.Index.Get(cells[0].Manifest().Name); ok && !r.Expired(a.Now()) {
-		return r
+// readManifests takes the manifests of a response that this peer's clock and version take for valid.
+func (a *answer) readManifests(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now time.Time) error {
+	for _, envelope := range resp.Manifests {
+		switch r, left, err := wire.Receive(verifier, envelope, now); {
+		case err != nil:
+			return err
+		case left != nil:
+		case !r.Name().IsManifest() || !slices.ContainsFunc(q.cells, r.In):
+			return wire.Breach("record %s instead of a manifest", r.Name())
+		default:
+			a.manifests = append(a.manifests, r)
+		}
 	}
 	return nil
+}
+
+// manifestsIn returns the live manifests in those of the cells that are of providers.
+func (a *Asker) manifestsIn(cells []records.CellKey) (list []*records.Record) {
+	for _, id := range signersOf(cells) {
+		for r := range a.Index.In(records.ProviderCell(id), a.Now()) {
+			if r.Name().IsManifest() && len(list) < wire.MaxManifests && !slices.Contains(list, r) {
+				list = append(list, r)
+			}
+		}
+	}
+	return list
+}
+
+// delegates returns the delegates of a provider by the manifests in the answers of a group.
+func (g *group) delegates(provider peer.ID) (ids []peer.ID) {
+	for _, x := range g.answers {
+		for _, m := range x.manifests {
+			if m.Name().Provider == provider {
+				ids = append(ids, m.Delegates()...)
+			} else if m.Of(provider) {
+				ids = append(ids, m.Name().Provider)
+			}
+		}
+	}
+	return ids
 }

@@ -72,29 +72,51 @@ func (a *Asker) Query(ctx context.Context, p *query.Plan) (found query.Found, er
 	if found, ok := a.Local(p); ok {
 		return found, nil
 	}
-	return a.Find(ctx, p, p.Cells(coverCells))
+	return a.Find(ctx, p, a.cellsOf(p))
+}
+
+// cellsOf returns the cells of a plan, with those of the delegates of its provider that this peer knows.
+func (a *Asker) cellsOf(p *query.Plan) []records.CellKey {
+	cells := p.Cells(coverCells)
+	provider := p.Filter().Provider
+	if provider == "" {
+		return cells
+	}
+	ids := a.Index.Offering(provider)
+	if m, ok := a.Index.Get(cells[0].Manifest().Name); ok {
+		ids = append(ids, m.Delegates()...)
+	}
+	for _, id := range ids[1:] {
+		if c := records.ProviderCell(id); !slices.Contains(cells, c) {
+			cells = append(cells, c)
+		}
+	}
+	return cells
 }
 
 // Local answers from this peer's own index, if Holds. Else it gives the reason.
 func (a *Asker) Local(p *query.Plan) (query.Found, bool) {
-	cells := p.Cells(coverCells)
+	cells := a.cellsOf(p)
 	if why := a.lacks(cells); why != "" {
 		return query.Found{Reason: why}, false
 	}
 	found := a.findHere(p, cells)
-	if provider := p.Filter().Provider; provider != "" && found.Complete {
-		c := a.accountOf(provider)
-		if n := len(c.missing()); n > 0 {
-			return query.Found{Reason: fmt.Sprintf("this peer lacks %d of %d offers that the provider itself lists", n, len(c.listed))}, false
+	if p.Filter().Provider != "" && found.Complete {
+		var all []*account
+		for _, c := range cells {
+			all = append(all, a.accountOf(c.Provider))
 		}
-		found.Proved = c.proved()
+		var why string
+		if found.Proved, why = verdict(all); why != "" {
+			return query.Found{Reason: "this peer alone cannot answer: " + why}, false
+		}
 	}
 	return found, true
 }
 
 // Holds reports whether this peer holds all cells of a plan whole and has compared them with other
 // keepers. It ends without a change of Epoch: when nearer peers join, publishers turn to them.
-func (a *Asker) Holds(p *query.Plan) bool { return a.lacks(p.Cells(coverCells)) == "" }
+func (a *Asker) Holds(p *query.Plan) bool { return a.lacks(a.cellsOf(p)) == "" }
 
 // lacks says why this peer's index may miss records of the cells; "" if it cannot.
 func (a *Asker) lacks(cells []records.CellKey) string {

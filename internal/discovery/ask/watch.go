@@ -36,7 +36,7 @@ func (a *Asker) Watch(ctx context.Context, p *query.Plan, resync func()) (stop f
 	detach := context.AfterFunc(a.Context(), cancel)
 	var running sync.WaitGroup
 	asking := &sharedQuery{do: resync, slot: make(chan struct{}, 1)}
-	for _, c := range p.Cells(coverCells) {
+	for _, c := range a.cellsOf(p) {
 		f := &follower{Asker: a, plan: p, cell: c, resync: asking.run}
 		running.Add(1)
 		if !a.Go(func(context.Context) {

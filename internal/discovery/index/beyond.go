@@ -46,10 +46,10 @@ func LeftOut(some []*records.Record, unread int, more bool) *query.LeftOut {
 }
 
 // Concerns reports whether answers to a plan depend on a change: a version of it matches, needs a feature of a later version, or is the
-// manifest of the plan's provider.
+// manifest of the plan's provider or of a delegate.
 func (ch Change) Concerns(p *query.Plan) bool {
 	concerned := func(r *records.Record) bool {
-		return r != nil && (p.Match(r) || p.Beyond(r) || r.Name() == records.Name{Provider: p.Filter().Provider, ID: records.ManifestID})
+		return r != nil && (p.Match(r) || p.Beyond(r) || r.Name().IsManifest() && r.Of(p.Filter().Provider))
 	}
 	return concerned(ch.Old) || concerned(ch.New)
 }

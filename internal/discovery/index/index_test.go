@@ -381,7 +381,7 @@ func TestManifest(t *testing.T) {
 		offers = append(offers, sign(t, key, cdn(id), stamp(1, 0, time.Hour)))
 		require.NoError(t, put(offers[len(offers)-1]))
 	}
-	m, err := records.SignManifest("test", key, offers, stamp(2, 0, time.Hour))
+	m, err := records.SignManifest("test", key, offers, nil, stamp(2, 0, time.Hour))
 	require.NoError(t, err)
 	require.NoError(t, put(m))
 	require.Equal(t, 3, x.Len())

@@ -60,7 +60,7 @@ func (w *listedOffers) put(n *lightNode, r *records.Record) {
 // list signs the manifest of some offers.
 func (w *listedOffers) list(offers ...*records.Record) *records.Record {
 	st := records.Stamp{Sequence: offers[len(offers)-1].Sequence() + 1, Issued: time.Now(), Expires: time.Now().Add(time.Hour)}
-	m, err := records.SignManifest("test", w.owner.Key, offers, st)
+	m, err := records.SignManifest("test", w.owner.Key, offers, nil, st)
 	require.NoError(w.t, err)
 	return m
 }

@@ -97,7 +97,7 @@ func (c *change) list(floor uint64) *records.Record {
 	sequence, err := next(last, time.Time{})
 	var m *records.Record
 	if err == nil {
-		m, err = records.SignManifest(c.of.signer.network, c.of.signer.key, all, records.Stamp{Sequence: sequence, Issued: at, Expires: end})
+		m, err = records.SignManifest(c.of.signer.network, c.of.signer.key, all, nil, records.Stamp{Sequence: sequence, Issued: at, Expires: end})
 	}
 	if err != nil {
 		c.of.log.Warn("this peer does not list its offers: others cannot tell whether some are missing", "err", err)

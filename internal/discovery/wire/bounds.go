@@ -59,7 +59,7 @@ func responseBounds() opBounds {
 		{op: 2, lists: []listBound{{1, "store.results", MaxItems, nil}, {2, "store.splits", MaxQueryCells, splitBounds()}}},
 		{op: 3, lists: []listBound{
 			{1, "query.envelopes", query.MaxLimit, nil}, {5, "query.not_kept", MaxQueryCells, nil},
-			{9, "query.beyond", MaxBeyond, nil},
+			{9, "query.beyond", MaxBeyond, nil}, {11, "query.manifests", MaxManifests, nil},
 			{6, "query.splits", MaxQueryCells, splitBounds()},
 		}},
 		{op: 4, lists: []listBound{

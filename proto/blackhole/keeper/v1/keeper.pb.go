@@ -758,8 +758,8 @@ func (x *ForwardResponse) GetResults() []*StoreResult {
 type QueryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Query *v11.Query             `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
-	// Keys of the cells to search, all of one type and subtype, or the cell of the query's
-	// provider: 1 to 64.
+	// Keys of the cells to search, all of one type and subtype, or the cells of the query's
+	// provider and of its delegates: 1 to 64.
 	Cells []string `protobuf:"bytes,2,rep,name=cells,proto3" json:"cells,omitempty"`
 	// The asker has no use for matches of a larger rank value. The keeper counts them in total
 	// and withholds them.
@@ -864,8 +864,8 @@ type QueryResponse struct {
 	Beyond [][]byte `protobuf:"bytes,9,rep,name=beyond,proto3" json:"beyond,omitempty"`
 	// True if beyond misses some.
 	MoreBeyond bool `protobuf:"varint,10,opt,name=more_beyond,json=moreBeyond,proto3" json:"more_beyond,omitempty"`
-	// The manifest of the provider, if the request names its cell.
-	Manifest []byte `protobuf:"bytes,11,opt,name=manifest,proto3" json:"manifest,omitempty"`
+	// The manifests in the providers' cells of the request: of the provider, and of its delegates. At most 96.
+	Manifests [][]byte `protobuf:"bytes,11,rep,name=manifests,proto3" json:"manifests,omitempty"`
 	// Of all matches, withheld ones included, if the request wants it. Without types.
 	Menu          *v11.Menu `protobuf:"bytes,12,opt,name=menu,proto3" json:"menu,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -972,9 +972,9 @@ func (x *QueryResponse) GetMoreBeyond() bool {
 	return false
 }
 
-func (x *QueryResponse) GetManifest() []byte {
+func (x *QueryResponse) GetManifests() [][]byte {
 	if x != nil {
-		return x.Manifest
+		return x.Manifests
 	}
 	return nil
 }
@@ -2418,7 +2418,7 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x05worst\x18\x03 \x01(\x01H\x00R\x05worst\x88\x01\x01\x12\x16\n" +
 	"\x06tokens\x18\x04 \x01(\bR\x06tokens\x12\x12\n" +
 	"\x04menu\x18\x05 \x01(\bR\x04menuB\b\n" +
-	"\x06_worst\"\x87\x03\n" +
+	"\x06_worst\"\x89\x03\n" +
 	"\rQueryResponse\x12\x1c\n" +
 	"\tenvelopes\x18\x01 \x03(\fR\tenvelopes\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x1a\n" +
@@ -2431,8 +2431,8 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x06beyond\x18\t \x03(\fR\x06beyond\x12\x1f\n" +
 	"\vmore_beyond\x18\n" +
 	" \x01(\bR\n" +
-	"moreBeyond\x12\x1a\n" +
-	"\bmanifest\x18\v \x01(\fR\bmanifest\x120\n" +
+	"moreBeyond\x12\x1c\n" +
+	"\tmanifests\x18\v \x03(\fR\tmanifests\x120\n" +
 	"\x04menu\x18\f \x01(\v2\x1c.blackhole.discovery.v1.MenuR\x04menu\"x\n" +
 	"\x05Split\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12!\n" +
