@@ -3,6 +3,7 @@ package discovery
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -72,13 +73,28 @@ func (c *counter) count(ctx context.Context, plan *query.Plan, t *tally) *query.
 		found = query.Found{Reason: err.Error() + "; the counts are of those that this peer knows"}
 	}
 	a := &query.Answer{Source: query.SourceLocal, Complete: kept && found.Complete, Reason: found.Reason, Beyond: found.Beyond}
-	for r := range c.Index.In(plan.Cells(1)[0], c.Now()) {
-		if plan.Match(r) {
-			a.Total++
-			t.add(plan, r)
+	for _, cell := range c.cells(plan) {
+		for r := range c.Index.In(cell, c.Now()) {
+			if plan.Match(r) {
+				a.Total++
+				t.add(plan, r)
+			}
 		}
 	}
 	return a
+}
+
+// cells returns the cells that have all matches: of the provider asked for and of its delegates, or the global one.
+func (c *counter) cells(plan *query.Plan) []records.CellKey {
+	provider := plan.Filter().Provider
+	if provider == "" {
+		return plan.Cells(1)
+	}
+	var cells []records.CellKey
+	for _, id := range c.Index.Offering(provider) {
+		cells = append(cells, records.ProviderCell(id))
+	}
+	return cells
 }
 
 // ask counts at other keepers: first in large cells, then in the parts of those with a match. An error changes no count.
@@ -86,13 +102,16 @@ func (c *counter) ask(ctx context.Context, plan *query.Plan, t *tally) (*query.A
 	a := &query.Answer{Source: query.SourceNetwork, Complete: true}
 	if plan.Cells(1)[0].OfProvider() { // a few records without cells
 		q := plan.Query()
-		q.Limit = records.MaxPerProvider
+		q.Limit = query.MaxLimit
 		all, err := query.Compile(q, c.defaults)
 		if err != nil {
 			return nil, err
 		}
 		found, err := c.Keepers.Query(ctx, all)
 		a.Total, a.Complete, a.Reason, a.Beyond = len(found.Records), found.Complete, found.Reason, found.Beyond
+		if found.Total > q.Limit {
+			a.Complete, a.Reason = false, fmt.Sprintf("the count reached its limit of %d offers of one provider", q.Limit)
+		}
 		for _, r := range found.Records {
 			t.add(plan, r)
 		}

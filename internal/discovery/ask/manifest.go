@@ -151,8 +151,9 @@ func verdict(all []*account) (proved time.Time, why string) {
 		if id != provider {
 			of = "its delegate " + id.String()
 		}
-		n, at := len(c.missing())-c.unread, c.proved()
-		switch isNamed := slices.Contains(named, id); {
+		n, at, isNamed := len(c.missing())-c.unread, c.proved(), slices.Contains(named, id)
+		named = slices.DeleteFunc(named, func(other peer.ID) bool { return other == id })
+		switch {
 		case c.manifest == nil && isNamed:
 			return time.Time{}, fmt.Sprintf("the provider names the delegate %s, and the keepers asked have no list of its offers: ask again", id)
 		case c.manifest != nil && !c.manifest.Of(provider), c.manifest == nil && len(c.newest) == 0 && id != provider:
@@ -162,7 +163,6 @@ func verdict(all []*account) (proved time.Time, why string) {
 		case at.Before(proved):
 			proved = at
 		}
-		named = slices.DeleteFunc(named, func(other peer.ID) bool { return other == id })
 	}
 	if len(named) > 0 {
 		return time.Time{}, fmt.Sprintf("the provider has named %d more delegates meanwhile: ask again", len(named))

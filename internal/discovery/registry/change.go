@@ -97,7 +97,9 @@ func (c *change) list(floor uint64) *records.Record {
 	sequence, err := next(last, time.Time{})
 	var m *records.Record
 	if err == nil {
-		m, err = records.SignManifest(c.of.signer.network, c.of.signer.key, all, nil, records.Stamp{Sequence: sequence, Issued: at, Expires: end})
+		m, err = records.SignManifest(c.of.signer.network, c.of.signer.key, all, c.of.signer.delegates, records.Stamp{
+			Sequence: sequence, Issued: at, Expires: end, OfferedFor: c.of.signer.statement(at),
+		})
 	}
 	if err != nil {
 		c.of.log.Warn("this peer does not list its offers: others cannot tell whether some are missing", "err", err)
@@ -190,7 +192,7 @@ func (c *change) register(caller string, o records.Offer, now time.Time) (*servi
 	case last.live():
 		return nil, &fault.Error{Kind: fault.Exists, Field: "id", Value: o.ID, Err: errors.New("is already registered: update it instead")}
 	case c.live >= c.of.max:
-		return nil, fault.New("", fault.LimitReached, "this peer offers the maximum of %d services: withdraw one", c.of.max)
+		return nil, fault.New("", fault.LimitReached, "this peer offers the maximum of %d services: withdraw one, or let another peer offer for this one (blackholed offer delegate)", c.of.max)
 	}
 	if err := c.fits(caller, last, now); err != nil {
 		return nil, err

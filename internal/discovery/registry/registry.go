@@ -99,9 +99,12 @@ func openAny(c Config, now time.Time) (*Registry, error) {
 		return nil, fault.Wrap(op, err)
 	}
 	r := &Registry{
-		self:      self,
-		max:       c.MaxServices,
-		signer:    signer{network: c.Network, key: c.Key, ttl: c.TTL, precision: c.Precision, publish: c.PublishPrecision},
+		self: self,
+		max:  c.MaxServices,
+		signer: signer{
+			network: c.Network, key: c.Key, ttl: c.TTL, precision: c.Precision, publish: c.PublishPrecision,
+			offersFor: c.OffersFor, refresh: c.Refresh, delegates: c.Delegates,
+		},
 		log:       c.Logger,
 		store:     kept,
 		services:  make(map[string]*service),
@@ -122,7 +125,8 @@ func (r *Registry) load(now time.Time) error {
 		s, err := decodeService(r.signer.network, records.Name{Provider: r.self, ID: id}, value)
 		if err == nil {
 			r.replace(id, s, now)
-			if p := s.current.Paused(); s.current.Sequence() <= r.reclaimed || p != nil && p.Stopped {
+			p := s.current.Paused()
+			if s.current.Sequence() <= r.reclaimed || p != nil && p.Stopped || !r.signer.offersAs(s.current, now) {
 				r.scheduler.renewNow(versionOf(s.current), now)
 			}
 		}

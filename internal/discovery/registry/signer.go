@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
@@ -70,6 +71,25 @@ type signer struct {
 	ttl       time.Duration
 	precision int // default geohash length of keys; 0: the schema's default
 	publish   int // geohash length of coarsened places; 0 publishes exact places
+
+	offersFor *records.Delegation // nil: the services are this peer's own
+	refresh   time.Duration
+	delegates []peer.ID // named in the manifest
+}
+
+// statement returns the statement under which a version is signed now. In the last refresh before its end it is of no use: later versions
+// are this peer's own.
+func (i *signer) statement(now time.Time) *records.Delegation {
+	if d := i.offersFor; d != nil && now.Add(i.refresh).Before(d.Expires) {
+		return d
+	}
+	return nil
+}
+
+// offersAs reports whether a version says for whom its next one is offered.
+func (i *signer) offersAs(r *records.Record, now time.Time) bool {
+	d := i.statement(now)
+	return r.Withdrawn() || d == nil && r.OfferedFor() == "" || d != nil && r.OfferedFor() == d.Provider
 }
 
 // pause returns the pause of a live service that a next version keeps: one by the provider that has not ended. A peer that signs is
@@ -162,11 +182,12 @@ func (i *signer) sign(o records.Offer, pause *records.Pause, created time.Time, 
 		o.Location = &located
 	}
 	return records.Sign(i.network, i.key, o.Coarsen(i.publish), records.Stamp{
-		Sequence: sequence,
-		Created:  created,
-		Issued:   now,
-		Expires:  now.Add(i.ttl),
-		Paused:   pause,
+		Sequence:   sequence,
+		Created:    created,
+		Issued:     now,
+		Expires:    now.Add(i.ttl),
+		Paused:     pause,
+		OfferedFor: i.statement(now),
 	})
 }
 
