@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -25,6 +26,8 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
 const (
@@ -125,6 +128,24 @@ func Identity(dataDir string) (string, error) {
 		return "", fault.As("daemon.Identity", fault.Internal, err)
 	}
 	return id.String(), nil
+}
+
+// Delegate states with the identity of a data directory that another peer offers for it in a network.
+func Delegate(dataDir string, n network.Name, delegate string, life time.Duration) (*records.Delegation, error) {
+	const op = "daemon.Delegate"
+	id, err := peer.Decode(delegate)
+	if err != nil {
+		return nil, fault.Wrap(op, fault.Invalidf("delegate", delegate, "must be a peer id: %w", err))
+	}
+	if _, err := Identity(dataDir); err != nil {
+		return nil, err
+	}
+	key, err := p2p.LoadIdentity(filepath.Join(dataDir, identityFile))
+	if err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	d, err := records.SignDelegation(n, key, id, time.Now(), life)
+	return d, fault.Wrap(op, err)
 }
 
 // owned refuses a data directory in which everybody could replace the identity. The group may write there: volumes of

@@ -51,6 +51,8 @@ type Config struct {
 	TTL, Refresh     time.Duration // of own records: see registry.Config
 	Precision        int           // of geohashes in keys: see registry.Config
 	PublishPrecision int           // of published places: see registry.Config
+	OffersFor        string        // text of the statement of another provider, for whom this peer offers; empty: for itself
+	Delegates        []string      // peer ids of the delegates of this provider
 	Settings         Settings
 
 	Loopback    bool                    // all peers may share one address: see gossip.Config
@@ -84,6 +86,9 @@ type Plane struct {
 	watches  *watchSet
 	identity *IdentityWatch
 
+	offersFor *records.Delegation // nil: this peer offers for itself
+	delegates []peer.ID
+
 	node     Node                    // nil before Start
 	keepers  *keeper.Keeper          // nil before Start
 	registry *registry.Registry      // nil before Start
@@ -106,9 +111,13 @@ func New(c Config) (*Plane, error) {
 	if err != nil {
 		return nil, fault.Wrap("discovery.New", err)
 	}
+	offersFor, delegates, err := delegation(c)
+	if err != nil {
+		return nil, fault.Wrap("discovery.New", err)
+	}
 	identity := &IdentityWatch{Conditions: c.Conditions, Logger: c.Logger.With("part", "identity"), Now: c.Now}
 	return &Plane{
-		config: c, verifier: verifier, watches: newWatchSet(), identity: identity,
+		config: c, verifier: verifier, watches: newWatchSet(), identity: identity, offersFor: offersFor, delegates: delegates,
 		index: index.New(index.Config{MaxBytes: c.IndexBytes, Seen: identity.Seen}),
 	}, nil
 }
@@ -160,6 +169,7 @@ func (p *Plane) Start(node Node) (*Service, error) {
 	p.onClose(p.keepers.Close)
 	p.registry, err = registry.Open(registry.Config{
 		Network: c.Network, Dir: c.Dir, Key: c.Key, MaxServices: c.MaxServices, TTL: c.TTL, Refresh: c.Refresh,
+		OffersFor: p.offersFor, Delegates: p.delegates,
 		Precision: c.Precision, PublishPrecision: c.PublishPrecision,
 		Jitter: rand.Float64, Logger: c.Logger.With("part", "registry"),
 	}, c.Now())
@@ -229,6 +239,14 @@ func (p *Plane) Records() (indexed, own int) { return p.index.Len(), p.registry.
 
 // IndexBytes returns the estimated memory of the records in the index, and its limit.
 func (p *Plane) IndexBytes() (used, limit int64) { return p.index.Memory() }
+
+// OffersFor returns the peer id of the provider for whom this peer offers; "" for itself.
+func (p *Plane) OffersFor() string {
+	if p.offersFor == nil {
+		return ""
+	}
+	return p.offersFor.Provider.String()
+}
 
 // Unstored returns the ids of the services of this peer that no keeper holds. Call it after Start.
 func (p *Plane) Unstored() []string { return p.registry.Unstored() }

@@ -72,6 +72,8 @@ type Discovery struct {
 	Geo             Geo           `yaml:"geo"`
 	Limits          Limits        `yaml:"limits"`
 	Query           Query         `yaml:"query"`
+	OffersFor       string        `yaml:"offers_for" help:"Statement of another provider, for whom this peer offers: the line of blackholed offer delegate there."`
+	Delegates       []string      `yaml:"delegates" help:"Peer ids of the delegates, which offer for this peer, at most 32. Without the list of one, answers about this provider are incomplete."`
 }
 
 // Cache are the settings of the answer cache.

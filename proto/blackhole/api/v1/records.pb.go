@@ -2248,6 +2248,7 @@ type StatusResponse struct {
 	Group              *GroupStanding         `protobuf:"bytes,18,opt,name=group,proto3" json:"group,omitempty"`                                                   // absent: the peer takes no part in coordination
 	NetworkClosed      bool                   `protobuf:"varint,19,opt,name=network_closed,json=networkClosed,proto3" json:"network_closed,omitempty"`             // every connection with the peer needs the key of the network
 	RecordsAnnouncing  uint64                 `protobuf:"varint,20,opt,name=records_announcing,json=recordsAnnouncing,proto3" json:"records_announcing,omitempty"` // changes of own records that some keeper has not taken
+	OffersFor          string                 `protobuf:"bytes,22,opt,name=offers_for,json=offersFor,proto3" json:"offers_for,omitempty"`                          // provider for whom this peer offers, as its delegate; empty: for itself
 	IdentityNew        bool                   `protobuf:"varint,21,opt,name=identity_new,json=identityNew,proto3" json:"identity_new,omitempty"`                   // made at this start, because the data directory had none
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
@@ -2421,6 +2422,13 @@ func (x *StatusResponse) GetRecordsAnnouncing() uint64 {
 		return x.RecordsAnnouncing
 	}
 	return 0
+}
+
+func (x *StatusResponse) GetOffersFor() string {
+	if x != nil {
+		return x.OffersFor
+	}
+	return ""
 }
 
 func (x *StatusResponse) GetIdentityNew() bool {
@@ -3197,7 +3205,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"KIND_RESET\x10\x06\x12\x10\n" +
 	"\fKIND_REMOVED\x10\a\"\x0f\n" +
-	"\rStatusRequest\"\x96\x06\n" +
+	"\rStatusRequest\"\xb5\x06\n" +
 	"\x0eStatusResponse\x12\x17\n" +
 	"\apeer_id\x18\x01 \x01(\tR\x06peerId\x12\x18\n" +
 	"\aprofile\x18\x02 \x01(\tR\aprofile\x12\x16\n" +
@@ -3222,7 +3230,9 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x04name\x18\x11 \x01(\tR\x04name\x125\n" +
 	"\x05group\x18\x12 \x01(\v2\x1f.blackhole.api.v1.GroupStandingR\x05group\x12%\n" +
 	"\x0enetwork_closed\x18\x13 \x01(\bR\rnetworkClosed\x12-\n" +
-	"\x12records_announcing\x18\x14 \x01(\x04R\x11recordsAnnouncing\x12!\n" +
+	"\x12records_announcing\x18\x14 \x01(\x04R\x11recordsAnnouncing\x12\x1d\n" +
+	"\n" +
+	"offers_for\x18\x16 \x01(\tR\toffersFor\x12!\n" +
 	"\fidentity_new\x18\x15 \x01(\bR\videntityNewB\x17\n" +
 	"\x15_clock_offset_seconds\"\xf0\x01\n" +
 	"\rGroupStanding\x12\x19\n" +
