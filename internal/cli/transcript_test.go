@@ -26,7 +26,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/network/invite"
-	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/delegation"
 )
 
 var update = flag.Bool("update", false, "write what the commands print into the transcripts")
@@ -103,7 +103,7 @@ func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
 		Clock:   func() time.Time { return midnight(1).Add(90 * time.Second) },
 		Version: "v1.2.3", Build: Build{Revision: "0123456789abcdef", Time: "2026-03-01T00:00:00Z", Platform: "go1.26 linux/amd64"}, Stdin: stdin, Stdout: stdout, Stderr: stderr, Environ: environ,
 		Identity: func(string) (string, error) { return provider, nil },
-		Delegate: func(_ string, n network.Name, delegate string, life time.Duration) (*records.Delegation, error) {
+		Delegate: func(_ string, n network.Name, delegate string, life time.Duration) (*delegation.Statement, error) {
 			return delegated(n, delegate, life)
 		},
 		Reclaim: func(dir string) (int, error) {
@@ -180,7 +180,7 @@ func shellWords(line string) []string {
 }
 
 // delegated is a statement by a provider with a fixed key.
-func delegated(n network.Name, delegate string, life time.Duration) (*records.Delegation, error) {
+func delegated(n network.Name, delegate string, life time.Duration) (*delegation.Statement, error) {
 	id, err := peer.Decode(delegate)
 	if err != nil {
 		return nil, fault.Invalidf("delegate", delegate, "must be a peer id: %w", err)
@@ -189,5 +189,5 @@ func delegated(n network.Name, delegate string, life time.Duration) (*records.De
 	if err != nil {
 		return nil, err
 	}
-	return records.SignDelegation(n, key, id, midnight(1), life)
+	return delegation.Sign(n, key, id, midnight(1), life)
 }

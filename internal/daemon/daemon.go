@@ -27,7 +27,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
-	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/delegation"
 )
 
 const (
@@ -131,7 +131,7 @@ func Identity(dataDir string) (string, error) {
 }
 
 // Delegate states with the identity of a data directory that another peer offers for it in a network.
-func Delegate(dataDir string, n network.Name, delegate string, life time.Duration) (*records.Delegation, error) {
+func Delegate(dataDir string, n network.Name, delegate string, life time.Duration) (*delegation.Statement, error) {
 	const op = "daemon.Delegate"
 	id, err := peer.Decode(delegate)
 	if err != nil {
@@ -144,7 +144,7 @@ func Delegate(dataDir string, n network.Name, delegate string, life time.Duratio
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	d, err := records.SignDelegation(n, key, id, time.Now(), life)
+	d, err := delegation.Sign(n, key, id, time.Now(), life)
 	return d, fault.Wrap(op, err)
 }
 

@@ -332,6 +332,13 @@ func TestGroupKept(t *testing.T) {
 // TestServicesOfOneProvider: the setting admits as many services as the keepers of the network, and no more.
 func TestServicesOfOneProvider(t *testing.T) {
 	c := config.Default()
+	c.Discovery.Delegates = make([]string, records.MaxDelegates)
+	require.NoError(t, c.Validate())
+	c.Discovery.Delegates = make([]string, records.MaxDelegates+1)
+	require.Equal(t, "discovery.delegates", fault.FieldOf(c.Validate()))
+	c.Discovery.Delegates, c.Discovery.OffersFor = []string{"x"}, "y"
+	require.Equal(t, "discovery.delegates", fault.FieldOf(c.Validate()))
+	c.Discovery.Delegates, c.Discovery.OffersFor = nil, ""
 	c.Discovery.Limits.ServicesPerProvider = records.MaxPerProvider
 	require.NoError(t, c.Validate())
 	c.Discovery.Limits.ServicesPerProvider++

@@ -33,6 +33,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/delegation"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
@@ -86,7 +87,7 @@ type Plane struct {
 	watches  *watchSet
 	identity *IdentityWatch
 
-	offersFor *records.Delegation // nil: this peer offers for itself
+	offersFor *delegation.Statement // nil: this peer offers for itself
 	delegates []peer.ID
 
 	node     Node                    // nil before Start
@@ -111,7 +112,7 @@ func New(c Config) (*Plane, error) {
 	if err != nil {
 		return nil, fault.Wrap("discovery.New", err)
 	}
-	offersFor, delegates, err := delegation(c)
+	offersFor, delegates, err := delegationOf(c)
 	if err != nil {
 		return nil, fault.Wrap("discovery.New", err)
 	}

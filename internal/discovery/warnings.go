@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/delegation"
 )
 
 // clockWarning says which peers will not see a record of this peer, or not for its whole life, because of this
@@ -90,8 +91,8 @@ func (p *Parts) warnings(r *records.Record, stored records.Stored, live error) [
 	return all
 }
 
-// delegation reads for whom a peer offers, and its delegates. The error names "offers_for" or "delegates".
-func delegation(c Config) (offersFor *records.Delegation, delegates []peer.ID, err error) {
+// delegationOf reads for whom a peer offers, and its delegates. The error names "offers_for" or "delegates".
+func delegationOf(c Config) (offersFor *delegation.Statement, delegates []peer.ID, err error) {
 	for _, text := range c.Delegates {
 		id, err := peer.Decode(text)
 		if err != nil {
@@ -102,7 +103,7 @@ func delegation(c Config) (offersFor *records.Delegation, delegates []peer.ID, e
 	if c.OffersFor == "" {
 		return nil, delegates, nil
 	}
-	offersFor, err = records.ParseDelegation(c.Network, c.OffersFor)
+	offersFor, err = delegation.Parse(c.Network, c.OffersFor)
 	if err == nil {
 		var self peer.ID
 		if self, err = peer.IDFromPrivateKey(c.Key); err == nil {
@@ -114,7 +115,7 @@ func delegation(c Config) (offersFor *records.Delegation, delegates []peer.ID, e
 
 // reportDelegation warns in the last 30 days of the statement by which this peer offers for another provider, of a short one in its last
 // third.
-func reportDelegation(d *records.Delegation, self peer.ID, conditions *condition.Set, now time.Time) {
+func reportDelegation(d *delegation.Statement, self peer.ID, conditions *condition.Set, now time.Time) {
 	switch {
 	case d == nil:
 	case now.Before(d.Expires.Add(-min(30*24*time.Hour, d.Expires.Sub(d.Issued)/3))):

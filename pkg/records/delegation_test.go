@@ -14,14 +14,15 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/delegation"
 	"github.com/blackhole/blackhole/pkg/records/recordstest"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
 // delegated is the statement of the owner of key 1 for that of key 2.
-func delegated(t *testing.T, n network.Name, life time.Duration) *records.Delegation {
+func delegated(t *testing.T, n network.Name, life time.Duration) *delegation.Statement {
 	t.Helper()
-	d, err := records.SignDelegation(n, key(t, 1), idOf(t, key(t, 2)), t0(), life)
+	d, err := delegation.Sign(n, key(t, 1), idOf(t, key(t, 2)), t0(), life)
 	require.NoError(t, err)
 	return d
 }
@@ -30,7 +31,7 @@ func delegated(t *testing.T, n network.Name, life time.Duration) *records.Delega
 func TestDelegation(t *testing.T) {
 	owner, delegate := idOf(t, key(t, 1)), idOf(t, key(t, 2))
 	made := delegated(t, "test", time.Hour)
-	d, err := records.ParseDelegation("test", made.Text())
+	d, err := delegation.Parse("test", made.Text())
 	require.NoError(t, err)
 	require.Equal(t, made.Text(), d.Text())
 	require.Less(t, len(d.Text()), 300)
@@ -95,7 +96,7 @@ func TestFalseDelegation(t *testing.T) {
 			require.Equal(t, "offered_for", fault.FieldOf(err), name)
 		}
 	}
-	for name, d := range map[string]*records.Delegation{"another network": delegated(t, "other", time.Hour), "another delegate": good} {
+	for name, d := range map[string]*delegation.Statement{"another network": delegated(t, "other", time.Hour), "another delegate": good} {
 		st, k := stamp(), key(t, 2)
 		if st.OfferedFor = d; d == good {
 			k = key(t, 3)
@@ -105,13 +106,13 @@ func TestFalseDelegation(t *testing.T) {
 	}
 
 	for _, text := range []string{"", "?", good.Text()[1:], good.Text() + "AA", strings.Repeat("A", 4096), delegated(t, "other", time.Hour).Text()} {
-		_, err := records.ParseDelegation("test", text)
+		_, err := delegation.Parse("test", text)
 		require.Equal(t, fault.Invalid, fault.KindOf(err), text)
 	}
 	for life, delegate := range map[time.Duration]peer.ID{
-		0: idOf(t, key(t, 2)), records.MaxDelegation + 1: idOf(t, key(t, 2)), time.Minute: idOf(t, key(t, 1)), time.Hour: "x",
+		0: idOf(t, key(t, 2)), delegation.MaxLife + 1: idOf(t, key(t, 2)), time.Minute: idOf(t, key(t, 1)), time.Hour: "x",
 	} {
-		_, err := records.SignDelegation("test", key(t, 1), delegate, t0(), life)
+		_, err := delegation.Sign("test", key(t, 1), delegate, t0(), life)
 		require.Equal(t, fault.Invalid, fault.KindOf(err), life)
 	}
 	require.NoError(t, good.Valid(idOf(t, key(t, 2)), t0(), t0().Add(30*time.Hour)))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
+	"github.com/blackhole/blackhole/pkg/records/delegation"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
@@ -22,7 +23,7 @@ type Stamp struct {
 	Expires  time.Time // at most MaxTTL after Issued
 	Paused   *Pause    // nil: the provider serves it
 
-	OfferedFor *Delegation // the record ends no later than the statement; nil: the signer offers for itself
+	OfferedFor *delegation.Statement // the record ends no later than the statement; nil: the signer offers for itself
 }
 
 // Sign makes a record of an offer in a network. Errors are Invalid and name the field.
@@ -86,7 +87,7 @@ func stamp(n network.Name, key crypto.PrivKey, s *pb.ServiceRecord, st Stamp) (*
 	s.CreatedAt = timestamppb.New(st.Created)
 	s.UpdatedAt = timestamppb.New(st.Issued)
 	if d := st.OfferedFor; d != nil {
-		s.OfferedFor = d.message
+		s.OfferedFor = d.Message()
 		if d.Expires.Before(st.Expires) {
 			st.Expires = d.Expires
 		}

@@ -12,11 +12,11 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
-	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/delegation"
 )
 
 // DelegateFunc states with the identity of a data directory that another peer offers for it.
-type DelegateFunc func(dataDir string, n network.Name, delegate string, life time.Duration) (*records.Delegation, error)
+type DelegateFunc func(dataDir string, n network.Name, delegate string, life time.Duration) (*delegation.Statement, error)
 
 func offerDelegate(con *term.Console, sign DelegateFunc) *cobra.Command {
 	cmd := &cobra.Command{

@@ -230,6 +230,9 @@ func (a *Asker) serveOthers(provider peer.ID, ids []byte) (envelopes [][]byte, e
 
 // readManifests takes the manifests of a response that this peer's clock and version take for valid.
 func (a *answer) readManifests(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now time.Time) error {
+	if n := len(resp.Manifests); n > wire.MaxManifests {
+		return wire.Breach("%d manifests for a limit of %d", n, wire.MaxManifests)
+	}
 	for _, envelope := range resp.Manifests {
 		switch r, left, err := wire.Receive(verifier, envelope, now); {
 		case err != nil:

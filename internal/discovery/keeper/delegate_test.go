@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/delegation"
 )
 
 // delegatedOffers is a large network with the offers of a provider and of its delegates.
@@ -35,7 +36,7 @@ func newDelegatedOffers(t *testing.T, numbers ...int) *delegatedOffers {
 			w.announce(w.owner, n, nil, named...)
 			continue
 		}
-		d, err := records.SignDelegation("test", w.owner.Key, w.delegates[i-1].Id, time.Now(), time.Hour)
+		d, err := delegation.Sign("test", w.owner.Key, w.delegates[i-1].Id, time.Now(), time.Hour)
 		require.NoError(t, err)
 		w.announce(w.delegates[i-1], n, d)
 	}
@@ -44,7 +45,7 @@ func newDelegatedOffers(t *testing.T, numbers ...int) *delegatedOffers {
 }
 
 // announce stores n offers and their manifest.
-func (w *delegatedOffers) announce(by keepertest.Provider, n int, d *records.Delegation, named ...peer.ID) {
+func (w *delegatedOffers) announce(by keepertest.Provider, n int, d *delegation.Statement, named ...peer.ID) {
 	st := records.Stamp{Sequence: 1, Issued: time.Now(), Expires: time.Now().Add(time.Hour), OfferedFor: d}
 	var offers []*records.Record
 	for i := range n {
@@ -158,7 +159,7 @@ func TestDelegateEnds(t *testing.T) {
 		w := newDelegatedOffers(t, 2, 3)
 		defer w.close()
 		stranger := keepertest.NewProvider(t)
-		d, err := records.SignDelegation("test", w.owner.Key, w.delegates[0].Id, time.Now(), time.Hour)
+		d, err := delegation.Sign("test", w.owner.Key, w.delegates[0].Id, time.Now(), time.Hour)
 		require.NoError(t, err)
 		_, err = records.Sign("test", stranger.Key, keepertest.Offer("x"), records.Stamp{Sequence: 1, Issued: time.Now(), Expires: time.Now().Add(time.Hour), OfferedFor: d})
 		require.ErrorContains(t, err, "is for the delegate")

@@ -28,6 +28,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/delegation"
 )
 
 const (
@@ -150,7 +151,7 @@ func (r *Registry) Close() error {
 func (r *Registry) Self() peer.ID { return r.self }
 
 // OffersFor is the statement of the provider for whom this peer offers; nil: it offers for itself.
-func (r *Registry) OffersFor() *records.Delegation { return r.signer.offersFor }
+func (r *Registry) OffersFor() *delegation.Statement { return r.signer.offersFor }
 
 // floor is the number above which all new versions have their sequences. The caller holds writing.
 func (r *Registry) floor() uint64 {

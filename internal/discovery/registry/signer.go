@@ -11,6 +11,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/delegation"
 )
 
 // maxTombstones bounds the tombstones of one service for places that it has left. Beyond it, the oldest is
@@ -72,15 +73,15 @@ type signer struct {
 	precision int // default geohash length of keys; 0: the schema's default
 	publish   int // geohash length of coarsened places; 0 publishes exact places
 
-	offersFor *records.Delegation // nil: the services are this peer's own
+	offersFor *delegation.Statement // nil: the services are this peer's own
 	refresh   time.Duration
 	delegates []peer.ID // named in the manifest
 }
 
-// statement returns the statement under which a version is signed now. In the last refresh before its end it is of no use: later versions
-// are this peer's own.
-func (i *signer) statement(now time.Time) *records.Delegation {
-	if d := i.offersFor; d != nil && now.Add(i.refresh).Before(d.Expires) {
+// statement returns the statement under which a version is signed now. Shortly before its end it is of no use, since versions would lapse
+// soon: later ones are this peer's own.
+func (i *signer) statement(now time.Time) *delegation.Statement {
+	if d := i.offersFor; d != nil && now.Add(min(i.refresh, d.Expires.Sub(d.Issued)/10)).Before(d.Expires) {
 		return d
 	}
 	return nil

@@ -1,0 +1,130 @@
+// Package delegation has the signed statement of a provider that another key offers for it. A provider with more than
+// records.MaxPerProvider offers has delegates: peers with keys of their own. Each record of a delegate carries the statement. The name of
+// an offer stays that of its signer.
+package delegation
+
+import (
+	"encoding/base64"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
+	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
+)
+
+const (
+	// MaxLife bounds the life of a statement.
+	MaxLife = 366 * 24 * time.Hour
+	// MaxSize bounds a statement, in bytes.
+	MaxSize = 512
+)
+
+// Statement is a verified statement. It is immutable.
+type Statement struct {
+	Provider peer.ID
+	Delegate peer.ID
+	Issued   time.Time
+	Expires  time.Time
+	message  *pb.Delegation
+}
+
+// Sign states, in a network, that delegate offers for the owner of the key. The error is Invalid and names "delegate" or "for".
+func Sign(n network.Name, key crypto.PrivKey, delegate peer.ID, issued time.Time, life time.Duration) (*Statement, error) {
+	const op = "delegation.Sign"
+	if life <= 0 || life > MaxLife {
+		return nil, fault.Wrap(op, fault.Invalidf("for", life, "must be positive and at most %v", MaxLife))
+	}
+	by, err := peer.IDFromPrivateKey(key)
+	if err != nil {
+		return nil, fault.As(op, fault.Internal, err)
+	}
+	content, err := proto.MarshalOptions{Deterministic: true}.Marshal(&pb.DelegationStatement{
+		Delegate: []byte(delegate), IssuedMs: uint64(issued.UnixMilli()), ExpiresMs: uint64(issued.Add(life).UnixMilli()),
+	})
+	if err != nil {
+		return nil, fault.As(op, fault.Internal, err)
+	}
+	signature, err := key.Sign(append(domain(n), content...))
+	if err != nil {
+		return nil, fault.As(op, fault.Internal, err)
+	}
+	s, err := Open(n, &pb.Delegation{Statement: content, By: []byte(by), Signature: signature})
+	return s, fault.Wrap(op, err)
+}
+
+// Parse reads and verifies the text of a statement of a network. Errors are Invalid.
+func Parse(n network.Name, text string) (*Statement, error) {
+	m := new(pb.Delegation)
+	data, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || len(data) > MaxSize || proto.Unmarshal(data, m) != nil {
+		return nil, fault.Invalidf("", nil, "is damaged: copy the whole line of blackholed offer delegate")
+	}
+	return Open(n, m)
+}
+
+// Text returns the statement as one word, for Parse.
+func (s *Statement) Text() string {
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(s.message)
+	if err != nil {
+		panic("delegation: a verified statement does not encode: " + err.Error()) // impossible: it was decoded
+	}
+	return base64.RawURLEncoding.EncodeToString(data)
+}
+
+// Message returns the statement as signed. The caller must not modify it.
+func (s *Statement) Message() *pb.Delegation { return s.message }
+
+// domain is what the signatures of statements begin with.
+func domain(n network.Name) []byte { return []byte(n.Domain("delegation") + ":") }
+
+// Open verifies a statement of a network, without regard to the time. Errors are Invalid.
+func Open(n network.Name, m *pb.Delegation) (*Statement, error) {
+	content := new(pb.DelegationStatement)
+	by := peer.ID(m.By)
+	key := keyOf(by)
+	if key == nil || proto.Size(m) > MaxSize || proto.Unmarshal(m.Statement, content) != nil {
+		return nil, fault.Invalidf("", nil, "is no statement of a provider with an Ed25519 key")
+	}
+	if ok, err := key.Verify(append(domain(n), m.Statement...), m.Signature); err != nil || !ok {
+		return nil, fault.Invalidf("", nil, "is not signed by %s for the network %s", by, n)
+	}
+	const latest = 1 << 47 // milliseconds: the year 6429
+	delegate, issued, expires := peer.ID(content.Delegate), content.IssuedMs, content.ExpiresMs
+	switch {
+	case keyOf(delegate) == nil:
+		return nil, fault.Invalidf("delegate", nil, "must be the peer id of an Ed25519 key")
+	case delegate == by:
+		return nil, fault.Invalidf("delegate", delegate.String(), "must be another peer than the provider")
+	case expires > latest || issued >= expires || expires-issued > uint64(MaxLife.Milliseconds()):
+		return nil, fault.Invalidf("expires_ms", expires, "must be at most %v after issued_ms", MaxLife)
+	}
+	return &Statement{
+		Provider: by, Delegate: delegate, Issued: time.UnixMilli(int64(issued)).UTC(), Expires: time.UnixMilli(int64(expires)).UTC(), message: m,
+	}, nil
+}
+
+// keyOf returns the Ed25519 key in a peer id; nil without one.
+func keyOf(id peer.ID) crypto.PubKey {
+	key, err := id.ExtractPublicKey()
+	if err != nil || key.Type() != crypto.Ed25519 {
+		return nil
+	}
+	return key
+}
+
+// Valid requires the statement to be for a delegate, and to hold from one time to another. The error is Invalid.
+func (s *Statement) Valid(delegate peer.ID, from, to time.Time) error {
+	switch {
+	case s.Delegate != delegate:
+		return fault.Invalidf("", s.Delegate.String(), "is for the delegate %s, not for %s", s.Delegate, delegate)
+	case s.Issued.After(from):
+		return fault.Invalidf("", s.Issued, "begins in the future, at %s: check the clocks", s.Issued.Format(time.RFC3339))
+	case s.Expires.Before(to):
+		return fault.Invalidf("", s.Expires, "ended at %s: ask %s for a new one", s.Expires.Format(time.RFC3339), s.Provider)
+	}
+	return nil
+}
