@@ -21,10 +21,9 @@ type DelegateFunc func(dataDir string, n network.Name, delegate string, life tim
 func offerDelegate(con *term.Console, sign DelegateFunc) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "delegate PEER", Short: "Let another peer offer for this one", Args: command.OneArg("PEER"),
-		Long: "Let another peer offer for this one: a provider has at most 100 offers of its own key, and up to 32 delegates with\n" +
-			"as many each. All of them count as one provider, and --provider finds them all. The command prints a signed\n" +
-			"statement, which the other peer has as its setting discovery.offers_for. It reads the data directory and needs\n" +
-			"no running peer. Nobody can take a statement back: it ends.",
+		Long: "Let another peer offer for this one: beside its own 100 offers a provider may have 32 delegates with as many\n" +
+			"each. They count as one provider, and --provider finds them all. The command signs a line for the setting\n" +
+			"discovery.offers_for of the other peer. It needs no running peer. Nobody takes the line back: it ends.",
 	}
 	s := &settings.Settings{Con: con}
 	cmd.Flags().StringVar(&s.File, "config", "", "settings file (default DATA/"+settings.ConfigFile+" if it exists)")

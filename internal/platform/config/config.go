@@ -67,13 +67,13 @@ type Log struct {
 type Discovery struct {
 	RecordTTL       time.Duration `yaml:"record_ttl" help:"Lifetime of a record without renewal: 1h to 48h."`
 	RefreshInterval time.Duration `yaml:"refresh_interval" help:"Time between renewals of own records: at least 1m, less than half of record_ttl."`
+	OffersFor       string        `yaml:"offers_for" help:"The line of blackholed offer delegate of another provider, for whom this peer offers."`
+	Delegates       []string      `yaml:"delegates" help:"Peer ids, at most 32, that offer for this peer. Until one does, answers about this provider are incomplete."`
 	Cache           Cache         `yaml:"cache"`
 	Health          Health        `yaml:"health"`
 	Geo             Geo           `yaml:"geo"`
 	Limits          Limits        `yaml:"limits"`
 	Query           Query         `yaml:"query"`
-	OffersFor       string        `yaml:"offers_for" help:"Statement of another provider, for whom this peer offers: the line of blackholed offer delegate there."`
-	Delegates       []string      `yaml:"delegates" help:"Peer ids of the delegates, which offer for this peer, at most 32. Without the list of one, answers about this provider are incomplete."`
 }
 
 // Cache are the settings of the answer cache.

@@ -16,12 +16,8 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-const (
-	// MaxLife bounds the life of a statement.
-	MaxLife = 366 * 24 * time.Hour
-	// MaxSize bounds a statement, in bytes.
-	MaxSize = 512
-)
+// MaxLife bounds the life of a statement.
+const MaxLife = 366 * 24 * time.Hour
 
 // Statement is a verified statement. It is immutable.
 type Statement struct {
@@ -60,7 +56,7 @@ func Sign(n network.Name, key crypto.PrivKey, delegate peer.ID, issued time.Time
 func Parse(n network.Name, text string) (*Statement, error) {
 	m := new(pb.Delegation)
 	data, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || len(data) > MaxSize || proto.Unmarshal(data, m) != nil {
+	if err != nil || proto.Unmarshal(data, m) != nil {
 		return nil, fault.Invalidf("", nil, "is damaged: copy the whole line of blackholed offer delegate")
 	}
 	return Open(n, m)
@@ -86,7 +82,7 @@ func Open(n network.Name, m *pb.Delegation) (*Statement, error) {
 	content := new(pb.DelegationStatement)
 	by := peer.ID(m.By)
 	key := keyOf(by)
-	if key == nil || proto.Size(m) > MaxSize || proto.Unmarshal(m.Statement, content) != nil {
+	if key == nil || proto.Unmarshal(m.Statement, content) != nil {
 		return nil, fault.Invalidf("", nil, "is no statement of a provider with an Ed25519 key")
 	}
 	if ok, err := key.Verify(append(domain(n), m.Statement...), m.Signature); err != nil || !ok {
