@@ -103,7 +103,7 @@ func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
 		Clock:   func() time.Time { return midnight(1).Add(90 * time.Second) },
 		Version: "v1.2.3", Build: Build{Revision: "0123456789abcdef", Time: "2026-03-01T00:00:00Z", Platform: "go1.26 linux/amd64"}, Stdin: stdin, Stdout: stdout, Stderr: stderr, Environ: environ,
 		Identity: func(string) (string, error) { return provider, nil },
-		Delegate: func(_ string, n network.Name, delegate string, life time.Duration) (*delegation.Statement, error) {
+		Delegate: func(_ string, n network.Name, delegate string, life time.Duration) (*delegation.Signed, error) {
 			return delegated(n, delegate, life)
 		},
 		Reclaim: func(dir string) (int, error) {
@@ -179,8 +179,8 @@ func shellWords(line string) []string {
 	return words
 }
 
-// delegated is a statement by a provider with a fixed key.
-func delegated(n network.Name, delegate string, life time.Duration) (*delegation.Statement, error) {
+// delegated is a delegation by a provider with a fixed key.
+func delegated(n network.Name, delegate string, life time.Duration) (*delegation.Signed, error) {
 	id, err := peer.Decode(delegate)
 	if err != nil {
 		return nil, fault.Invalidf("delegate", delegate, "must be a peer id: %w", err)

@@ -131,7 +131,7 @@ func Identity(dataDir string) (string, error) {
 }
 
 // Delegate states with the identity of a data directory that another peer offers for it in a network.
-func Delegate(dataDir string, n network.Name, delegate string, life time.Duration) (*delegation.Statement, error) {
+func Delegate(dataDir string, n network.Name, delegate string, life time.Duration) (*delegation.Signed, error) {
 	const op = "daemon.Delegate"
 	id, err := peer.Decode(delegate)
 	if err != nil {

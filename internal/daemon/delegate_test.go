@@ -18,7 +18,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records/delegation"
 )
 
-// Two peers are one provider: the second offers for the first, and says so. A statement that does not hold stops the start.
+// Two peers are one provider: the second offers for the first, and says so. A delegation that does not hold stops the start.
 func TestDelegate(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	owner, err := Identity(one)
@@ -34,7 +34,7 @@ func TestDelegate(t *testing.T) {
 	require.NoError(t, err)
 	ended, err := delegation.Sign("shop", key, id, time.Now().Add(-time.Hour), time.Minute)
 	require.NoError(t, err)
-	statement, err := delegation.Sign("shop", key, id, time.Now().Add(-50*time.Minute), time.Hour)
+	signed, err := delegation.Sign("shop", key, id, time.Now().Add(-50*time.Minute), time.Hour)
 	require.NoError(t, err)
 	early, err := delegation.Sign("shop", key, id, time.Now().Add(time.Hour), time.Hour)
 	require.NoError(t, err)
@@ -61,7 +61,7 @@ func TestDelegate(t *testing.T) {
 	c.Discovery.Delegates = []string{delegate}
 	first := startWith(t, c, one)
 	c = config.Default()
-	c.Network.Name, c.Discovery.OffersFor = "shop", statement.Text()
+	c.Network.Name, c.Discovery.OffersFor = "shop", signed.Text()
 	second := startWith(t, c, two, first.addr)
 	until(t, "a connection", func() bool { return len(second.parts.node.Host().Network().Peers()) > 0 })
 	_, err = first.Register(t.Context(), compute("a", 1, 1, 1))

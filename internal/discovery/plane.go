@@ -52,7 +52,7 @@ type Config struct {
 	TTL, Refresh     time.Duration // of own records: see registry.Config
 	Precision        int           // of geohashes in keys: see registry.Config
 	PublishPrecision int           // of published places: see registry.Config
-	OffersFor        string        // text of the statement of another provider, for whom this peer offers; empty: for itself
+	OffersFor        string        // text of the delegation of another provider, for whom this peer offers; empty: for itself
 	Delegates        []string      // peer ids of the delegates of this provider
 	Settings         Settings
 
@@ -87,7 +87,7 @@ type Plane struct {
 	watches  *watchSet
 	identity *IdentityWatch
 
-	offersFor *delegation.Statement // nil: this peer offers for itself
+	offersFor *delegation.Signed // nil: this peer offers for itself
 	delegates []peer.ID
 
 	node     Node                    // nil before Start

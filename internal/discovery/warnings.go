@@ -92,7 +92,7 @@ func (p *Parts) warnings(r *records.Record, stored records.Stored, live error) [
 }
 
 // delegationOf reads for whom a peer offers, and its delegates. The error names "offers_for" or "delegates".
-func delegationOf(c Config) (offersFor *delegation.Statement, delegates []peer.ID, err error) {
+func delegationOf(c Config) (offersFor *delegation.Signed, delegates []peer.ID, err error) {
 	for _, text := range c.Delegates {
 		id, err := peer.Decode(text)
 		if err != nil {
@@ -113,15 +113,15 @@ func delegationOf(c Config) (offersFor *delegation.Statement, delegates []peer.I
 	return offersFor, delegates, fault.In("offers_for", err)
 }
 
-// reportDelegation warns in the last 30 days of the statement by which this peer offers for another provider, of a short one in its last
+// reportDelegation warns in the last 30 days of the delegation by which this peer offers for another provider, of a short one in its last
 // third.
-func reportDelegation(d *delegation.Statement, self peer.ID, conditions *condition.Set, now time.Time) {
+func reportDelegation(d *delegation.Signed, self peer.ID, conditions *condition.Set, now time.Time) {
 	switch {
 	case d == nil:
 	case now.Before(d.Expires.Add(-min(30*24*time.Hour, d.Expires.Sub(d.Issued)/3))):
 		conditions.Clear(condition.Delegation)
 	default:
-		conditions.Raise(condition.Delegation, "the statement by which this peer offers for %s ends at %s, and then its offers are its own: make a new one there (blackholed offer delegate %s) and set discovery.offers_for",
+		conditions.Raise(condition.Delegation, "the delegation by which this peer offers for %s ends at %s, and then its offers are its own: make a new one there (blackholed offer delegate %s) and set discovery.offers_for",
 			d.Provider, d.Expires.Format(time.RFC3339), self)
 	}
 }

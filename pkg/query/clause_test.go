@@ -31,7 +31,7 @@ func withoutRow() map[string]string {
 		"manifest.offers":    "a manifest never matches",
 		"manifest.delegates": "a manifest never matches",
 
-		"offered_for.statement": "provider_id finds the offers of delegates",
+		"offered_for.terms":     "provider_id finds the offers of delegates",
 		"offered_for.by":        "provider_id finds the offers of delegates",
 		"offered_for.signature": "provider_id finds the offers of delegates",
 	}

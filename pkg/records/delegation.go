@@ -16,7 +16,7 @@ const MaxDelegates = 32
 
 const keySize = 32 // bytes of a key in the list of a manifest
 
-// checkOfferedFor verifies the statement of a validated message.
+// checkOfferedFor verifies the delegation of a validated message.
 func checkOfferedFor(n network.Name, s *pb.ServiceRecord, signer peer.ID) (by peer.ID, err error) {
 	if s.OfferedFor == nil {
 		return "", nil
@@ -31,7 +31,7 @@ func checkOfferedFor(n network.Name, s *pb.ServiceRecord, signer peer.ID) (by pe
 	return peer.ID(intern(string(d.Provider))), nil
 }
 
-// OfferedFor returns the provider for whom the signer offers the service, by that provider's statement; "" for an offer of its own.
+// OfferedFor returns the provider for whom the signer offers the service, by that provider's delegation; "" for an offer of its own.
 func (r *Record) OfferedFor() peer.ID { return r.offeredFor }
 
 // Of reports whether a record is an offer of a provider or of one of its delegates.

@@ -19,15 +19,15 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-// delegated is the statement of the owner of key 1 for that of key 2.
-func delegated(t *testing.T, n network.Name, life time.Duration) *delegation.Statement {
+// delegated is the delegation of the owner of key 1 for that of key 2.
+func delegated(t *testing.T, n network.Name, life time.Duration) *delegation.Signed {
 	t.Helper()
 	d, err := delegation.Sign(n, key(t, 1), idOf(t, key(t, 2)), t0(), life)
 	require.NoError(t, err)
 	return d
 }
 
-// A statement goes through its text, and a record that carries it says for whom it is offered, and ends no later.
+// A delegation goes through its text, and a record that carries it says for whom it is offered, and ends no later.
 func TestDelegation(t *testing.T) {
 	owner, delegate := idOf(t, key(t, 1)), idOf(t, key(t, 2))
 	made := delegated(t, "test", time.Hour)
@@ -64,7 +64,7 @@ func TestDelegation(t *testing.T) {
 	require.Empty(t, ended.OfferedFor())
 }
 
-// Nobody but the provider makes a statement, and it holds for one delegate, in one network and for its time alone.
+// Nobody but the provider makes a delegation, and it holds for one delegate, in one network and for its time alone.
 func TestFalseDelegation(t *testing.T) {
 	good := delegated(t, "test", 30*time.Hour)
 	st := stamp()
@@ -72,7 +72,7 @@ func TestFalseDelegation(t *testing.T) {
 	for name, change := range map[string]func(*pb.ServiceRecord){
 		"forged":    func(s *pb.ServiceRecord) { s.OfferedFor.Signature[7]++ },
 		"by others": func(s *pb.ServiceRecord) { s.OfferedFor.By = []byte(idOf(t, key(t, 3))) },
-		"longer":    func(s *pb.ServiceRecord) { s.OfferedFor.Statement = append(s.OfferedFor.Statement, 0x18, 1) },
+		"longer":    func(s *pb.ServiceRecord) { s.OfferedFor.Terms = append(s.OfferedFor.Terms, 0x18, 1) },
 		"empty":     func(s *pb.ServiceRecord) { s.OfferedFor = &pb.Delegation{} },
 		"ended":     func(s *pb.ServiceRecord) { s.ExpiresAt.Seconds += 6*3600 + 1 },
 		"early": func(s *pb.ServiceRecord) {
@@ -96,7 +96,7 @@ func TestFalseDelegation(t *testing.T) {
 			require.Equal(t, "offered_for", fault.FieldOf(err), name)
 		}
 	}
-	for name, d := range map[string]*delegation.Statement{"another network": delegated(t, "other", time.Hour), "another delegate": good} {
+	for name, d := range map[string]*delegation.Signed{"another network": delegated(t, "other", time.Hour), "another delegate": good} {
 		st, k := stamp(), key(t, 2)
 		if st.OfferedFor = d; d == good {
 			k = key(t, 3)

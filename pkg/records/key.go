@@ -42,7 +42,7 @@ type CellKey struct {
 }
 
 // ProviderCell returns the cell of all records of a provider, whatever their type and place. Quotas
-// bound it to MaxPerProvider records.
+// bound it to MaxPerProvider records, its manifest and those of MaxDelegates delegates.
 func ProviderCell(id peer.ID) CellKey { return CellKey{Cell: geo.Global, Provider: id} }
 
 // OfProvider reports whether this is the cell of a provider. Such a cell is never split.

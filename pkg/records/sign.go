@@ -23,7 +23,7 @@ type Stamp struct {
 	Expires  time.Time // at most MaxTTL after Issued
 	Paused   *Pause    // nil: the provider serves it
 
-	OfferedFor *delegation.Statement // the record ends no later than the statement; nil: the signer offers for itself
+	OfferedFor *delegation.Signed // the record ends no later than the delegation; nil: the signer offers for itself
 }
 
 // Sign makes a record of an offer in a network. Errors are Invalid and name the field.

@@ -16,7 +16,7 @@ import (
 )
 
 // DelegateFunc states with the identity of a data directory that another peer offers for it.
-type DelegateFunc func(dataDir string, n network.Name, delegate string, life time.Duration) (*delegation.Statement, error)
+type DelegateFunc func(dataDir string, n network.Name, delegate string, life time.Duration) (*delegation.Signed, error)
 
 func offerDelegate(con *term.Console, sign DelegateFunc) *cobra.Command {
 	cmd := &cobra.Command{
@@ -28,7 +28,7 @@ func offerDelegate(con *term.Console, sign DelegateFunc) *cobra.Command {
 	s := &settings.Settings{Con: con}
 	cmd.Flags().StringVar(&s.File, "config", "", "settings file (default DATA/"+settings.ConfigFile+" if it exists)")
 	settings.DataFlag(cmd, "data directory of the provider")
-	life := cmd.Flags().Duration("for", 90*24*time.Hour, "end of the statement after this time, at most 8784h")
+	life := cmd.Flags().Duration("for", 90*24*time.Hour, "end of the delegation after this time, at most 8784h")
 	var f term.Format
 	command.Output(cmd, &f)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -43,9 +43,9 @@ func offerDelegate(con *term.Console, sign DelegateFunc) *cobra.Command {
 		if err != nil {
 			return exit.Fields{"delegate": "PEER", "for": ""}.Rename(err)
 		}
-		con.Say("set discovery.offers_for of %s to this line, and add that peer to discovery.delegates of %s once it offers; the statement ends at %s",
+		con.Say("set discovery.offers_for of %s to this line, and add that peer to discovery.delegates of %s once it offers; the delegation ends at %s",
 			d.Delegate, d.Provider, term.At(d.Expires))
-		value := map[string]any{"statement": d.Text(), "offered_for": d.Provider.String(), "delegate": d.Delegate.String(), "expires_at": d.Expires}
+		value := map[string]any{"delegation": d.Text(), "offered_for": d.Provider.String(), "delegate": d.Delegate.String(), "expires_at": d.Expires}
 		return f.Print(con, term.Document{Value: value, Table: term.Plain(d.Text() + "\n")})
 	}
 	return cmd

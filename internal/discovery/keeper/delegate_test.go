@@ -45,7 +45,7 @@ func newDelegatedOffers(t *testing.T, numbers ...int) *delegatedOffers {
 }
 
 // announce stores n offers and their manifest.
-func (w *delegatedOffers) announce(by keepertest.Provider, n int, d *delegation.Statement, named ...peer.ID) {
+func (w *delegatedOffers) announce(by keepertest.Provider, n int, d *delegation.Signed, named ...peer.ID) {
 	st := records.Stamp{Sequence: 1, Issued: time.Now(), Expires: time.Now().Add(time.Hour), OfferedFor: d}
 	var offers []*records.Record
 	for i := range n {

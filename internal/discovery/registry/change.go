@@ -98,7 +98,7 @@ func (c *change) list(floor uint64) *records.Record {
 	var m *records.Record
 	if err == nil {
 		m, err = records.SignManifest(c.of.signer.network, c.of.signer.key, all, c.of.signer.delegates, records.Stamp{
-			Sequence: sequence, Issued: at, Expires: end, OfferedFor: c.of.signer.statement(at),
+			Sequence: sequence, Issued: at, Expires: end, OfferedFor: c.of.signer.delegation(at),
 		})
 	}
 	if err != nil {

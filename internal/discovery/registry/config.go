@@ -40,8 +40,8 @@ type Config struct {
 	Precision        int // default geohash length in record keys, records.MinPrecision to MaxPrecision; 0: the schema's default
 	PublishPrecision int // geohash length of published places, 1 to 12: only the cell's centre is published; 0: the exact place
 
-	OffersFor *delegation.Statement // by another provider, for whom this peer offers; nil: for itself
-	Delegates []peer.ID             // of this provider, at most records.MaxDelegates; without any for a peer that offers for another one
+	OffersFor *delegation.Signed // by another provider, for whom this peer offers; nil: for itself
+	Delegates []peer.ID          // of this provider, at most records.MaxDelegates; without any for a peer that offers for another one
 
 	Jitter func() float64 // uniform in [0, 1), called by one goroutine at a time; nil: no jitter
 	Logger *slog.Logger   // nil: silent

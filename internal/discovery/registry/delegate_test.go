@@ -12,7 +12,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records/delegation"
 )
 
-// A peer with a statement signs its services and their list for the provider, those from before too, until shortly before the end.
+// A peer with a delegation signs its services and their list for the provider, those from before too, until shortly before the end.
 func TestOffersForAnother(t *testing.T) {
 	fs := vfs.NewMem()
 	c := config(t, fs)

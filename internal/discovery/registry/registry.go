@@ -150,8 +150,8 @@ func (r *Registry) Close() error {
 // Self is the provider of the services.
 func (r *Registry) Self() peer.ID { return r.self }
 
-// OffersFor is the statement of the provider for whom this peer offers; nil: it offers for itself.
-func (r *Registry) OffersFor() *delegation.Statement { return r.signer.offersFor }
+// OffersFor is the delegation of the provider for whom this peer offers; nil: it offers for itself.
+func (r *Registry) OffersFor() *delegation.Signed { return r.signer.offersFor }
 
 // floor is the number above which all new versions have their sequences. The caller holds writing.
 func (r *Registry) floor() uint64 {

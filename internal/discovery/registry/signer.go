@@ -73,14 +73,14 @@ type signer struct {
 	precision int // default geohash length of keys; 0: the schema's default
 	publish   int // geohash length of coarsened places; 0 publishes exact places
 
-	offersFor *delegation.Statement // nil: the services are this peer's own
+	offersFor *delegation.Signed // nil: the services are this peer's own
 	refresh   time.Duration
 	delegates []peer.ID // named in the manifest
 }
 
-// statement returns the statement under which a version is signed now. Shortly before its end it is of no use, since versions would lapse
+// delegation returns the delegation under which a version is signed now. Shortly before its end it is of no use, since versions would lapse
 // soon: later ones are this peer's own.
-func (i *signer) statement(now time.Time) *delegation.Statement {
+func (i *signer) delegation(now time.Time) *delegation.Signed {
 	if d := i.offersFor; d != nil && now.Add(min(i.refresh, d.Expires.Sub(d.Issued)/10)).Before(d.Expires) {
 		return d
 	}
@@ -89,7 +89,7 @@ func (i *signer) statement(now time.Time) *delegation.Statement {
 
 // offersAs reports whether a version says for whom its next one is offered.
 func (i *signer) offersAs(r *records.Record, now time.Time) bool {
-	d := i.statement(now)
+	d := i.delegation(now)
 	return r.Withdrawn() || d == nil && r.OfferedFor() == "" || d != nil && r.OfferedFor() == d.Provider
 }
 
@@ -188,7 +188,7 @@ func (i *signer) sign(o records.Offer, pause *records.Pause, created time.Time, 
 		Issued:     now,
 		Expires:    now.Add(i.ttl),
 		Paused:     pause,
-		OfferedFor: i.statement(now),
+		OfferedFor: i.delegation(now),
 	})
 }
 

@@ -63,7 +63,7 @@ const (
 	Disk Name = "disk"
 	// Certificate: the server certificate of this peer has ended, or ends within a week.
 	Certificate Name = "certificate"
-	// Delegation: the statement by which this peer offers for another provider has ended, or ends soon.
+	// Delegation: the delegation by which this peer offers for another provider has ended, or ends soon.
 	Delegation Name = "delegation"
 	// PoolExhausted: callers of this peer find no place for a connection, a watch, a wait or a large request, or the group no room.
 	PoolExhausted Name = "pool_exhausted"

@@ -1,5 +1,5 @@
-// Package delegation has the signed statement of a provider that another key offers for it. A provider with more than
-// records.MaxPerProvider offers has delegates: peers with keys of their own. Each record of a delegate carries the statement. The name of
+// Package delegation has the signed word of a provider that another key offers for it. A provider with more than
+// records.MaxPerProvider offers has delegates: peers with keys of their own. Each record of a delegate carries the delegation. The name of
 // an offer stays that of its signer.
 package delegation
 
@@ -16,11 +16,11 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-// MaxLife bounds the life of a statement.
+// MaxLife bounds the life of a delegation.
 const MaxLife = 366 * 24 * time.Hour
 
-// Statement is a verified statement. It is immutable.
-type Statement struct {
+// Signed is a verified delegation. It is immutable.
+type Signed struct {
 	Provider peer.ID
 	Delegate peer.ID
 	Issued   time.Time
@@ -29,7 +29,7 @@ type Statement struct {
 }
 
 // Sign states, in a network, that delegate offers for the owner of the key. The error is Invalid and names "delegate" or "for".
-func Sign(n network.Name, key crypto.PrivKey, delegate peer.ID, issued time.Time, life time.Duration) (*Statement, error) {
+func Sign(n network.Name, key crypto.PrivKey, delegate peer.ID, issued time.Time, life time.Duration) (*Signed, error) {
 	const op = "delegation.Sign"
 	if life <= 0 || life > MaxLife {
 		return nil, fault.Wrap(op, fault.Invalidf("for", life, "must be positive and at most %v", MaxLife))
@@ -38,7 +38,7 @@ func Sign(n network.Name, key crypto.PrivKey, delegate peer.ID, issued time.Time
 	if err != nil {
 		return nil, fault.As(op, fault.Internal, err)
 	}
-	content, err := proto.MarshalOptions{Deterministic: true}.Marshal(&pb.DelegationStatement{
+	content, err := proto.MarshalOptions{Deterministic: true}.Marshal(&pb.DelegationTerms{
 		Delegate: []byte(delegate), IssuedMs: uint64(issued.UnixMilli()), ExpiresMs: uint64(issued.Add(life).UnixMilli()),
 	})
 	if err != nil {
@@ -48,12 +48,12 @@ func Sign(n network.Name, key crypto.PrivKey, delegate peer.ID, issued time.Time
 	if err != nil {
 		return nil, fault.As(op, fault.Internal, err)
 	}
-	s, err := Open(n, &pb.Delegation{Statement: content, By: []byte(by), Signature: signature})
+	s, err := Open(n, &pb.Delegation{Terms: content, By: []byte(by), Signature: signature})
 	return s, fault.Wrap(op, err)
 }
 
-// Parse reads and verifies the text of a statement of a network. Errors are Invalid.
-func Parse(n network.Name, text string) (*Statement, error) {
+// Parse reads and verifies the text of a delegation of a network. Errors are Invalid.
+func Parse(n network.Name, text string) (*Signed, error) {
 	m := new(pb.Delegation)
 	data, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil || proto.Unmarshal(data, m) != nil {
@@ -62,30 +62,30 @@ func Parse(n network.Name, text string) (*Statement, error) {
 	return Open(n, m)
 }
 
-// Text returns the statement as one word, for Parse.
-func (s *Statement) Text() string {
+// Text returns the delegation as one word, for Parse.
+func (s *Signed) Text() string {
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(s.message)
 	if err != nil {
-		panic("delegation: a verified statement does not encode: " + err.Error()) // impossible: it was decoded
+		panic("delegation: a verified delegation does not encode: " + err.Error()) // impossible: it was decoded
 	}
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 
-// Message returns the statement as signed. The caller must not modify it.
-func (s *Statement) Message() *pb.Delegation { return s.message }
+// Message returns the delegation as signed. The caller must not modify it.
+func (s *Signed) Message() *pb.Delegation { return s.message }
 
-// domain is what the signatures of statements begin with.
+// domain is what the signatures of delegations begin with.
 func domain(n network.Name) []byte { return []byte(n.Domain("delegation") + ":") }
 
-// Open verifies a statement of a network, without regard to the time. Errors are Invalid.
-func Open(n network.Name, m *pb.Delegation) (*Statement, error) {
-	content := new(pb.DelegationStatement)
+// Open verifies a delegation of a network, without regard to the time. Errors are Invalid.
+func Open(n network.Name, m *pb.Delegation) (*Signed, error) {
+	content := new(pb.DelegationTerms)
 	by := peer.ID(m.By)
 	key := keyOf(by)
-	if key == nil || proto.Unmarshal(m.Statement, content) != nil {
-		return nil, fault.Invalidf("", nil, "is no statement of a provider with an Ed25519 key")
+	if key == nil || proto.Unmarshal(m.Terms, content) != nil {
+		return nil, fault.Invalidf("", nil, "is no delegation of a provider with an Ed25519 key")
 	}
-	if ok, err := key.Verify(append(domain(n), m.Statement...), m.Signature); err != nil || !ok {
+	if ok, err := key.Verify(append(domain(n), m.Terms...), m.Signature); err != nil || !ok {
 		return nil, fault.Invalidf("", nil, "is not signed by %s for the network %s", by, n)
 	}
 	const latest = 1 << 47 // milliseconds: the year 6429
@@ -98,7 +98,7 @@ func Open(n network.Name, m *pb.Delegation) (*Statement, error) {
 	case expires > latest || issued >= expires || expires-issued > uint64(MaxLife.Milliseconds()):
 		return nil, fault.Invalidf("expires_ms", expires, "must be at most %v after issued_ms", MaxLife)
 	}
-	return &Statement{
+	return &Signed{
 		Provider: by, Delegate: delegate, Issued: time.UnixMilli(int64(issued)).UTC(), Expires: time.UnixMilli(int64(expires)).UTC(), message: m,
 	}, nil
 }
@@ -112,8 +112,8 @@ func keyOf(id peer.ID) crypto.PubKey {
 	return key
 }
 
-// Valid requires the statement to be for a delegate, and to hold from one time to another. The error is Invalid.
-func (s *Statement) Valid(delegate peer.ID, from, to time.Time) error {
+// Valid requires the delegation to be for a delegate, and to hold from one time to another. The error is Invalid.
+func (s *Signed) Valid(delegate peer.ID, from, to time.Time) error {
 	switch {
 	case s.Delegate != delegate:
 		return fault.Invalidf("", s.Delegate.String(), "is for the delegate %s, not for %s", s.Delegate, delegate)

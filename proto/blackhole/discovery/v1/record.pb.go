@@ -119,7 +119,7 @@ type ServiceRecord struct {
 	Paused *Pause `protobuf:"bytes,15,opt,name=paused,proto3" json:"paused,omitempty"`
 	// Present in the record with the id "_manifest" alone, whose critical feature is "manifest": it is no offer.
 	Manifest *Manifest `protobuf:"bytes,16,opt,name=manifest,proto3" json:"manifest,omitempty"`
-	// Present while the provider offers for another one: it is the delegate of the statement, which ends no earlier than the record.
+	// Present while the provider offers for another one: the delegation names it as the delegate, and ends no earlier than the record.
 	// A reader that does not know it takes the record for an offer of the provider itself.
 	OfferedFor    *Delegation `protobuf:"bytes,17,opt,name=offered_for,json=offeredFor,proto3" json:"offered_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -331,12 +331,12 @@ func (x *Manifest) GetDelegates() []byte {
 	return nil
 }
 
-// Delegation is the statement of a provider that another key offers for it.
+// Delegation is the signed word of a provider that another key offers for it.
 type Delegation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Statement     []byte                 `protobuf:"bytes,1,opt,name=statement,proto3" json:"statement,omitempty"` // DelegationStatement
+	Terms         []byte                 `protobuf:"bytes,1,opt,name=terms,proto3" json:"terms,omitempty"`         // DelegationTerms
 	By            []byte                 `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`               // peer id of the provider, which contains its Ed25519 key
-	Signature     []byte                 `protobuf:"bytes,3,opt,name=signature,proto3" json:"signature,omitempty"` // of the domain "blackhole:NETWORK:delegation:" and statement
+	Signature     []byte                 `protobuf:"bytes,3,opt,name=signature,proto3" json:"signature,omitempty"` // of the domain "blackhole:NETWORK:delegation:" and terms
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -371,9 +371,9 @@ func (*Delegation) Descriptor() ([]byte, []int) {
 	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *Delegation) GetStatement() []byte {
+func (x *Delegation) GetTerms() []byte {
 	if x != nil {
-		return x.Statement
+		return x.Terms
 	}
 	return nil
 }
@@ -392,7 +392,7 @@ func (x *Delegation) GetSignature() []byte {
 	return nil
 }
 
-type DelegationStatement struct {
+type DelegationTerms struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Delegate      []byte                 `protobuf:"bytes,1,opt,name=delegate,proto3" json:"delegate,omitempty"`                     // peer id
 	IssuedMs      uint64                 `protobuf:"varint,2,opt,name=issued_ms,json=issuedMs,proto3" json:"issued_ms,omitempty"`    // Unix time
@@ -401,20 +401,20 @@ type DelegationStatement struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *DelegationStatement) Reset() {
-	*x = DelegationStatement{}
+func (x *DelegationTerms) Reset() {
+	*x = DelegationTerms{}
 	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *DelegationStatement) String() string {
+func (x *DelegationTerms) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*DelegationStatement) ProtoMessage() {}
+func (*DelegationTerms) ProtoMessage() {}
 
-func (x *DelegationStatement) ProtoReflect() protoreflect.Message {
+func (x *DelegationTerms) ProtoReflect() protoreflect.Message {
 	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -426,26 +426,26 @@ func (x *DelegationStatement) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use DelegationStatement.ProtoReflect.Descriptor instead.
-func (*DelegationStatement) Descriptor() ([]byte, []int) {
+// Deprecated: Use DelegationTerms.ProtoReflect.Descriptor instead.
+func (*DelegationTerms) Descriptor() ([]byte, []int) {
 	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *DelegationStatement) GetDelegate() []byte {
+func (x *DelegationTerms) GetDelegate() []byte {
 	if x != nil {
 		return x.Delegate
 	}
 	return nil
 }
 
-func (x *DelegationStatement) GetIssuedMs() uint64 {
+func (x *DelegationTerms) GetIssuedMs() uint64 {
 	if x != nil {
 		return x.IssuedMs
 	}
 	return 0
 }
 
-func (x *DelegationStatement) GetExpiresMs() uint64 {
+func (x *DelegationTerms) GetExpiresMs() uint64 {
 	if x != nil {
 		return x.ExpiresMs
 	}
@@ -1335,13 +1335,13 @@ const file_blackhole_discovery_v1_record_proto_rawDesc = "" +
 	"offeredFor\"@\n" +
 	"\bManifest\x12\x16\n" +
 	"\x06offers\x18\x01 \x01(\fR\x06offers\x12\x1c\n" +
-	"\tdelegates\x18\x02 \x01(\fR\tdelegates\"X\n" +
+	"\tdelegates\x18\x02 \x01(\fR\tdelegates\"P\n" +
 	"\n" +
-	"Delegation\x12\x1c\n" +
-	"\tstatement\x18\x01 \x01(\fR\tstatement\x12\x0e\n" +
+	"Delegation\x12\x14\n" +
+	"\x05terms\x18\x01 \x01(\fR\x05terms\x12\x0e\n" +
 	"\x02by\x18\x02 \x01(\fR\x02by\x12\x1c\n" +
-	"\tsignature\x18\x03 \x01(\fR\tsignature\"m\n" +
-	"\x13DelegationStatement\x12\x1a\n" +
+	"\tsignature\x18\x03 \x01(\fR\tsignature\"i\n" +
+	"\x0fDelegationTerms\x12\x1a\n" +
 	"\bdelegate\x18\x01 \x01(\fR\bdelegate\x12\x1b\n" +
 	"\tissued_ms\x18\x02 \x01(\x04R\bissuedMs\x12\x1d\n" +
 	"\n" +
@@ -1461,7 +1461,7 @@ var file_blackhole_discovery_v1_record_proto_goTypes = []any{
 	(*ServiceRecord)(nil),         // 1: blackhole.discovery.v1.ServiceRecord
 	(*Manifest)(nil),              // 2: blackhole.discovery.v1.Manifest
 	(*Delegation)(nil),            // 3: blackhole.discovery.v1.Delegation
-	(*DelegationStatement)(nil),   // 4: blackhole.discovery.v1.DelegationStatement
+	(*DelegationTerms)(nil),       // 4: blackhole.discovery.v1.DelegationTerms
 	(*Pause)(nil),                 // 5: blackhole.discovery.v1.Pause
 	(*ServiceMetadata)(nil),       // 6: blackhole.discovery.v1.ServiceMetadata
 	(*ServiceCapabilities)(nil),   // 7: blackhole.discovery.v1.ServiceCapabilities
