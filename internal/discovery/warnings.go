@@ -107,7 +107,7 @@ func delegationOf(c Config) (offersFor *delegation.Signed, delegates []peer.ID, 
 	if err == nil {
 		var self peer.ID
 		if self, err = peer.IDFromPrivateKey(c.Key); err == nil {
-			err = offersFor.Valid(self, c.Now(), c.Now())
+			err = offersFor.Valid(self, c.Now().Add(records.ClockSkew), c.Now())
 		}
 	}
 	return offersFor, delegates, fault.In("offers_for", err)
