@@ -36,6 +36,7 @@ type cellQuery struct {
 
 	tokens bool // the asker takes over splits: see place.Splits.ForQuery
 	menu   bool // the asker counts
+	copy   bool // the peer answers from its copy of all records of the type
 }
 
 // answer is a keeper's verified answer to a cellQuery.
@@ -50,6 +51,7 @@ type answer struct {
 	behind   bool              // the peer lacks a change that another keeper has
 	probed   []records.Name    // records that another keeper lists
 	own      bool              // of this peer itself
+	of       []records.CellKey // it lists records of these cells only; nil for all of the group
 	doubt    string            // why a keeper of the cells has no authority for them; "" for none
 	network  netip.Prefix      // of the peer; zero if unknown
 	lacks    []string          // fields of the query that the keeper does not know
@@ -220,6 +222,9 @@ func (a *answer) agrees(b *answer) bool {
 	if !maps.EqualFunc(a.splits, b.splits, func(_, _ cell.SplitInfo) bool { return true }) {
 		return false
 	}
+	if len(a.splits) > 0 {
+		return true
+	}
 	if !a.atLeast && !b.atLeast {
 		return a.total == b.total
 	}
@@ -357,6 +362,11 @@ func (a *Asker) answerHere(q cellQuery) answer {
 		x.menu, x.total = a.menuOf(q.plan, q.cells)
 	}
 	x.beyond, x.moreBeyond = index.SomeBeyond(a.Index, q.plan, q.cells, a.Now(), wire.MaxBeyond)
+	if q.copy {
+		x.doubt = a.Copied(q.cells[0].Type)
+		x.full = x.doubt == ""
+		return x
+	}
 	var lacking []records.CellKey
 	lacking, x.doubt = a.authority.Unauthoritative(q.cells)
 	x.full = len(lacking) == 0

@@ -72,6 +72,7 @@ func (x *answer) unlisted(p *query.Plan, newest map[records.Name]*records.Record
 		switch {
 		case len(x.probed) >= maxProbes:
 			return some
+		case x.of != nil && !slices.ContainsFunc(x.of, r.In):
 		case slices.Contains(x.probed, name) || r.Expires().Before(now.Add(expiresSoon)):
 		case ok && records.Compare(mine, r) >= 0:
 		case !ok && x.withheld && p.Value(r) >= x.bound:

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -29,6 +31,9 @@ type treeSearch struct {
 	candidates []candidate                      // children not asked yet, best first
 	results    map[records.Name]*records.Record // newest versions in the answers
 	worst      float64                          // rank value of the last result within the limit; +Inf below the limit
+
+	copy   *copyAsked // nil: nobody is asked for its copy
+	copied *answer    // of a copy, which ended the search
 }
 
 // candidate is a child of a split cell that may have a result.
@@ -49,11 +54,15 @@ func newTreeSearch(a *Asker, p *query.Plan) *treeSearch {
 }
 
 // run asks until no candidate can improve the result, or until a limit.
-func (t *treeSearch) run(ctx context.Context, cells []records.CellKey) error {
+func (t *treeSearch) run(ctx context.Context, first []records.CellKey) error {
+	cells := slices.Concat(first, t.askForCopy(ctx, first))
+	if c := t.copy; c != nil {
+		defer c.end()
+	}
 	for _, c := range cells {
 		t.known[c] = true
 	}
-	for len(cells) > 0 {
+	for begun := false; len(cells) > 0; begun = true {
 		before := len(t.groups)
 		if err := t.askAbout(ctx, cells); err != nil {
 			if before == 0 {
@@ -66,6 +75,17 @@ func (t *treeSearch) run(ctx context.Context, cells []records.CellKey) error {
 		}
 		for i := range t.groups[before:] {
 			t.merge(&t.groups[before+i])
+		}
+		var patience time.Duration
+		if !begun {
+			if !t.noteDivided(first) {
+				t.copy = nil // the keepers said all
+			} else if t.copy != nil {
+				patience = t.client.HedgeDelay([]peer.ID{t.copy.of})
+			}
+		}
+		if t.takeCopy(ctx, patience) {
+			return nil
 		}
 		cells = t.next(ctx)
 	}

@@ -37,6 +37,7 @@ type lightCluster struct {
 
 	hosts    *lightHosts
 	verifier *records.Verifier
+	keep     []string // types that peers copy which join from now on
 }
 
 type lightNode struct {
@@ -82,7 +83,7 @@ func (w *lightCluster) start(h *lightHost, limits wire.Limits) *lightNode {
 	var err error
 	n.Keeper, err = New(wire.Config{
 		Network: "test",
-		Host:    h, Router: &lightRouter{router: router{w.dht, h.id}}, Index: index.New(index.Config{}), Verifier: w.verifier, Signals: wire.Signals{Metrics: n.counts.Discovery}, Limits: limits,
+		Host:    h, Router: &lightRouter{router: router{w.dht, h.id}}, Index: index.New(index.Config{}), Verifier: w.verifier, Signals: wire.Signals{Metrics: n.counts.Discovery}, Limits: limits, CopyTypes: w.keep,
 	})
 	require.NoError(w.t, err)
 	return n

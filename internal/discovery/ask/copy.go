@@ -1,0 +1,406 @@
+package ask
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/blackhole/blackhole/internal/discovery/cell"
+	"github.com/blackhole/blackhole/internal/discovery/route"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/platform/bounded"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// A peer may hold a copy of all records of a type, and offer to answer from it. A question about a divided cell goes to one such
+// peer, to two keepers of the cell, and to two keepers of some drawn children, all at once. What the keepers and this peer's index
+// know checks the answer: one that agrees ends the search. The peer cannot forge a record. It can leave one out, and then it is found
+// out when a keeper that is asked, or this peer, has the record. Else the search goes on as without it.
+
+// CopyType is the type of the offers by which peers with copies are found. Their subtype is the type that they copy.
+const CopyType = "index-copy"
+
+const (
+	copyTypes   = 64              // types with remembered copies
+	copiesRead  = 64              // offers of copies of one type, drawn by the seed of the question
+	copiesKept  = 8               // of them, in as many networks as possible
+	seekEvery   = 5 * time.Minute // pause between two searches for the copies of a type
+	copyDivided = 64              // cells whose division is remembered
+	copyDrawn   = 2               // children of divided cells that check one answer
+	maxParts    = 4096            // cells of a type that a copy compares
+	partsWidth  = 4               // cells asked about at a time
+	partsTime   = 2 * time.Minute // for all of them
+)
+
+// copies remembers who offers copies, and which cells are divided. It is safe for concurrent use.
+type copies struct {
+	divided *lru.Cache[records.CellKey, map[geo.Cell]cell.Summary] // children with records; nil for a whole cell
+
+	mu    sync.Mutex // guards found
+	found *lru.Cache[string, volunteers]
+}
+
+type volunteers struct {
+	ids   []peer.ID
+	until time.Time // the next search
+}
+
+func newCopies() *copies {
+	return &copies{
+		divided: bounded.Shared[records.CellKey, map[geo.Cell]cell.Summary](copyDivided), found: bounded.Shared[string, volunteers](copyTypes),
+	}
+}
+
+// of returns peers with a copy of a type, as far as known.
+func (c *copies) of(kind string) []peer.ID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v, _ := c.found.Get(kind)
+	return v.ids
+}
+
+// forget leaves a peer out until the next search.
+func (c *copies) forget(kind string, id peer.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v, ok := c.found.Get(kind); ok {
+		v.ids = slices.DeleteFunc(slices.Clone(v.ids), func(other peer.ID) bool { return other == id })
+		c.found.Add(kind, v)
+	}
+}
+
+// due reports whether a search for the copies of a type is due, and takes it.
+func (c *copies) due(kind string, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v, ok := c.found.Get(kind)
+	if ok && now.Before(v.until) {
+		return false
+	}
+	v.until = now.Add(seekEvery)
+	c.found.Add(kind, v)
+	return true
+}
+
+// seekCopies looks for copies of a type in the background, if it is time.
+func (a *Asker) seekCopies(kind string) {
+	if kind == CopyType || !a.copies.due(kind, a.Now()) {
+		return
+	}
+	a.Go(func(ctx context.Context) {
+		ids, err := a.findCopies(ctx, kind)
+		if err != nil {
+			a.Logger.Debug("the search for copies of a type failed", "type", kind, "error", err)
+			return
+		}
+		a.copies.mu.Lock()
+		defer a.copies.mu.Unlock()
+		v, _ := a.copies.found.Get(kind)
+		v.ids = ids
+		a.copies.found.Add(kind, v)
+	})
+}
+
+// findCopies finds peers with a copy of a type, and their addresses: those of other networks first, as an owner may offer many.
+func (a *Asker) findCopies(ctx context.Context, kind string) (ids []peer.ID, err error) {
+	ctx, end, err := a.Begin(ctx, "query", a.Limits.Query)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { end(err) }()
+	q := query.Query{Type: CopyType, Subtype: kind, Sort: query.SortRandom, Seed: 1 + uint64(a.Draw(math.MaxInt32)), Limit: copiesRead}
+	plan, err := query.Compile(q, query.Defaults{})
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.Find(ctx, plan, plan.Cells(coverCells))
+	if err != nil {
+		return nil, err
+	}
+	var again []peer.ID
+	seen := make(map[netip.Prefix]bool)
+	for _, r := range found.Records {
+		id := r.Name().Provider
+		if id == a.Self || slices.Contains(ids, id) || slices.Contains(again, id) {
+			continue
+		}
+		if wide := a.wide(id); wide.IsValid() && seen[wide] {
+			again = append(again, id)
+		} else {
+			seen[wide] = true
+			ids = append(ids, id)
+		}
+	}
+	ids = append(ids, again...)
+	ids = ids[:min(len(ids), copiesKept)]
+	wire.Bounded(2, len(ids), func(i int) {
+		if len(a.Host.Peerstore().Addrs(ids[i])) == 0 {
+			_, _ = a.Router.Closest(ctx, string(ids[i]), nil) // a server of the DHT is the closest to itself
+		}
+	})
+	return ids, nil
+}
+
+// copyAsked is the question to a peer with a copy, under way.
+type copyAsked struct {
+	of    peer.ID
+	cells []records.CellKey
+	reply chan reply // capacity one
+	end   func()     // ends the question, and waits for it
+}
+
+// askForCopy asks a peer for an answer from its copy, unless no cell is divided as far as known. It returns the children whose keepers
+// check the answer; none without such a peer.
+func (t *treeSearch) askForCopy(ctx context.Context, cells []records.CellKey) (drawn []records.CellKey) {
+	kind := cells[0].Type
+	whole := func(c records.CellKey) bool {
+		children, known := t.copies.divided.Get(c)
+		return known && children == nil
+	}
+	if cells[0].OfProvider() || !slices.ContainsFunc(cells, func(c records.CellKey) bool { return !whole(c) }) {
+		return nil
+	}
+	able := slices.DeleteFunc(slices.Clone(t.copies.of(kind)), t.client.Avoided)
+	if t.Copied(kind) == "" {
+		able = []peer.ID{t.Self}
+	}
+	if len(able) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	c := &copyAsked{of: able[t.Draw(len(able))], cells: cells, reply: make(chan reply, 1)}
+	q := cellQuery{plan: t.plan, cells: cells, worst: math.Inf(1), copy: true}
+	var asked sync.WaitGroup
+	asked.Go(func() { c.reply <- t.ask(ctx, c.of, q, t.trace) })
+	c.end = func() { cancel(); asked.Wait() }
+	t.copy = c
+	return t.drawChildren(cells)
+}
+
+// drawChildren draws children of divided cells, those with many records more often: as if it drew records.
+func (t *treeSearch) drawChildren(cells []records.CellKey) (drawn []records.CellKey) {
+	var able []records.CellKey
+	var counts []int
+	sum := 0
+	for _, c := range cells {
+		children, _ := t.copies.divided.Get(c)
+		for _, place := range slices.Sorted(maps.Keys(children)) {
+			s := children[place]
+			if _, some := s.Bound(t.plan, place); some {
+				able, counts, sum = append(able, wire.CellAt(c, place)), append(counts, s.Count), sum+s.Count
+			}
+		}
+	}
+	for ; len(drawn) < min(copyDrawn, len(able)) && sum > 0; sum -= counts[slices.Index(able, drawn[len(drawn)-1])] {
+		at := t.Draw(sum)
+		for i, c := range able {
+			if slices.Contains(drawn, c) {
+				continue
+			}
+			if at -= counts[i]; at < 0 {
+				drawn = append(drawn, c)
+				break
+			}
+		}
+	}
+	return drawn
+}
+
+// noteDivided remembers which of the asked cells are divided, and looks for copies if some are. It reports whether some are.
+func (t *treeSearch) noteDivided(cells []records.CellKey) (some bool) {
+	for i := range t.groups {
+		g := &t.groups[i]
+		for _, c := range g.cells {
+			if !slices.Contains(cells, c) || c.OfProvider() || g.full() == 0 {
+				continue
+			}
+			if !g.divided(c) {
+				t.copies.divided.Add(c, nil)
+				continue
+			}
+			some = true
+			before, _ := t.copies.divided.Get(c)
+			children := maps.Clone(before) // of questions whose filters excluded others
+			if children == nil {
+				children = make(map[geo.Cell]cell.Summary)
+			}
+			for place, s := range g.summaries(c) {
+				children[place] = s
+			}
+			t.copies.divided.Add(c, children)
+		}
+	}
+	if some {
+		t.seekCopies(cells[0].Type)
+	}
+	return some
+}
+
+// summaries returns the children of a divided cell in the answers, each with the largest count.
+func (g *group) summaries(c records.CellKey) map[geo.Cell]cell.Summary {
+	all := make(map[geo.Cell]cell.Summary)
+	for _, a := range g.answers {
+		for place, s := range a.splits[c].Children {
+			if known, ok := all[place]; !ok || s.Count > known.Count {
+				all[place] = s
+			}
+		}
+	}
+	return all
+}
+
+// takeCopy reports whether the answer of a copy is there and agrees with what this peer knows. Then the search has ended. It waits for the
+// answer, but not long.
+func (t *treeSearch) takeCopy(ctx context.Context, patience time.Duration) bool {
+	c := t.copy
+	if c == nil {
+		return false
+	}
+	var r reply
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case r = <-c.reply:
+	case <-timer.C:
+		select {
+		case r = <-c.reply:
+		default:
+			return false // it may come during the search
+		}
+	case <-ctx.Done():
+		return false
+	}
+	t.copy = nil
+	result, why := t.judgeCopy(ctx, c, r)
+	t.Signals.Metrics.AskedCopy(result)
+	if why != "" {
+		t.trace.add("the copy of %s does not count: %s", c.of, why)
+		t.copies.forget(c.cells[0].Type, c.of)
+		return false
+	}
+	t.trace.add("the copy of %s agrees with %d cells: the search ends", c.of, len(t.asked))
+	t.copied = &r.answer
+	t.groups = append(t.groups, group{cells: c.cells, set: route.NewSet([]peer.ID{c.of}, nil), answers: []answer{r.answer}})
+	addNewest(t.results, []answer{r.answer})
+	t.candidates = nil
+	return true
+}
+
+// judgeCopy says why the answer of a copy does not count; "" if it does. It must list, in the newest version, what the asked keepers and
+// this peer's index list; and the keepers of whole cells must list what it lists there.
+func (t *treeSearch) judgeCopy(ctx context.Context, c *copyAsked, r reply) (result, why string) {
+	switch x := &r.answer; {
+	case r.err != nil:
+		return "silent", fault.Message(r.err)
+	case !x.full || len(x.splits) > 0:
+		return "lacking", "it is not whole: " + x.doubt
+	}
+	together := group{cells: c.cells, answers: []answer{r.answer}}
+	most, least := 0, 0
+	for i := range t.groups {
+		g := &t.groups[i]
+		if why := g.incomplete(); why != "" {
+			return "unchecked", "nobody can check it: " + why
+		}
+		for _, y := range g.answers {
+			y.of, y.probed = g.cells, nil
+			together.answers = append(together.answers, y)
+		}
+		n := g.median(false)
+		least = max(least, n)
+		for _, cell := range g.cells {
+			if slices.Contains(c.cells, cell) && g.divided(cell) {
+				n += g.median(true)
+				for _, s := range g.summaries(cell) {
+					n += s.Count
+				}
+			}
+		}
+		if slices.ContainsFunc(g.cells, func(cell records.CellKey) bool { return slices.Contains(c.cells, cell) }) {
+			most += n
+		}
+	}
+	if n := r.answer.total; n > most+most/10 || n < least-least/10 && !r.answer.atLeast {
+		t.client.Avoid(c.of)
+		return "contradicted", fmt.Sprintf("it has %d matches, and the keepers between %d and %d", n, least, most)
+	}
+	known := t.search(t.plan, c.cells)
+	together.answers = append(together.answers, answer{ // a part of what there is, like the sample of a split cell
+		from: t.Self, full: true, records: recordsOf(known.Hits), splits: map[records.CellKey]cell.SplitInfo{c.cells[0]: {}},
+	})
+	t.judge(ctx, cellQuery{plan: t.plan, cells: c.cells}, &together, t.trace)
+	if x := &together.answers[0]; x.behind || len(x.probed) >= maxProbes {
+		t.client.Avoid(c.of)
+		return "contradicted", "it lacks records that others have"
+	}
+	return "used", ""
+}
+
+// Part is a cell of a type, and keepers that answered for it: a whole cell, or the divided one that holds the records without a place.
+type Part struct {
+	Cell    records.CellKey
+	Divided bool
+	Keepers []peer.ID // other peers; none if this peer alone keeps the cell
+}
+
+// Parts finds the cells that together have all records of a type, as a search without a filter does.
+func (a *Asker) Parts(ctx context.Context, kind string) (parts []Part, err error) {
+	ctx, end, err := a.Begin(ctx, "copy", partsTime)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { end(err) }()
+	due := []records.CellKey{{Type: kind, Subtype: records.AnySubtype, Cell: geo.Global}}
+	plan, err := planOfAll(due[0], 1)
+	if err != nil {
+		return nil, err
+	}
+	for len(due) > 0 {
+		if len(parts)+len(due) > maxParts {
+			return nil, fault.New("", fault.LimitReached, "the type has more than %d cells", maxParts)
+		}
+		sets, err := a.closest.KeepersOf(ctx, due)
+		if err != nil {
+			return nil, err
+		}
+		groups := make([]group, len(due))
+		wire.Bounded(partsWidth, len(due), func(i int) {
+			groups[i] = group{cells: due[i : i+1], set: sets[i]}
+			a.askGroup(ctx, cellQuery{plan: plan, worst: math.Inf(1)}, &groups[i], &queryTrace{})
+		})
+		var next []records.CellKey
+		for i := range groups {
+			g, p := &groups[i], Part{Cell: due[i]}
+			if why := g.incomplete(); why != "" {
+				return nil, fault.New("", fault.Unavailable, "%s", why)
+			}
+			if p.Divided = g.divided(p.Cell); p.Divided {
+				for _, place := range slices.Sorted(maps.Keys(g.children(p.Cell, plan))) {
+					next = append(next, wire.CellAt(p.Cell, place))
+				}
+			}
+			for _, x := range g.answers {
+				if _, split := x.splits[p.Cell]; x.full && !x.own && split == p.Divided && len(p.Keepers) < wire.AskedAtOnce {
+					p.Keepers = append(p.Keepers, x.from)
+				}
+			}
+			if !p.Divided || p.Cell.Cell == geo.Global {
+				parts = append(parts, p)
+			}
+		}
+		due = next
+	}
+	return parts, nil
+}
