@@ -75,6 +75,7 @@ type group struct {
 	answers []answer
 	failure error // of the last failed keeper
 	diverse bool  // the keepers belong to more than one network
+	check   bool  // the cells were drawn to check the answer of a copy: two empty answers are enough for that
 
 	older   int      // number of asked keepers that do not know a field of the query
 	unknown []string // these fields, with repetitions
@@ -187,11 +188,11 @@ func (g *group) wanted() int {
 		if first == nil {
 			first = a
 		}
-		none, agreed = none && a.total == 0, agreed && a.agrees(first)
+		none, agreed = none && a.empty(), agreed && a.agrees(first)
 	}
 	switch {
 	case g.full() < n || len(g.set.Peers) <= n:
-	case none:
+	case none && !g.check:
 		n++
 	case !agreed:
 		n += 2
@@ -199,6 +200,16 @@ func (g *group) wanted() int {
 		n++
 	}
 	return min(n, len(g.set.Peers))
+}
+
+// empty reports whether there is no match in the cells, nor in children of split ones.
+func (a *answer) empty() bool {
+	for _, s := range a.splits {
+		if len(s.Children) > 0 {
+			return false
+		}
+	}
+	return a.total == 0
 }
 
 // commonNetwork returns the network of all full answers; zero for different or unknown ones.

@@ -298,6 +298,24 @@ func (t *treeSearch) takeCopy(ctx context.Context, patience time.Duration) bool 
 	return true
 }
 
+// unsettle has the search ask again about drawn children with too few answers for itself.
+func (t *treeSearch) unsettle() {
+	t.drawn = nil
+	t.groups = slices.DeleteFunc(t.groups, func(g group) bool {
+		if !g.check {
+			return false
+		}
+		if g.check = false; g.full() >= g.wanted() {
+			return false
+		}
+		for _, c := range g.cells {
+			t.candidates = slices.Insert(t.candidates, 0, candidate{c, math.Inf(-1)})
+			t.asked = slices.DeleteFunc(t.asked, func(asked records.CellKey) bool { return asked == c })
+		}
+		return true
+	})
+}
+
 // judgeCopy says why the answer of a copy does not count; "" if it does. It must list, in the newest version, what the asked keepers and
 // this peer's index list; and the keepers of whole cells must list what it lists there.
 func (t *treeSearch) judgeCopy(ctx context.Context, c *copyAsked, r reply) (result, why string) {

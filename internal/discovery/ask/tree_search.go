@@ -32,8 +32,9 @@ type treeSearch struct {
 	results    map[records.Name]*records.Record // newest versions in the answers
 	worst      float64                          // rank value of the last result within the limit; +Inf below the limit
 
-	copy   *copyAsked // nil: nobody is asked for its copy
-	copied *answer    // of a copy, which ended the search
+	copy   *copyAsked        // nil: nobody is asked for its copy
+	drawn  []records.CellKey // children that check its answer
+	copied *answer           // of a copy, which ended the search
 }
 
 // candidate is a child of a split cell that may have a result.
@@ -55,7 +56,8 @@ func newTreeSearch(a *Asker, p *query.Plan) *treeSearch {
 
 // run asks until no candidate can improve the result, or until a limit.
 func (t *treeSearch) run(ctx context.Context, first []records.CellKey) error {
-	cells := slices.Concat(first, t.askForCopy(ctx, first))
+	t.drawn = t.askForCopy(ctx, first)
+	cells := slices.Concat(first, t.drawn)
 	if c := t.copy; c != nil {
 		defer c.end()
 	}
@@ -87,6 +89,9 @@ func (t *treeSearch) run(ctx context.Context, first []records.CellKey) error {
 		if t.takeCopy(ctx, patience) {
 			return nil
 		}
+		if !begun {
+			t.unsettle()
+		}
 		cells = t.next(ctx)
 	}
 	return unanswered(ctx, t.groups)
@@ -102,7 +107,8 @@ func (t *treeSearch) askAbout(ctx context.Context, cells []records.CellKey) erro
 	var groups []group
 	for _, g := range groupCells(cells, sets) {
 		for some := range slices.Chunk(g.cells, wire.MaxQueryCells) {
-			groups = append(groups, group{cells: some, set: g.set})
+			check := !slices.ContainsFunc(some, func(c records.CellKey) bool { return !slices.Contains(t.drawn, c) })
+			groups = append(groups, group{cells: some, set: g.set, check: check})
 		}
 	}
 	q := cellQuery{plan: t.plan, worst: t.worst}
