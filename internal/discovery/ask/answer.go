@@ -51,6 +51,7 @@ type answer struct {
 	behind   bool              // the peer lacks a change that another keeper has
 	probed   []records.Name    // records that another keeper lists
 	own      bool              // of this peer itself
+	copy     bool              // of a peer with a copy of all records: to list one only when asked for it is too late
 	of       []records.CellKey // it lists records of these cells only; nil for all of the group
 	doubt    string            // why a keeper of the cells has no authority for them; "" for none
 	network  netip.Prefix      // of the peer; zero if unknown
@@ -73,9 +74,10 @@ type group struct {
 	cells   []records.CellKey
 	set     *route.Set
 	answers []answer
-	failure error // of the last failed keeper
-	diverse bool  // the keepers belong to more than one network
-	check   bool  // the cells were drawn to check the answer of a copy: two empty answers are enough for that
+	failure error     // of the last failed keeper
+	diverse bool      // the keepers belong to more than one network
+	apart   []peer.ID // asked last, because others check what they say
+	check   bool      // the cells were drawn to check the answer of a copy: two empty answers are enough for that
 
 	older   int      // number of asked keepers that do not know a field of the query
 	unknown []string // these fields, with repetitions

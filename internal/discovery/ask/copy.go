@@ -24,18 +24,21 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// A peer may hold a copy of all records of a type, and offer to answer from it. A question about a divided cell goes to one such
-// peer, to two keepers of the cell, and to two keepers of some drawn children, all at once. What the keepers and this peer's index
-// know checks the answer: one that agrees ends the search. The peer cannot forge a record. It can leave one out, and then it is found
-// out when a keeper that is asked, or this peer, has the record. Else the search goes on as without it.
+// A peer may hold a copy of all records of a type, and offer to answer from it. A question about a divided cell goes to two such
+// peers, if there are two, to two keepers of the cell, and to two keepers of each of two drawn children, all at once. What the keepers, this
+// peer's index and the other copy know checks an answer: one that agrees ends the search. Who has a copy cannot forge a record. He can
+// leave one out, and is found out if anybody asked lists it. Else the search goes on as without copies.
 
 // CopyType is the type of the offers by which peers with copies are found. Their subtype is the type that they copy.
 const CopyType = "index-copy"
 
 const (
-	copyTypes   = 64              // types with remembered copies
-	copiesRead  = 64              // offers of copies of one type, drawn by the seed of the question
-	copiesKept  = 8               // of them, in as many networks as possible
+	copyTypes   = 64 // types with remembered copies
+	copiesRead  = 64 // offers of copies of one type, drawn by the seed of the question
+	copiesKept  = 8  // of them, in as many networks as possible
+	copiesAsked = 2  // for one question
+	copyUnread  = 64 // peers whose copies were contradicted
+	unreadFor   = 10 * time.Minute
 	seekEvery   = 5 * time.Minute // pause between two searches for the copies of a type
 	copyDivided = 64              // cells whose division is remembered
 	copyDrawn   = 2               // children of divided cells that check one answer
@@ -48,6 +51,8 @@ const (
 type copies struct {
 	divided *lru.Cache[records.CellKey, map[geo.Cell]cell.Summary] // children with records; nil for a whole cell
 
+	contradicted wire.TimedSet[peer.ID] // by others
+
 	mu    sync.Mutex // guards found
 	found *lru.Cache[string, volunteers]
 }
@@ -59,7 +64,8 @@ type volunteers struct {
 
 func newCopies() *copies {
 	return &copies{
-		divided: bounded.Shared[records.CellKey, map[geo.Cell]cell.Summary](copyDivided), found: bounded.Shared[string, volunteers](copyTypes),
+		divided:      bounded.Shared[records.CellKey, map[geo.Cell]cell.Summary](copyDivided),
+		contradicted: wire.NewTimedSet[peer.ID](copyUnread), found: bounded.Shared[string, volunteers](copyTypes),
 	}
 }
 
@@ -68,7 +74,7 @@ func (c *copies) of(kind string) []peer.ID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v, _ := c.found.Get(kind)
-	return v.ids
+	return slices.Clone(v.ids)
 }
 
 // forget leaves a peer out until the next search.
@@ -153,16 +159,17 @@ func (a *Asker) findCopies(ctx context.Context, kind string) (ids []peer.ID, err
 	return ids, nil
 }
 
-// copyAsked is the question to a peer with a copy, under way.
+// copyAsked is a question to peers with copies, under way.
 type copyAsked struct {
-	of    peer.ID
-	cells []records.CellKey
-	reply chan reply // capacity one
-	end   func()     // ends the question, and waits for it
+	of      []peer.ID
+	cells   []records.CellKey
+	replies chan reply // room for all
+	got     []reply
+	end     func() // ends the question, and waits for it
 }
 
-// askForCopy asks a peer for an answer from its copy, unless no cell is divided as far as known. It returns the children whose keepers
-// check the answer; none without such a peer.
+// askForCopy asks peers for answers from their copies, unless no cell is divided as far as known. It returns the children whose keepers
+// check the answers; none without such peers.
 func (t *treeSearch) askForCopy(ctx context.Context, cells []records.CellKey) (drawn []records.CellKey) {
 	kind := cells[0].Type
 	whole := func(c records.CellKey) bool {
@@ -172,18 +179,26 @@ func (t *treeSearch) askForCopy(ctx context.Context, cells []records.CellKey) (d
 	if cells[0].OfProvider() || !slices.ContainsFunc(cells, func(c records.CellKey) bool { return !whole(c) }) {
 		return nil
 	}
-	able := slices.DeleteFunc(slices.Clone(t.copies.of(kind)), t.client.Avoided)
+	c := &copyAsked{cells: cells, replies: make(chan reply, copiesAsked)}
 	if t.Copied(kind) == "" {
-		able = []peer.ID{t.Self}
+		c.of = []peer.ID{t.Self}
+	} else {
+		able := slices.DeleteFunc(t.copies.of(kind), func(id peer.ID) bool { return t.client.Avoided(id) || t.copies.contradicted.Has(id, t.Now()) })
+		for ; len(c.of) < copiesAsked && len(able) > 0; able = able[1:] {
+			i := t.Draw(len(able))
+			able[0], able[i] = able[i], able[0]
+			c.of = append(c.of, able[0])
+		}
 	}
-	if len(able) == 0 {
+	if len(c.of) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	c := &copyAsked{of: able[t.Draw(len(able))], cells: cells, reply: make(chan reply, 1)}
 	q := cellQuery{plan: t.plan, cells: cells, worst: math.Inf(1), copy: true}
 	var asked sync.WaitGroup
-	asked.Go(func() { c.reply <- t.ask(ctx, c.of, q, t.trace) })
+	for _, id := range c.of {
+		asked.Go(func() { c.replies <- t.ask(ctx, id, q, t.trace) })
+	}
 	c.end = func() { cancel(); asked.Wait() }
 	t.copy = c
 	return t.drawChildren(cells)
@@ -261,39 +276,41 @@ func (g *group) summaries(c records.CellKey) map[geo.Cell]cell.Summary {
 	return all
 }
 
-// takeCopy reports whether the answer of a copy is there and agrees with what this peer knows. Then the search has ended. It waits for the
-// answer, but not long.
+// takeCopy reports whether the answer of a copy is there and agrees with what this peer knows. Then the search has ended. It waits for
+// answers, but not long: they may come during the search.
 func (t *treeSearch) takeCopy(ctx context.Context, patience time.Duration) bool {
 	c := t.copy
 	if c == nil {
 		return false
 	}
-	var r reply
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case r = <-c.reply:
-	case <-timer.C:
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for waits := true; waits && len(c.got) < len(c.of); {
 		select {
-		case r = <-c.reply:
-		default:
-			return false // it may come during the search
+		case r := <-c.replies:
+			c.got = append(c.got, r)
+		case <-late.C:
+			select {
+			case r := <-c.replies:
+				c.got = append(c.got, r)
+			default:
+			}
+			waits = false
+		case <-ctx.Done():
+			return false
 		}
-	case <-ctx.Done():
+	}
+	usable := slices.ContainsFunc(c.got, func(r reply) bool { return r.err == nil && r.answer.full })
+	if !usable && len(c.got) < len(c.of) {
 		return false
 	}
 	t.copy = nil
-	result, why := t.judgeCopy(ctx, c, r)
-	t.Signals.Metrics.AskedCopy(result)
-	if why != "" {
-		t.trace.add("the copy of %s does not count: %s", c.of, why)
-		t.copies.forget(c.cells[0].Type, c.of)
+	if t.copied = t.judgeCopies(ctx, c); t.copied == nil {
 		return false
 	}
-	t.trace.add("the copy of %s agrees with %d cells: the search ends", c.of, len(t.asked))
-	t.copied = &r.answer
-	t.groups = append(t.groups, group{cells: c.cells, set: route.NewSet([]peer.ID{c.of}, nil), answers: []answer{r.answer}})
-	addNewest(t.results, []answer{r.answer})
+	t.trace.add("the copy of %s agrees with the keepers of %d cells: the search ends", t.copied.from, len(t.asked))
+	t.groups = append(t.groups, group{cells: c.cells, set: route.NewSet([]peer.ID{t.copied.from}, nil), answers: []answer{*t.copied}})
+	addNewest(t.results, []answer{*t.copied})
 	t.candidates = nil
 	return true
 }
@@ -316,54 +333,94 @@ func (t *treeSearch) unsettle() {
 	})
 }
 
-// judgeCopy says why the answer of a copy does not count; "" if it does. It must list, in the newest version, what the asked keepers and
-// this peer's index list; and the keepers of whole cells must list what it lists there.
-func (t *treeSearch) judgeCopy(ctx context.Context, c *copyAsked, r reply) (result, why string) {
-	switch x := &r.answer; {
-	case r.err != nil:
-		return "silent", fault.Message(r.err)
-	case !x.full || len(x.splits) > 0:
-		return "lacking", "it is not whole: " + x.doubt
+// judgeCopies returns the first answer from a copy that counts; nil without one. It must list, in the newest version, what the asked
+// keepers, the other copy and this peer's index list; and the keepers of whole cells must list what it lists there.
+func (t *treeSearch) judgeCopies(ctx context.Context, c *copyAsked) *answer {
+	refuse := func(id peer.ID, result, why string) {
+		t.Signals.Metrics.AskedCopy(result)
+		t.trace.add("the copy of %s does not count, it is %s: %s", id, result, why)
+		t.copies.forget(c.cells[0].Type, id)
+		if result == "contradicted" {
+			t.client.Avoid(id)
+			t.copies.contradicted.Add(id, t.Now().Add(unreadFor))
+		}
 	}
-	together := group{cells: c.cells, answers: []answer{r.answer}}
-	most, least := 0, 0
+	all := group{cells: c.cells}
+	least, most, unchecked := t.expected(c.cells)
+	for _, r := range c.got {
+		switch x := r.answer; {
+		case r.err != nil:
+			refuse(r.from, "silent", fault.Message(r.err))
+		case !x.full || len(x.splits) > 0:
+			refuse(r.from, "lacking", x.doubt)
+		case unchecked == "" && (x.total > most || x.total < least && !x.atLeast):
+			refuse(r.from, "contradicted", fmt.Sprintf("it has %d matches, and the keepers at least %d and at most %d", x.total, least, most))
+		default:
+			x.copy = true
+			all.answers = append(all.answers, x)
+		}
+	}
+	n := len(all.answers)
+	if unchecked != "" {
+		for range n {
+			t.Signals.Metrics.AskedCopy("unchecked")
+		}
+		t.trace.add("no copy counts, as it cannot be checked: %s", unchecked)
+		return nil
+	}
+	if n == 0 {
+		return nil
+	}
+	for i := range t.groups {
+		for _, y := range t.groups[i].answers {
+			y.of, y.probed = t.groups[i].cells, nil
+			all.answers = append(all.answers, y)
+		}
+	}
+	known := t.search(t.plan, c.cells)
+	all.answers = append(all.answers, answer{ // a part of what there is, like the sample of a split cell
+		from: t.Self, full: true, records: recordsOf(known.Hits), splits: map[records.CellKey]cell.SplitInfo{c.cells[0]: {}},
+	})
+	t.judge(ctx, cellQuery{plan: t.plan, cells: c.cells}, &all, t.trace)
+	var first *answer
+	for i := range all.answers[:n] {
+		switch x := &all.answers[i]; {
+		case x.behind || len(x.probed) >= maxProbes:
+			refuse(x.from, "contradicted", "others list what it lacks")
+		default:
+			t.Signals.Metrics.AskedCopy("used")
+			if first == nil {
+				first = x
+			}
+		}
+	}
+	return first
+}
+
+// expected returns how many matches there are at least and at most in some cells, by the keepers that answered: as far as known, and
+// within what changes meanwhile. Unchecked says why they cannot tell.
+func (t *treeSearch) expected(cells []records.CellKey) (least, most int, unchecked string) {
 	for i := range t.groups {
 		g := &t.groups[i]
 		if why := g.incomplete(); why != "" {
-			return "unchecked", "nobody can check it: " + why
-		}
-		for _, y := range g.answers {
-			y.of, y.probed = g.cells, nil
-			together.answers = append(together.answers, y)
+			return 0, 0, why
 		}
 		n := g.median(false)
 		least = max(least, n)
-		for _, cell := range g.cells {
-			if slices.Contains(c.cells, cell) && g.divided(cell) {
-				n += g.median(true)
-				for _, s := range g.summaries(cell) {
+		if !slices.ContainsFunc(g.cells, func(c records.CellKey) bool { return slices.Contains(cells, c) }) {
+			continue // a drawn child
+		}
+		for _, c := range g.cells {
+			if g.divided(c) {
+				n += g.median(true) // some have no place
+				for _, s := range g.summaries(c) {
 					n += s.Count
 				}
 			}
 		}
-		if slices.ContainsFunc(g.cells, func(cell records.CellKey) bool { return slices.Contains(c.cells, cell) }) {
-			most += n
-		}
+		most += n
 	}
-	if n := r.answer.total; n > most+most/10 || n < least-least/10 && !r.answer.atLeast {
-		t.client.Avoid(c.of)
-		return "contradicted", fmt.Sprintf("it has %d matches, and the keepers between %d and %d", n, least, most)
-	}
-	known := t.search(t.plan, c.cells)
-	together.answers = append(together.answers, answer{ // a part of what there is, like the sample of a split cell
-		from: t.Self, full: true, records: recordsOf(known.Hits), splits: map[records.CellKey]cell.SplitInfo{c.cells[0]: {}},
-	})
-	t.judge(ctx, cellQuery{plan: t.plan, cells: c.cells}, &together, t.trace)
-	if x := &together.answers[0]; x.behind || len(x.probed) >= maxProbes {
-		t.client.Avoid(c.of)
-		return "contradicted", "it lacks records that others have"
-	}
-	return "used", ""
+	return least - least/10, most + most/10, ""
 }
 
 // Part is a cell of a type, and keepers that answered for it: a whole cell, or the divided one that holds the records without a place.

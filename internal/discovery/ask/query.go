@@ -196,6 +196,9 @@ func (a *Asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 	slices.SortStableFunc(order, func(x, y peer.ID) int { // the chosen ones last
 		return cmp.Compare(slices.Index(g.set.Outer, y), slices.Index(g.set.Outer, x))
 	})
+	slices.SortStableFunc(order, func(x, y peer.ID) int {
+		return cmp.Compare(slices.Index(g.apart, x), slices.Index(g.apart, y)) // -1 for the others
+	})
 	if trace.enabled {
 		trace.add("cells %s have %d keepers", wire.CellNames(q.cells), len(order))
 	}

@@ -83,7 +83,7 @@ func (t *treeSearch) run(ctx context.Context, first []records.CellKey) error {
 			if !t.noteDivided(first) {
 				t.copy = nil // the keepers said all
 			} else if t.copy != nil {
-				patience = t.client.HedgeDelay([]peer.ID{t.copy.of})
+				patience = t.client.HedgeDelay(t.copy.of)
 			}
 		}
 		if t.takeCopy(ctx, patience) {
@@ -105,10 +105,14 @@ func (t *treeSearch) askAbout(ctx context.Context, cells []records.CellKey) erro
 	}
 	t.asked = append(t.asked, cells...)
 	var groups []group
+	var apart []peer.ID
+	if t.copy != nil {
+		apart = t.copy.of
+	}
 	for _, g := range groupCells(cells, sets) {
 		for some := range slices.Chunk(g.cells, wire.MaxQueryCells) {
 			check := !slices.ContainsFunc(some, func(c records.CellKey) bool { return !slices.Contains(t.drawn, c) })
-			groups = append(groups, group{cells: some, set: g.set, check: check})
+			groups = append(groups, group{cells: some, set: g.set, check: check, apart: apart})
 		}
 	}
 	q := cellQuery{plan: t.plan, worst: t.worst}
