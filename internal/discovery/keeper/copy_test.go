@@ -22,7 +22,10 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-const roundTrip = 50 * time.Millisecond
+const (
+	roundTrip = 50 * time.Millisecond
+	seekEvery = 5 * time.Minute // of the room ask
+)
 
 // copied is a large network with more records than one cell holds, some of them without a place. Peers with copies can join it.
 type copied struct {
@@ -218,5 +221,105 @@ func TestLiarsAmongCopies(t *testing.T) {
 			}
 			liar.host.SetStreamHandler(wire.Protocol("test"), liar.server.rpc.Serve)
 		}
+	})
+}
+
+// An honest copy beside a lying one answers at once: what the liar leaves out, the other lists.
+func TestHonestCopyBesideLiar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCopied(t, 3000, uniform)
+		defer w.close()
+		liar, honest := w.volunteer(), w.volunteer()
+		w.meet()
+		plans := worldQueries(t)
+		hidden := func(r *records.Record) bool {
+			return r.Name().Provider != w.owners[0].Id && cell.Rank(r.Name())%10 == 0
+		}
+		liar.lie(func(resp *pb.Response) {
+			q := resp.GetQuery()
+			if q == nil {
+				return
+			}
+			q.Envelopes = slices.DeleteFunc(q.Envelopes, func(e []byte) bool {
+				r, err := w.verifier.Open(e, time.Now())
+				require.NoError(t, err)
+				return hidden(r)
+			})
+			q.Withheld = false
+		})
+		time.Sleep(2 * idleFor) // earlier streams expire
+		for _, name := range slices.Sorted(maps.Keys(plans)) {
+			w.round()
+			found, requests, took := w.ask(w.asker, plans[name])
+			require.True(t, w.exact(plans[name], found), name)
+			require.True(t, found.Complete && found.Copy, "%s: %s %s", name, found.Reason, found.Notes)
+			require.LessOrEqual(t, took, 4*roundTrip, "the liar lies as a keeper too")
+			t.Logf("%-24s %d requests, %s", name, requests, took)
+			time.Sleep(15 * time.Second)
+		}
+		require.Positive(t, honest.counts.Operations("serve_query"))
+	})
+}
+
+// Nobody believes in a copy before it is whole, nor when its peer has no room, nor after its last comparison became old. New records reach it
+// with the next round, and so do withdrawals.
+func TestCopyIsWholeOrSaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCopied(t, 2600, uniform)
+		defer w.close()
+		n := w.volunteer()
+		plan := keepertest.Compile(t, query.Query{Limit: 100, Sort: query.SortPrice, Explain: true})
+		used := func() bool {
+			w.ask(w.asker, keepertest.Compile(t, query.Query{Limit: 1}))
+			time.Sleep(5 * time.Second)
+			found, _, _ := w.ask(w.asker, plan)
+			require.True(t, w.exact(plan, found))
+			require.True(t, found.Complete, found.Reason)
+			require.NotContains(t, w.asker.counts.Distrust(), "unauthentic")
+			return found.Copy
+		}
+		require.Contains(t, n.copies.Copy("compute").Lacks, "has not compared all cells yet")
+		require.Contains(t, n.copies.Copy("storage").Lacks, "keeps no copy of storage")
+		require.False(t, used())
+
+		time.Sleep(seekEvery)
+		w.round()
+		require.True(t, used())
+		since := n.copies.Copy("compute").Since
+		require.NotZero(t, since)
+
+		owner := keepertest.NewProvider(t)
+		r := owner.Sign(t, keepertest.Offer("new", keepertest.Priced(0.0001)), 1, time.Now())
+		w.store(r)
+		w.recs = append(w.recs, r)
+		n.Index.Remove(r.Name()) // it keeps some of the cells
+		require.False(t, used(), "it lacks what the keepers have")
+		time.Sleep(seekEvery + 10*time.Minute)
+		w.round()
+		require.True(t, used())
+		gone := owner.Withdraw(t, r, time.Now())
+		w.store(gone)
+		w.recs = w.recs[:len(w.recs)-1]
+		w.round()
+		require.True(t, used())
+		_, known := n.Index.Get(r.Name())
+		require.False(t, known)
+
+		time.Sleep(2*time.Minute + time.Second)
+		require.Contains(t, n.copies.Copy("compute").Lacks, "last compared all cells 2m")
+		require.False(t, used())
+		require.Zero(t, n.copies.Copies()[0].Since)
+	})
+}
+
+// A copy without room is no copy.
+func TestCopyWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCopied(t, 2600, uniform)
+		defer w.close()
+		w.room = 1 << 20
+		n := w.volunteer()
+		n.copies.Round(t.Context(), "compute")
+		require.Contains(t, n.copies.Copy("compute").Lacks, "its index is full")
 	})
 }
