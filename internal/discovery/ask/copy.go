@@ -29,9 +29,6 @@ import (
 // peer's index and the other copy know checks an answer: one that agrees ends the search. Who has a copy cannot forge a record. He can
 // leave one out, and is found out if anybody asked lists it. Else the search goes on as without copies.
 
-// CopyType is the type of the offers by which peers with copies are found. Their subtype is the type that they copy.
-const CopyType = "index-copy"
-
 const (
 	copyTypes   = 64 // types with remembered copies
 	copiesRead  = 64 // offers of copies of one type, drawn by the seed of the question
@@ -102,7 +99,7 @@ func (c *copies) due(kind string, now time.Time) bool {
 
 // seekCopies looks for copies of a type in the background, if it is time.
 func (a *Asker) seekCopies(kind string) {
-	if kind == CopyType || !a.copies.due(kind, a.Now()) {
+	if kind == wire.CopyType || !a.copies.due(kind, a.Now()) {
 		return
 	}
 	a.Go(func(ctx context.Context) {
@@ -126,7 +123,7 @@ func (a *Asker) findCopies(ctx context.Context, kind string) (ids []peer.ID, err
 		return nil, err
 	}
 	defer func() { end(err) }()
-	q := query.Query{Type: CopyType, Subtype: kind, Sort: query.SortRandom, Seed: 1 + uint64(a.Draw(math.MaxInt32)), Limit: copiesRead}
+	q := query.Query{Type: wire.CopyType, Subtype: kind, Sort: query.SortRandom, Seed: 1 + uint64(a.Draw(math.MaxInt32)), Limit: copiesRead}
 	plan, err := query.Compile(q, query.Defaults{})
 	if err != nil {
 		return nil, err
@@ -423,15 +420,8 @@ func (t *treeSearch) expected(cells []records.CellKey) (least, most int, uncheck
 	return least - least/10, most + most/10, ""
 }
 
-// Part is a cell of a type, and keepers that answered for it: a whole cell, or the divided one that holds the records without a place.
-type Part struct {
-	Cell    records.CellKey
-	Divided bool
-	Keepers []peer.ID // other peers; none if this peer alone keeps the cell
-}
-
 // Parts finds the cells that together have all records of a type, as a search without a filter does.
-func (a *Asker) Parts(ctx context.Context, kind string) (parts []Part, err error) {
+func (a *Asker) Parts(ctx context.Context, kind string) (parts []wire.Part, err error) {
 	ctx, end, err := a.Begin(ctx, "copy", partsTime)
 	if err != nil {
 		return nil, err
@@ -457,7 +447,7 @@ func (a *Asker) Parts(ctx context.Context, kind string) (parts []Part, err error
 		})
 		var next []records.CellKey
 		for i := range groups {
-			g, p := &groups[i], Part{Cell: due[i]}
+			g, p := &groups[i], wire.Part{Cell: due[i]}
 			if why := g.incomplete(); why != "" {
 				return nil, fault.New("", fault.Unavailable, "%s", why)
 			}

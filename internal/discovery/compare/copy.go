@@ -10,7 +10,6 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/blackhole/blackhole/internal/discovery/ask"
 	"github.com/blackhole/blackhole/internal/discovery/digest"
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
@@ -27,7 +26,7 @@ const copyLapse = 4 * wire.SyncEvery
 // keeper of the cell would, again and again: what live updates lost comes with the next round. It is safe for concurrent use.
 type Copies struct {
 	*Syncer
-	parts func(ctx context.Context, kind string) ([]ask.Part, error)
+	parts func(ctx context.Context, kind string) ([]wire.Part, error)
 
 	mu    sync.Mutex // guards what state points to
 	state map[string]*copyState
@@ -47,7 +46,7 @@ type Copy struct {
 }
 
 // NewCopies returns the copies of e.CopyTypes, none of them whole. Parts finds the cells of a type.
-func NewCopies(y *Syncer, parts func(ctx context.Context, kind string) ([]ask.Part, error)) *Copies {
+func NewCopies(y *Syncer, parts func(ctx context.Context, kind string) ([]wire.Part, error)) *Copies {
 	c := &Copies{Syncer: y, parts: parts, state: make(map[string]*copyState, len(y.CopyTypes))}
 	for _, kind := range y.CopyTypes {
 		c.state[kind] = &copyState{lacks: "it has not compared all cells yet"}
@@ -195,7 +194,7 @@ func (c *Copies) copyFrom(ctx context.Context, id peer.ID, table *route.TableSta
 }
 
 // setsOf returns the records of a type by the parts that are whole.
-func (v *view) setsOf(kind string, parts []ask.Part) map[geo.Cell]*digest.Set {
+func (v *view) setsOf(kind string, parts []wire.Part) map[geo.Cell]*digest.Set {
 	entries := make(map[geo.Cell][]digest.Entry, len(parts))
 	for _, p := range parts {
 		if !p.Divided {
@@ -232,7 +231,7 @@ func (v *view) setsOf(kind string, parts []ask.Part) map[geo.Cell]*digest.Set {
 // one cell, and who looks for copies finds them with one question.
 func Offered(kind string) records.Offer {
 	return records.Offer{
-		ID: ask.CopyType + "." + kind, Health: &records.Health{Status: "HEALTHY"},
-		Metadata: records.Metadata{Type: ask.CopyType, Subtype: kind, Description: "answers questions about all offers of type " + kind},
+		ID: wire.CopyType + "." + kind, Health: &records.Health{Status: "HEALTHY"},
+		Metadata: records.Metadata{Type: wire.CopyType, Subtype: kind, Description: "answers questions about all offers of type " + kind},
 	}
 }

@@ -237,6 +237,23 @@ func RegisterIndex(reg prometheus.Registerer, bytes func() (used, limit int64)) 
 	return fault.As("metrics.RegisterIndex", fault.Exists, f.err)
 }
 
+// RegisterCopies adds the gauge of copies of types, with one series for each type: 1 while the copy is whole, otherwise 0. Each scrape
+// calls whole.
+func RegisterCopies(reg prometheus.Registerer, whole func() map[string]bool) error {
+	f := &factory{reg: reg, prefix: "blackhole_discovery_"}
+	one := family{name: "copy_whole", help: "Copies of types that this peer keeps: 1 while it answers from the copy.", kind: prometheus.GaugeValue, labels: []string{"type"}}
+	f.scrape([]family{one}, func(set setter) {
+		for kind, is := range whole() {
+			value := 0.0
+			if is {
+				value = 1
+			}
+			set(one.name, value, kind)
+		}
+	})
+	return fault.As("metrics.RegisterCopies", fault.Exists, f.err)
+}
+
 // RegisterConditions adds the gauge of active conditions, with one series for each name: 1 while the condition
 // lasts, otherwise 0. Each scrape calls active.
 func RegisterConditions(reg prometheus.Registerer, names []string, active func() []string) error {
