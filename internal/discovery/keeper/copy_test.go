@@ -162,7 +162,7 @@ func TestCopyAnswersInOneRoundTrip(t *testing.T) {
 // nothing.
 func TestLiarsAmongCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newCopied(t, 3000, uniform)
+		w := newCopied(t, 2600, uniform)
 		defer w.close()
 		liar := w.volunteer()
 		w.meet()
@@ -227,7 +227,7 @@ func TestLiarsAmongCopies(t *testing.T) {
 // An honest copy beside a lying one answers at once: what the liar leaves out, the other lists.
 func TestHonestCopyBesideLiar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newCopied(t, 3000, uniform)
+		w := newCopied(t, 2600, uniform)
 		defer w.close()
 		liar, honest := w.volunteer(), w.volunteer()
 		w.meet()
