@@ -129,8 +129,10 @@ func (a *Asker) Find(ctx context.Context, p *query.Plan, cells []records.CellKey
 		proved = time.Time{}
 	}
 	matches, atLeast := total(t.groups, len(recs))
-	if t.copied != nil {
-		matches, atLeast = max(t.copied.total, len(recs)), true // nobody else counted
+	if x := t.copied; x != nil { // nobody else counted
+		if matches, atLeast = len(recs), x.withheld || x.atLeast; atLeast {
+			matches = max(x.total, len(recs))
+		}
 	}
 	return query.Found{
 		Records:  recs,
