@@ -36,6 +36,7 @@ type cellQuery struct {
 
 	tokens bool // the asker takes over splits: see place.Splits.ForQuery
 	menu   bool // the asker counts
+	copy   bool // the peer answers from its copy of all records of the type
 }
 
 // answer is a keeper's verified answer to a cellQuery.
@@ -50,6 +51,8 @@ type answer struct {
 	behind   bool              // the peer lacks a change that another keeper has
 	probed   []records.Name    // records that another keeper lists
 	own      bool              // of this peer itself
+	copy     bool              // of a peer with a copy of all records: to list one only when asked for it is too late
+	of       []records.CellKey // it lists records of these cells only; nil for all of the group
 	doubt    string            // why a keeper of the cells has no authority for them; "" for none
 	network  netip.Prefix      // of the peer; zero if unknown
 	lacks    []string          // fields of the query that the keeper does not know
@@ -71,8 +74,10 @@ type group struct {
 	cells   []records.CellKey
 	set     *route.Set
 	answers []answer
-	failure error // of the last failed keeper
-	diverse bool  // the keepers belong to more than one network
+	failure error     // of the last failed keeper
+	diverse bool      // the keepers belong to more than one network
+	apart   []peer.ID // asked last, because others check what they say
+	check   bool      // the cells were drawn to check the answer of a copy: two empty answers are enough for that
 
 	older   int      // number of asked keepers that do not know a field of the query
 	unknown []string // these fields, with repetitions
@@ -185,11 +190,11 @@ func (g *group) wanted() int {
 		if first == nil {
 			first = a
 		}
-		none, agreed = none && a.total == 0, agreed && a.agrees(first)
+		none, agreed = none && a.empty(), agreed && a.agrees(first)
 	}
 	switch {
 	case g.full() < n || len(g.set.Peers) <= n:
-	case none:
+	case none && !g.check:
 		n++
 	case !agreed:
 		n += 2
@@ -197,6 +202,16 @@ func (g *group) wanted() int {
 		n++
 	}
 	return min(n, len(g.set.Peers))
+}
+
+// empty reports whether there is no match in the cells, nor in children of split ones.
+func (a *answer) empty() bool {
+	for _, s := range a.splits {
+		if len(s.Children) > 0 {
+			return false
+		}
+	}
+	return a.total == 0
 }
 
 // commonNetwork returns the network of all full answers; zero for different or unknown ones.
@@ -219,6 +234,9 @@ func (g *group) commonNetwork() netip.Prefix {
 func (a *answer) agrees(b *answer) bool {
 	if !maps.EqualFunc(a.splits, b.splits, func(_, _ cell.SplitInfo) bool { return true }) {
 		return false
+	}
+	if len(a.splits) > 0 {
+		return true
 	}
 	if !a.atLeast && !b.atLeast {
 		return a.total == b.total
@@ -357,6 +375,11 @@ func (a *Asker) answerHere(q cellQuery) answer {
 		x.menu, x.total = a.menuOf(q.plan, q.cells)
 	}
 	x.beyond, x.moreBeyond = index.SomeBeyond(a.Index, q.plan, q.cells, a.Now(), wire.MaxBeyond)
+	if q.copy {
+		x.doubt = a.Copied(q.cells[0].Type)
+		x.full = x.doubt == ""
+		return x
+	}
 	var lacking []records.CellKey
 	lacking, x.doubt = a.authority.Unauthoritative(q.cells)
 	x.full = len(lacking) == 0

@@ -72,6 +72,7 @@ func (x *answer) unlisted(p *query.Plan, newest map[records.Name]*records.Record
 		switch {
 		case len(x.probed) >= maxProbes:
 			return some
+		case x.of != nil && !slices.ContainsFunc(x.of, r.In):
 		case slices.Contains(x.probed, name) || r.Expires().Before(now.Add(expiresSoon)):
 		case ok && records.Compare(mine, r) >= 0:
 		case !ok && x.withheld && p.Value(r) >= x.bound:
@@ -87,12 +88,12 @@ func (x *answer) unlisted(p *query.Plan, newest map[records.Name]*records.Record
 // index, and the keepers that list the record are behind.
 func (a *Asker) conclude(p probe, g *group, trace *queryTrace) {
 	v := p.version
-	if v.err != nil && !errors.Is(v.err, errNotKeeper) {
+	if v.err != nil && !errors.Is(v.err, errNotKeeper) && !p.of.copy {
 		return // no answer, or a version that this peer does not read
 	}
 	name := p.listed.Name()
 	switch {
-	case v.newest != nil && records.Compare(v.newest, p.listed) == 0: // it arrived meanwhile
+	case v.newest != nil && records.Compare(v.newest, p.listed) == 0 && !p.of.copy: // it arrived meanwhile
 	case v.newest != nil && records.Compare(v.newest, p.listed) > 0:
 		_, _ = a.intake.Put(v.newest) // if the index is full, the listed version stays in the answer
 		for i := range g.answers {
@@ -100,7 +101,7 @@ func (a *Asker) conclude(p probe, g *group, trace *queryTrace) {
 				a.fallBehind(x, name, trace)
 			}
 		}
-	case !v.keptOut:
+	case !v.keptOut || p.of.copy:
 		a.fallBehind(p.of, name, trace)
 	}
 }

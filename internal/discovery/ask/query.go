@@ -49,12 +49,17 @@ type Asker struct {
 	splits    *place.Splits
 	intake    *place.Intake
 	following chan struct{} // semaphore of the followed streams
+	copies    *copies
+
+	// Copied says why this peer cannot answer from a copy of all records of a type; "" if it can.
+	Copied func(kind string) (lacks string)
 }
 
 // NewAsker returns an asker that adds records to the index by way of in.
 func NewAsker(closest *route.Closest, authority *route.Authority, c *wire.Client, s *place.Splits, in *place.Intake) *Asker {
 	return &Asker{
 		Env: c.Env, closest: closest, authority: authority, client: c, splits: s, intake: in, following: make(chan struct{}, maxOwnWatches),
+		copies: newCopies(), Copied: func(string) string { return "it keeps no copies" },
 	}
 }
 
@@ -146,6 +151,11 @@ func (a *Asker) Find(ctx context.Context, p *query.Plan, cells []records.CellKey
 		proved = time.Time{}
 	}
 	matches, atLeast := total(t.groups, len(recs))
+	if x := t.copied; x != nil { // nobody else counted
+		if matches, atLeast = len(recs), x.withheld || x.atLeast; atLeast {
+			matches = max(x.total, len(recs))
+		}
+	}
 	return query.Found{
 		Records:  recs,
 		Total:    matches,
@@ -155,6 +165,7 @@ func (a *Asker) Find(ctx context.Context, p *query.Plan, cells []records.CellKey
 		Proved:   proved,
 		Beyond:   beyond,
 		Local:    a.onlyKeeper(t.groups),
+		Copy:     t.copied != nil,
 		Notes:    t.trace.sorted(),
 	}, nil
 }
@@ -208,6 +219,9 @@ func (a *Asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 	a.drawSecond(order)
 	slices.SortStableFunc(order, func(x, y peer.ID) int { // the chosen ones last
 		return cmp.Compare(slices.Index(g.set.Outer, y), slices.Index(g.set.Outer, x))
+	})
+	slices.SortStableFunc(order, func(x, y peer.ID) int {
+		return cmp.Compare(slices.Index(g.apart, x), slices.Index(g.apart, y)) // -1 for the others
 	})
 	if trace.enabled {
 		trace.add("cells %s have %d keepers", wire.CellNames(q.cells), len(order))
@@ -278,18 +292,10 @@ func (a *Asker) askingOrder(set *route.Set) []peer.ID { return a.client.Rank(set
 // drawSecond draws who is asked beside the first peer of an order, so that no asker always meets the same two: among those of another
 // network (/16, or /32 of IPv6) than the first, if there are some. Peers that failed a short time ago stay last.
 func (a *Asker) drawSecond(order []peer.ID) {
-	wide := func(id peer.ID) netip.Prefix {
-		p, _ := a.client.PrefixOf(id)
-		bits := 16
-		if p.Addr().Is6() {
-			bits = 32
-		}
-		return netip.PrefixFrom(p.Addr(), bits).Masked()
-	}
 	var able, apart []int
 	for i := 1; i < len(order) && !a.client.Avoided(order[i]); i++ {
 		able = append(able, i)
-		if wide(order[i]) != wide(order[0]) {
+		if a.wide(order[i]) != a.wide(order[0]) {
 			apart = append(apart, i)
 		}
 	}
@@ -300,6 +306,16 @@ func (a *Asker) drawSecond(order []peer.ID) {
 		i := able[a.Draw(len(able))]
 		order[1], order[i] = order[i], order[1]
 	}
+}
+
+// wide returns the network (/16, or /32 of IPv6) of a peer, zero if unknown.
+func (a *Asker) wide(id peer.ID) netip.Prefix {
+	p, _ := a.client.PrefixOf(id)
+	bits := 16
+	if p.Addr().Is6() {
+		bits = 32
+	}
+	return netip.PrefixFrom(p.Addr(), bits).Masked()
 }
 
 // diverse reports whether peers belong to more than one network.
@@ -377,7 +393,7 @@ func (a *Asker) askPeer(ctx context.Context, id peer.ID, q cellQuery) (answer, e
 
 // askPlan asks one keeper for the matches of a plan.
 func (a *Asker) askPlan(ctx context.Context, id peer.ID, q cellQuery) (answer, error) {
-	req := &pb.QueryRequest{Query: q.plan.Query().Proto(), Tokens: q.tokens, Menu: q.menu}
+	req := &pb.QueryRequest{Query: q.plan.Query().Proto(), Tokens: q.tokens, Menu: q.menu, Copy: q.copy}
 	req.Query.Explain = false // only the asker explains
 	if !q.plan.Judged() || q.plan.Sort() != query.SortScore {
 		req.Query.Claims = 0 // keepers rank by claims in other orders, and only the asker shows scores

@@ -43,15 +43,18 @@ func newGrouping(all []version, table *route.Table, d splitInfo, before *groupin
 		before = new(grouping)
 	}
 	changed := g.place(all, table, d, before)
-	entries := make(map[*keptCell][]digest.Entry)
+	entries, unplaced := make(map[*keptCell][]digest.Entry), make(map[digest.ID]struct{})
 	for _, x := range all {
+		if _, placed := x.record.Facts().Place(); !placed {
+			unplaced[x.entry.ID] = struct{}{}
+		}
 		for _, p := range g.of[x.record] {
 			if _, ok := changed[p]; ok {
 				entries[p] = append(entries[p], x.entry)
 			}
 		}
 	}
-	g.hold(all, d, before, entries)
+	g.hold(all, d, before, entries, unplaced)
 	return g
 }
 
@@ -125,7 +128,7 @@ func outerOf(c records.CellKey, judged map[records.CellKey]*keptCell) (outer []*
 }
 
 // hold makes the cells: changed ones of their entries, others as before.
-func (g *grouping) hold(all []version, d splitInfo, before *grouping, entries map[*keptCell][]digest.Entry) {
+func (g *grouping) hold(all []version, d splitInfo, before *grouping, entries map[*keptCell][]digest.Entry, unplaced map[digest.ID]struct{}) {
 	g.cells = make(holdings, max(len(before.cells), len(entries)))
 	for _, x := range all {
 		for _, p := range g.of[x.record] {
@@ -135,7 +138,7 @@ func (g *grouping) hold(all []version, d splitInfo, before *grouping, entries ma
 			h := before.cells[p.cell]
 			if e, ok := entries[p]; ok {
 				h = &holding{keptCell: p, sample: d.SampleOf(p.cell)}
-				h.set = sync.OnceValue(func() *digest.Set { return h.sum(e) })
+				h.set = sync.OnceValue(func() *digest.Set { return h.sum(e, unplaced) })
 			}
 			if h.sample != nil {
 				g.sampled[p] = struct{}{}
@@ -146,12 +149,13 @@ func (g *grouping) hold(all []version, d splitInfo, before *grouping, entries ma
 	g.order = ordered(g.cells)
 }
 
-// sum returns the set to compare: all entries, or the sample of a split cell.
-func (h *holding) sum(entries []digest.Entry) *digest.Set {
+// sum returns the set to compare: all entries, or the sample of a split cell and what its children cannot hold.
+func (h *holding) sum(entries []digest.Entry, unplaced map[digest.ID]struct{}) *digest.Set {
 	if h.sample != nil {
 		entries = slices.DeleteFunc(entries, func(e digest.Entry) bool {
 			_, in := h.sample[e.ID]
-			return !in
+			_, free := unplaced[e.ID]
+			return !in && !free
 		})
 	}
 	return digest.New(entries)

@@ -64,6 +64,8 @@ type diff struct {
 	mine *view
 	of   route.Partner
 
+	roots bool // send the roots of the cells alone: most are equal
+
 	taken int // number of records
 }
 
@@ -183,7 +185,10 @@ func (c *diff) entries(ctx context.Context, cells []differingCell) ([]digest.Ent
 	req := &pb.SyncRequest{Cells: make([]*pb.SyncCell, len(cells))}
 	for i, d := range cells {
 		req.Cells[i] = &pb.SyncCell{Cell: d.cell.String()}
-		if d.mine != nil && d.mine.Len() >= fewEntries {
+		if root := c.roots && d.mine != nil; root && d.mine.Len() > 0 {
+			sum := d.mine.Root()
+			req.Cells[i].Sums = sum[:]
+		} else if !root && d.mine != nil && d.mine.Len() >= fewEntries {
 			req.Cells[i].Sums = d.mine.Sums().Bytes()
 		}
 	}

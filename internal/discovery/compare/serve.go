@@ -64,12 +64,12 @@ func listEntries(v *view, whole bool, req *pb.SyncRequest, resp *pb.SyncResponse
 	const room = wire.EntriesListed * digest.EntrySize
 	from := int(min(req.Bucket, digest.Buckets))
 	for i := int(min(req.Cell, wire.SyncCells)); i < len(req.Cells); i++ {
-		c, theirs, err := cellAsked(req.Cells[i])
+		c, theirs, root, err := cellAsked(req.Cells[i])
 		if err != nil {
 			return err
 		}
 		h := v.held(c, whole)
-		if h == nil {
+		if h == nil || h.set().Root() == root {
 			continue
 		}
 		wire, next := h.set().List(theirs, from, room-len(resp.Entries), room)
@@ -83,14 +83,17 @@ func listEntries(v *view, whole bool, req *pb.SyncRequest, resp *pb.SyncResponse
 	return nil
 }
 
-// cellAsked parses a cell and the asker's sums of it; nil without sums.
-func cellAsked(m *pb.SyncCell) (records.CellKey, *digest.Sums, error) {
-	c, err := records.ParseCellKey(m.GetCell())
-	if err != nil || len(m.GetSums()) == 0 {
-		return c, nil, err
+// cellAsked parses a cell and the asker's sums of it, nil without sums, or its root.
+func cellAsked(m *pb.SyncCell) (c records.CellKey, theirs *digest.Sums, root digest.Sum, err error) {
+	c, err = records.ParseCellKey(m.GetCell())
+	switch sums := m.GetSums(); {
+	case err != nil || len(sums) == 0:
+	case len(sums) == digest.SumSize:
+		root = digest.Sum(sums)
+	default:
+		theirs, err = digest.ParseSums(sums)
 	}
-	sums, err := digest.ParseSums(m.GetSums())
-	return c, sums, err
+	return c, theirs, root, err
 }
 
 // ServePull returns the current versions of some records.

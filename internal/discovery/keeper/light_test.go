@@ -37,6 +37,8 @@ type lightCluster struct {
 
 	hosts    *lightHosts
 	verifier *records.Verifier
+	keep     []string // types that peers copy which join from now on
+	room     int64    // of the indexes of such peers; 0: enough
 }
 
 type lightNode struct {
@@ -82,7 +84,7 @@ func (w *lightCluster) start(h *lightHost, limits wire.Limits) *lightNode {
 	var err error
 	n.Keeper, err = New(wire.Config{
 		Network: "test",
-		Host:    h, Router: &lightRouter{router: router{w.dht, h.id}}, Index: index.New(index.Config{}), Verifier: w.verifier, Signals: wire.Signals{Metrics: n.counts.Discovery}, Limits: limits,
+		Host:    h, Router: &lightRouter{router: router{w.dht, h.id}}, Index: index.New(index.Config{MaxBytes: w.room}), Verifier: w.verifier, Signals: wire.Signals{Metrics: n.counts.Discovery}, Limits: limits, CopyTypes: w.keep,
 	})
 	require.NoError(w.t, err)
 	return n

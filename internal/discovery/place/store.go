@@ -180,7 +180,7 @@ func (h *Batch) Take(r *records.Record, cells []records.CellKey) (sequence uint6
 		return 0, err
 	}
 	h.note(r, cells)
-	wanted := splits.offer(cell.Member{Record: r, Prefix: prefix}, cells)
+	wanted := splits.offer(cell.Member{Record: r, Prefix: prefix}, cells) || h.Wanted != nil && h.Wanted(r)
 	if !wanted && !live {
 		return r.Sequence(), nil
 	}
