@@ -63,7 +63,7 @@ type Config struct {
 	// subscription. Such a record stays in the index. It must not block. Nil means never.
 	Wanted func(*records.Record) bool
 
-	// Draw returns a random number from 0 to n-1: which keeper is asked beside the nearest one. Nil always returns 0.
+	// Draw returns a random number from 0 to n-1: which keeper is asked beside the nearest one, and where others are looked for. Nil always returns 0.
 	Draw func(n int) int
 
 	// Heard receives each statement that its measurer delivered, with the measurer's network; Asked each offer whose endpoint another
@@ -108,6 +108,14 @@ func NewEnv(c Config) (*Env, error) {
 	e := &Env{Config: c}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e, nil
+}
+
+// Mix draws an order of peers.
+func (e *Env) Mix(ids []peer.ID) {
+	for i := range ids {
+		j := i + e.Draw(len(ids)-i)
+		ids[i], ids[j] = ids[j], ids[i]
+	}
 }
 
 // Context returns a context that ends with Stop.
