@@ -48,6 +48,7 @@ type answer struct {
 	withheld bool              // records misses some matches
 	bound    float64           // rank value of the best withheld match; undefined without one
 	full     bool              // the peer keeps all the cells, and is not behind
+	around   bool              // the peer is one of Set.Outer: it may lack records
 	behind   bool              // the peer lacks a change that another keeper has
 	probed   []records.Name    // records that another keeper lists
 	own      bool              // of this peer itself
@@ -171,9 +172,17 @@ func (g *group) children(c records.CellKey, p *query.Plan) map[geo.Cell]float64 
 	return bounds
 }
 
+// askedAround are asked of the region of a cell, beside one of the closest peers, whose ids somebody chose.
+const askedAround = 4
+
 // needed returns the number of full answers that make the group complete: two, so that one
 // keeper alone cannot omit records, or one for a single keeper.
-func (g *group) needed() int { return min(wire.AskedAtOnce, len(g.set.Peers)) }
+func (g *group) needed() int {
+	if outer := len(g.set.Outer); outer > 0 {
+		return 1 + min(askedAround, outer)
+	}
+	return min(wire.AskedAtOnce, len(g.set.Peers))
+}
 
 // wanted returns the number of full answers to wait for: needed, one more without any match or
 // with answers from one network only, and two more after contradictory totals. A keeper may
@@ -468,7 +477,7 @@ func (g *group) incomplete() string {
 	if g.set.Uncertain != nil {
 		return fmt.Sprintf("the lookup of the keepers of %s is incomplete: %s", where, fault.Message(g.set.Uncertain))
 	}
-	if len(g.set.Outer) > 0 {
+	if g.set.Chosen {
 		return fmt.Sprintf("the peers closest to %s are closer than chance explains: somebody may have chosen their ids to hide records", where)
 	}
 	got, need, behind := g.full(), g.needed(), count(g.answers, func(a *answer) bool { return a.behind })

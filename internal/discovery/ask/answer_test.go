@@ -507,3 +507,39 @@ func TestSecondKeeperIsDrawn(t *testing.T) {
 	require.Equal(t, map[peer.ID]bool{order[1]: true, order[3]: true}, draw(same))
 	a.drawSecond(order[:1])
 }
+
+// Of keepers whose ids somebody chose only one is asked before drawn ones around them, whose answers count though they claim nothing. The
+// whole stays incomplete.
+func TestChosenKeepersAreAskedAround(t *testing.T) {
+	a, _ := bare(t)
+	a.Host = keepertest.Addressed{}
+	a.Draw = func(n int) int { return n - 1 }
+	ids := keepertest.PeersOf(route.Replicas + 8)
+	set := route.NewSet(ids[:route.Replicas], nil)
+	set.Chosen, set.Outer, set.Inner = true, ids[route.Replicas:], 5
+	order := a.askingOrder(set)
+	require.ElementsMatch(t, ids, order)
+	require.True(t, set.Has(order[0]))
+	require.ElementsMatch(t, set.Outer[:5], order[1:6])
+	require.NotEqual(t, set.Outer[:5], order[1:6], "drawn")
+	require.ElementsMatch(t, set.Outer[5:], order[6:9])
+
+	g := group{set: set, cells: []records.CellKey{keepertest.CellOfBerlin(4)}}
+	require.Equal(t, 1+askedAround, g.needed())
+	require.True(t, g.add(reply{from: order[0], answer: answer{full: true, total: 1}}))
+	for _, id := range order[1:g.needed()] {
+		require.True(t, g.add(reply{from: id, answer: answer{total: 1}}))
+	}
+	require.False(t, g.add(reply{from: order[9], answer: answer{total: 1}}), "of the chosen ones")
+	require.Equal(t, g.needed(), g.wanted())
+	g.answers[1].total = 2
+	require.Equal(t, g.needed()+2, g.wanted())
+	require.Contains(t, g.incomplete(), "closer than chance explains")
+	listed := keepertest.Many(t, 1, 1)[0]
+	newest := map[records.Name]*records.Record{listed.Name(): listed}
+	plan := keepertest.Compile(t, query.Query{})
+	require.Empty(t, g.answers[1].unlisted(plan, newest, time.Now()), "it need not have all")
+	require.Len(t, g.answers[0].unlisted(plan, newest, time.Now()), 1)
+	g.set = &route.Set{Peers: set.Peers, Outer: ids[len(ids)-1:]}
+	require.Equal(t, 2, g.needed())
+}

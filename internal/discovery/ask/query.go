@@ -216,10 +216,7 @@ func (a *Asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 	defer cancel() // runs before Wait and ends the slow requests
 	q.cells = g.cells
 	order := a.askingOrder(g.set)
-	a.drawSecond(order)
-	slices.SortStableFunc(order, func(x, y peer.ID) int { // the chosen ones last
-		return cmp.Compare(slices.Index(g.set.Outer, y), slices.Index(g.set.Outer, x))
-	})
+	a.drawSecond(order[:1+cmp.Or(g.set.Inner, len(g.set.Outer), len(order)-1)])
 	slices.SortStableFunc(order, func(x, y peer.ID) int {
 		return cmp.Compare(slices.Index(g.apart, x), slices.Index(g.apart, y)) // -1 for the others
 	})
@@ -281,13 +278,23 @@ func (g *group) add(r reply) bool {
 		g.failure = r.err
 		return false
 	}
+	if !r.answer.own && slices.Contains(g.set.Outer, r.from) {
+		r.answer.around, r.answer.full = true, true // the group is incomplete all the same
+	}
 	g.answers = append(g.answers, r.answer)
 	return r.answer.full
 }
 
 // askingOrder returns the keepers in the order to ask them. This peer is first if it is a keeper, the load
-// spreads over the askers, and one asker uses the same streams each time.
-func (a *Asker) askingOrder(set *route.Set) []peer.ID { return a.client.Rank(set.Nearest(a.Self)) }
+// spreads over the askers, and one asker uses the same streams each time. Of chosen keepers only one is asked before drawn ones around them.
+func (a *Asker) askingOrder(set *route.Set) []peer.ID {
+	order := a.client.Rank(set.Nearest(a.Self))
+	inner, far := slices.Clone(set.Outer[:set.Inner]), slices.Clone(set.Outer[set.Inner:])
+	a.Mix(inner)
+	a.Mix(far)
+	first := min(1, len(order))
+	return slices.Concat(order[:first], a.client.Rank(inner), a.client.Rank(far), order[first:])
+}
 
 // drawSecond draws who is asked beside the first peer of an order, so that no asker always meets the same two: among those of another
 // network (/16, or /32 of IPv6) than the first, if there are some. Peers that failed a short time ago stay last.

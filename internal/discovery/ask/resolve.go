@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -105,13 +106,17 @@ func (a *Asker) newest(ctx context.Context, set *route.Set, key records.Key) (ne
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // runs before Wait and ends the slow requests
 	order := a.askingOrder(set)
-	needed := len(order)/2 + 1
+	needed := len(set.Peers)/2 + 1
 	replies := make(chan versionReply, len(order))
 	next, full := 0, 0
 	ask := func(n int) {
 		for _, id := range order[next:min(next+n, len(order))] {
 			next++
-			asked.Go(func() { replies <- a.askVersion(ctx, id, key) })
+			asked.Go(func() {
+				r := a.askVersion(ctx, id, key)
+				r.full = r.full || errors.Is(r.err, errNotKeeper) && slices.Contains(set.Outer, id)
+				replies <- r
+			})
 		}
 	}
 	ask(needed)

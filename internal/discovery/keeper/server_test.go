@@ -2,7 +2,9 @@ package keeper
 
 import (
 	"bytes"
+	"encoding/binary"
 	"io"
+	"math"
 	"net/netip"
 	"slices"
 	"testing"
@@ -158,13 +160,14 @@ func TestStoreTakesTheMostCells(t *testing.T) {
 func TestStoreRefusesForeignCells(t *testing.T) {
 	k, counts := bare(t, 200, wire.Limits{})
 	p := keepertest.NewProvider(t)
+	reach := 40 / (19 / shareOf("self", k.Router.Nearby("self", 20)[19])) // within it there should be 40 peers
 	for i := range 40 {
 		o := keepertest.Offer("one", keepertest.Nowhere)
 		o.ID, o.Metadata.Type, o.Capabilities = "x", "type-"+string(rune('a'+i%26))+string(rune('a'+i/26)), nil
 		r := p.Sign(t, o, 1, time.Now())
 		key := route.KeyOf(r.Cells()[0])
 		near := route.Nearest(key, append(k.Router.(router).others(), "self"), route.AcceptWithin)
-		keeps := near[len(near)-1] == "self" || bytesLess(key, "self", near[len(near)-1])
+		keeps := near[len(near)-1] == "self" || bytesLess(key, "self", near[len(near)-1]) || shareOf(key, "self") < reach
 		before := k.Index.Len()
 		resp := k.server.respond(wire.Source{}, storeOf(item(r, r.Cells()[0])), nil)
 		require.Equal(t, keeps, resp.GetStore().Results[0].Refusal == nil)
@@ -176,6 +179,12 @@ func TestStoreRefusesForeignCells(t *testing.T) {
 	}
 	require.NotZero(t, counts.Refusals("not_kept"))
 	require.Less(t, counts.Refusals("not_kept"), 40)
+}
+
+// shareOf returns a distance as a share of the greatest one.
+func shareOf(key string, id peer.ID) float64 {
+	d := distanceOf(key, id)
+	return float64(binary.BigEndian.Uint64(d[:])) / math.Exp2(64)
 }
 
 func bytesLess(key string, a, b peer.ID) bool {

@@ -199,7 +199,7 @@ func batchesOf(targets []target, sets map[records.CellKey]*route.Set, wants func
 	for _, t := range targets {
 		for _, c := range t.cells {
 			key := c.String()
-			for _, id := range sets[c].Peers {
+			for _, id := range sets[c].All() {
 				if !wants(id, c, t.record) {
 					continue
 				}

@@ -75,7 +75,7 @@ func (y *Authority) Unauthoritative(cells []records.CellKey) (lacking []records.
 
 // ownership is a cached answer to whether this peer keeps a cell.
 type ownership struct {
-	accepts       bool // among the AcceptWithin closest
+	accepts       bool // among the AcceptWithin closest, or in the region
 	retains       bool // among the retainWithin closest
 	authoritative bool // among the Replicas closest, and compared
 	until         time.Time
@@ -95,10 +95,20 @@ func (y *Authority) ownership(c records.CellKey) ownership {
 		return own
 	}
 	closer := y.closer(table, KeyOf(c))
-	own := ownership{accepts: closer < AcceptWithin, retains: closer < retainWithin, until: now.Add(ownershipTTL), step: step}
+	own := ownership{accepts: closer < AcceptWithin || y.inRegion(table, KeyOf(c)), retains: closer < retainWithin, until: now.Add(ownershipTTL), step: step}
 	own.authoritative = closer < Replicas && y.compared(c)
 	y.own.Add(c, own)
 	return own
+}
+
+// inRegion reports whether this peer may be in the region of a key. Nobody stores here for that without cause. The smaller estimate counts:
+// whoever puts peers next to this one makes the other no greater.
+func (y *Authority) inRegion(table *TableState, key string) bool {
+	size := sizeBy(table.self.Hash, table.Peers)
+	if known := y.Closest.sizes.median(key, leastSample, y.Now()); known > 0 {
+		size = min(size, known)
+	}
+	return size*HashOf(key).xor(table.self.Hash).share() < acceptedRegions*regionPeers
 }
 
 // closer counts the peers of the routing table that are closer to a key than this peer, up to AcceptWithin. The copy of a large

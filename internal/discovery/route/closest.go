@@ -49,13 +49,15 @@ const (
 // Set is the set of peers that keep a cell. It is immutable.
 type Set struct {
 	Peers []peer.ID // sorted; never empty: a peer without other known peers keeps all cells
-	Id    string    // equal for equal sets
+	Id    string    // equal for equal sets, Outer included
 
 	// uncertain is the error of a lookup that may have missed keepers; nil for a complete lookup.
 	Uncertain error
-	// Outer are the keepers beyond the Replicas closest, if an attacker probably chose the ids of those; else none. Their records are not
-	// complete.
-	Outer []peer.ID
+	// Chosen reports that an attacker probably chose the ids of some Peers. Outer keep the cell too then, but claim nothing; the first, so
+	// many as Inner, are nearer, and more likely known to others, whose estimate of the region may be smaller.
+	Chosen bool
+	Outer  []peer.ID
+	Inner  int
 }
 
 // NewSet returns a set of peers; uncertain is the error of the lookup that found them, or nil.
@@ -69,6 +71,9 @@ func NewSet(peers []peer.ID, uncertain error) *Set {
 	}
 	return &Set{Peers: peers, Id: id.String(), Uncertain: uncertain}
 }
+
+// All returns everybody who keeps the cell.
+func (s *Set) All() []peer.ID { return slices.Concat(s.Peers, s.Outer) }
 
 // Has reports whether a peer is in the set.
 func (s *Set) Has(id peer.ID) bool {
@@ -336,7 +341,7 @@ func (p *Closest) refreshSets(id peer.ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, key := range p.cells.Keys() {
-		if e, ok := p.cells.Peek(key); ok && e.fresh.After(soon) && e.set.Has(id) {
+		if e, ok := p.cells.Peek(key); ok && e.fresh.After(soon) && slices.Contains(e.set.All(), id) {
 			e.fresh = soon
 			p.cells.Add(key, e)
 		}

@@ -2,15 +2,13 @@ package route
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
-
-	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 )
 
 // crowd is a network of peers as the look-ups of one of them see it.
@@ -42,7 +40,7 @@ func (c *crowd) nearest(to Words, n int) []Words {
 
 // look looks a key up.
 func (c *crowd) look(key string) (crowded bool) {
-	return c.sizes.crowded(key, c.nearest(HashOf(key), Replicas)[Replicas-1], c.own, c.now)
+	return c.sizes.crowded(key, c.nearest(HashOf(key), Network), c.own, c.now)
 }
 
 // Keepers whose ids an attacker chose among many are noticed, whether this peer has looked much up before or nothing. Others are not
@@ -95,23 +93,18 @@ func TestHonestKeepersAreNotAccused(t *testing.T) {
 	}
 }
 
-// A cell with chosen keepers has others too.
-func TestGuardedSetHasOthers(t *testing.T) {
-	key := "cell"
-	r := rand.New(rand.NewPCG(3, 4))
-	honest, hostile := keepertest.PeersOf(200), []peer.ID{}
-	for range Replicas {
-		hostile = append(hostile, closestOf(r, key, 2000))
+// A region is named by keys in its outer half, in the outer half of the rest, and so on; in one of any size.
+func TestTargetsAround(t *testing.T) {
+	at := HashOf("key")
+	for _, peers := range []float64{21, 40, 1000, 100_000} {
+		reach := regionPeers / peers
+		targets := targetsAround(at, reach, func(n int) int { return n / 2 })
+		require.Len(t, targets, regionTargets)
+		slices.SortFunc(targets, func(a, b string) int { return HashOf(b).xor(at).compare(HashOf(a).xor(at)) })
+		for i, x := range targets {
+			away := HashOf(x).xor(at).share() / math.Exp2(math.Floor(math.Log2(reach))+1-float64(i))
+			require.True(t, 0.5 <= away && away < 1, "%g peers: %d is at %g", peers, i, away)
+		}
 	}
-	p := authorityOf("self", &fixed{peers: slices.Concat(honest, hostile)}).Closest
-	set := p.guarded(key, NewSet(Nearest(key, append(honest, hostile...), Replicas), nil), Nearest(key, append(honest, hostile...), Network))
-	require.Len(t, set.Peers, crowdedKeepers)
-	require.Len(t, set.Outer, crowdedKeepers-Replicas)
-	for _, id := range set.Outer {
-		require.Contains(t, honest, id)
-		require.True(t, set.Has(id))
-	}
-	calm := p.guarded("another", NewSet(Nearest("another", honest, Replicas), nil), Nearest("another", honest, Network))
-	require.Empty(t, calm.Outer)
-	require.Len(t, calm.Peers, Replicas)
+	require.Less(t, len(targetsAround(at, 1e-12, func(int) int { return 0 })), regionTargets, "no search without end")
 }

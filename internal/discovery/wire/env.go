@@ -67,7 +67,7 @@ type Config struct {
 	// CopyTypes are types of which this peer holds a copy of all records, for answers in one round trip: see compare.Copies.
 	CopyTypes []string
 
-	// Draw returns a random number from 0 to n-1: which keeper is asked beside the nearest one. Nil always returns 0.
+	// Draw returns a random number from 0 to n-1: which keeper is asked beside the nearest one, and where others are looked for. Nil always returns 0.
 	Draw func(n int) int
 
 	// Heard receives each statement that its measurer delivered, with the measurer's network; Asked each offer whose endpoint another
@@ -117,6 +117,14 @@ func NewEnv(c Config) (*Env, error) {
 	e := &Env{Config: c}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e, nil
+}
+
+// Mix draws an order of peers.
+func (e *Env) Mix(ids []peer.ID) {
+	for i := range ids {
+		j := i + e.Draw(len(ids)-i)
+		ids[i], ids[j] = ids[j], ids[i]
+	}
 }
 
 // Context returns a context that ends with Stop.
