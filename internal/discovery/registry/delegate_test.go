@@ -60,3 +60,26 @@ func TestNamesItsDelegates(t *testing.T) {
 	register(t, r, epoch(), offer("a"))
 	require.ElementsMatch(t, c.Delegates, r.Manifest(epoch()).Delegates())
 }
+
+// A list with other delegates than that of an earlier process follows it, and one with the same is the same.
+func TestOtherDelegatesAfterRestart(t *testing.T) {
+	c := config(t, vfs.NewMem())
+	r, err := Open(c, epoch())
+	require.NoError(t, err)
+	done(r, epoch(), register(t, r, epoch(), offer("a"))...)
+	last := r.Manifest(epoch())
+	two, three := self(t, Config{Key: key(t, 2)}), self(t, Config{Key: key(t, 3)})
+	for _, delegates := range [][]peer.ID{{two}, {two}, {two, three}, {three}, nil, nil, {three}} {
+		require.NoError(t, r.Close())
+		same := len(delegates) == len(last.Delegates()) && (len(delegates) == 0 || delegates[0] == last.Delegates()[0])
+		c.Delegates = delegates
+		r, err = Open(c, epoch())
+		require.NoError(t, err)
+		m := r.Manifest(epoch())
+		require.ElementsMatch(t, delegates, m.Delegates())
+		require.Equal(t, same, m.Sequence() == last.Sequence())
+		require.Equal(t, !same, m.Sequence() > last.Sequence())
+		last = m
+	}
+	require.NoError(t, r.Close())
+}

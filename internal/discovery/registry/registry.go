@@ -17,6 +17,7 @@ package registry
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -61,6 +62,7 @@ type Registry struct {
 	evidence  *Evidence           // guarded like services; nil: not suspended
 	reclaimed uint64              // see Reclaim; constant after Open
 	manifest  *records.Record     // guarded like services; nil without services
+	named     string              // delegates on disk; constant after Open
 
 	opened time.Time
 }
@@ -78,10 +80,31 @@ func Open(c Config, now time.Time) (*Registry, error) {
 		return nil, fault.Wrap("registry.Open", fault.In("network", err))
 	}
 	r, err := openAny(c, now)
-	if err == nil {
-		r.manifest = r.change().list(0)
+	if err != nil {
+		return nil, err
 	}
-	return r, err
+	if err := r.nameDelegates(); err != nil {
+		return nil, fault.Wrap("registry.Open", errors.Join(err, r.store.Close()))
+	}
+	r.manifest = r.change().list(0)
+	return r, nil
+}
+
+// delegatesName is the name of the delegates in the database. No service has it.
+const delegatesName = records.ManifestID
+
+// nameDelegates has the manifest follow the last one of an earlier process, if that named other delegates.
+func (r *Registry) nameDelegates() error {
+	now := fmt.Sprint(r.signer.delegates)
+	if now == r.named || len(r.signer.delegates) == 0 && r.named == "" {
+		return nil
+	}
+	floor := uint64(0)
+	if last := r.change().list(0); last != nil {
+		floor = last.Sequence()
+	}
+	r.named = now
+	return r.store.Commit([]store.Edit{{Name: delegatesName, Value: []byte(now)}}, floor)
 }
 
 // openAny is Open. Without a network it takes records of any.
@@ -122,6 +145,10 @@ func (r *Registry) load(now time.Time) error {
 	return r.store.All(func(id string, value []byte) error {
 		if id == evidenceName {
 			return r.loadEvidence(value)
+		}
+		if id == delegatesName {
+			r.named = string(value)
+			return nil
 		}
 		s, err := decodeService(r.signer.network, records.Name{Provider: r.self, ID: id}, value)
 		if err == nil {
