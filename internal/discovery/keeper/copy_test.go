@@ -112,6 +112,7 @@ func (w *copied) exact(p *query.Plan, found query.Found) bool {
 
 // A peer with a copy answers each question about the whole world in one round trip. It also answers itself.
 func TestCopyAnswersInOneRoundTrip(t *testing.T) {
+	atSize(t)
 	for name, places := range map[string]spread{"uniform": uniform, "cities": atCities()} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -161,6 +162,7 @@ func TestCopyAnswersInOneRoundTrip(t *testing.T) {
 // Whoever lies about his copy is found out by what keepers hold, and not asked again for a while. Beside an honest copy a liar delays
 // nothing.
 func TestLiarsAmongCopies(t *testing.T) {
+	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newCopied(t, 2600, uniform)
 		defer w.close()
@@ -226,6 +228,7 @@ func TestLiarsAmongCopies(t *testing.T) {
 
 // An honest copy beside a lying one answers at once: what the liar leaves out, the other lists.
 func TestHonestCopyBesideLiar(t *testing.T) {
+	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newCopied(t, 2600, uniform)
 		defer w.close()
@@ -314,6 +317,7 @@ func TestCopyIsWholeOrSaysNothing(t *testing.T) {
 
 // A copy without room is no copy.
 func TestCopyWithoutRoom(t *testing.T) {
+	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newCopied(t, 2600, uniform)
 		defer w.close()
