@@ -246,7 +246,7 @@ func (p *Plane) IndexBytes() (used, limit int64) { return p.index.Memory() }
 
 // OffersFor returns the peer id of the provider for whom this peer offers; "" for itself.
 func (p *Plane) OffersFor() string {
-	if p.offersFor == nil {
+	if p.offersFor == nil || !p.config.Now().Before(p.offersFor.Expires) {
 		return ""
 	}
 	return p.offersFor.Provider.String()

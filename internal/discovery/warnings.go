@@ -98,6 +98,9 @@ func delegationOf(c Config) (offersFor *delegation.Signed, delegates []peer.ID, 
 		if err != nil {
 			return nil, nil, fault.Invalidf("delegates", text, "must be peer ids: %w", err)
 		}
+		if own, err := peer.IDFromPrivateKey(c.Key); err == nil && id == own {
+			return nil, nil, fault.Invalidf("delegates", text, "must be other peers than this one")
+		}
 		delegates = append(delegates, id)
 	}
 	if c.OffersFor == "" {
@@ -120,6 +123,9 @@ func reportDelegation(d *delegation.Signed, self peer.ID, conditions *condition.
 	case d == nil:
 	case now.Before(d.Expires.Add(-min(30*24*time.Hour, d.Expires.Sub(d.Issued)/3))):
 		conditions.Clear(condition.Delegation)
+	case !now.Before(d.Expires):
+		conditions.Raise(condition.Delegation, "the delegation by which this peer offered for %s ended at %s, and its offers are its own now: make a new one there (blackholed offer delegate %s) and set discovery.offers_for, or take the setting out",
+			d.Provider, d.Expires.Format(time.RFC3339), self)
 	default:
 		conditions.Raise(condition.Delegation, "the delegation by which this peer offers for %s ends at %s, and then its offers are its own: make a new one there (blackholed offer delegate %s) and set discovery.offers_for",
 			d.Provider, d.Expires.Format(time.RFC3339), self)

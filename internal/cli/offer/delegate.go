@@ -43,9 +43,9 @@ func offerDelegate(con *term.Console, sign DelegateFunc) *cobra.Command {
 		if err != nil {
 			return exit.Fields{"delegate": "PEER", "for": ""}.Rename(err)
 		}
-		con.Say("set discovery.offers_for of %s to this line, and add that peer to discovery.delegates of %s once it offers; the delegation ends at %s",
-			d.Delegate, d.Provider, term.At(d.Expires))
-		value := map[string]any{"delegation": d.Text(), "offered_for": d.Provider.String(), "delegate": d.Delegate.String(), "expires_at": d.Expires}
+		con.Say("set discovery.offers_for of %s to this line, and add that peer to discovery.delegates of %s once it offers; the delegation is for the network %s and ends at %s",
+			d.Delegate, d.Provider, c.NetworkName(), term.At(d.Expires))
+		value := map[string]any{"delegation": d.Text(), "offered_for": d.Provider.String(), "delegate": d.Delegate.String(), "network": c.NetworkName(), "expires_at": d.Expires}
 		return f.Print(con, term.Document{Value: value, Table: term.Plain(d.Text() + "\n")})
 	}
 	return cmd

@@ -52,14 +52,18 @@ func offerFind(con *term.Console) *cobra.Command {
 		if err != nil {
 			return queryFields().Rename(err)
 		}
-		if err := r.Print(term.Document{Value: answer, Items: term.Items(answer.Results), Table: answerTable(answer, r.Now())}); err != nil {
+		items := term.Items(answer.Results)
+		if answer.Cells != nil {
+			items = term.Items(answer.Cells.Counts)
+		}
+		if err := r.Print(term.Document{Value: answer, Items: items, Table: answerTable(answer, r.Now())}); err != nil {
 			return err
 		}
 		summarise(r, answer)
 		if (q.MaxPrice != nil || q.Sort == query.SortPrice) && (q.Currency == "" || len(answer.Results) == 0) && r.Format == term.AsTable {
 			tellCurrencies(ctx, r, c, q)
 		}
-		if len(answer.Results) == 0 && r.Format == term.AsTable && q.After == "" && !q.Explain {
+		if none := answer.Total == 0 || answer.Cells == nil && len(answer.Results) == 0; none && r.Format == term.AsTable && q.After == "" && !q.Explain {
 			explainNoOffer(ctx, r, c, q)
 		}
 		return remote.Found(nil, must, answer.Total)
@@ -99,7 +103,11 @@ func summarise(r *remote.Peer, a query.AnswerView) {
 		if a.AtLeast {
 			of = "at least " + of
 		}
-		r.Say("%d of %s, %s, in %s", len(a.Results), of, from, duration(a.TookMs))
+		shown := fmt.Sprintf("%d of %s", len(a.Results), of)
+		if a.Cells != nil {
+			shown = of + " counted"
+		}
+		r.Say("%s, %s, in %s", shown, from, duration(a.TookMs))
 	}
 	if a.Next != "" {
 		r.Say("more: --after %s", a.Next)

@@ -112,7 +112,7 @@ func menuNotes(m menu.Menu) (notes []string) {
 		}
 	}
 	if len(most) > 0 {
-		notes = append(notes, "# most of one offer: "+strings.Join(most, ", "))
+		notes = append(notes, "# greatest of each capacity: "+strings.Join(most, ", "))
 	}
 	return notes
 }

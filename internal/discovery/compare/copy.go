@@ -70,11 +70,15 @@ func (c *Copies) Run(ctx context.Context) {
 func (c *Copies) Round(ctx context.Context, kind string) {
 	began := c.Clock()
 	err := c.round(ctx, kind)
+	blind := c.blind()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.state[kind]
 	if s.lacks = ""; err != nil {
 		s.lacks = fault.Message(err)
+		return
+	}
+	if blind != "" { // Copy says so
 		return
 	}
 	if s.done = began; s.since.IsZero() {

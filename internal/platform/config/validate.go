@@ -130,6 +130,11 @@ func delegates(d *Discovery) error {
 	case len(d.Delegates) > 0 && d.OffersFor != "":
 		return fault.Invalidf("discovery.delegates", len(d.Delegates), "must be empty with discovery.offers_for: a delegate has none")
 	}
+	for i, id := range d.Delegates {
+		if slices.Contains(d.Delegates[:i], id) {
+			return fault.Invalidf("discovery.delegates", id, "must be named once")
+		}
+	}
 	return nil
 }
 

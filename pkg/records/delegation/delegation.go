@@ -5,6 +5,7 @@ package delegation
 
 import (
 	"encoding/base64"
+	"strings"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -55,7 +56,7 @@ func Sign(n network.Name, key crypto.PrivKey, delegate peer.ID, issued time.Time
 // Parse reads and verifies the text of a delegation of a network. Errors are Invalid.
 func Parse(n network.Name, text string) (*Signed, error) {
 	m := new(pb.Delegation)
-	data, err := base64.RawURLEncoding.DecodeString(text)
+	data, err := base64.RawURLEncoding.DecodeString(strings.TrimSpace(text))
 	if err != nil || proto.Unmarshal(data, m) != nil {
 		return nil, fault.Invalidf("", nil, "is damaged: copy the whole line of blackholed offer delegate")
 	}
@@ -86,7 +87,7 @@ func Open(n network.Name, m *pb.Delegation) (*Signed, error) {
 		return nil, fault.Invalidf("", nil, "is no delegation of a provider with an Ed25519 key")
 	}
 	if ok, err := key.Verify(append(domain(n), m.Terms...), m.Signature); err != nil || !ok {
-		return nil, fault.Invalidf("", nil, "is not signed by %s for the network %s", by, n)
+		return nil, fault.Invalidf("", nil, "was not signed by %s for the network %s, or is damaged: let blackholed offer delegate sign with the settings of that network, and copy the whole line", by, n)
 	}
 	const latest = 1 << 47 // milliseconds: the year 6429
 	delegate, issued, expires := peer.ID(content.Delegate), content.IssuedMs, content.ExpiresMs
