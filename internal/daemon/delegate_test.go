@@ -45,7 +45,7 @@ func TestDelegate(t *testing.T) {
 	foreign, err := Delegate(one, "shop", stranger, time.Hour)
 	require.NoError(t, err)
 	for what, text := range map[string]string{
-		"is damaged": "?", "is not signed by": elsewhere.Text(), "is for the delegate": foreign.Text(), "ended at": ended.Text(), "begins in the future": early.Text(),
+		"is damaged": "?", "was not signed by": elsewhere.Text(), "is for the delegate": foreign.Text(), "ended at": ended.Text(), "begins in the future": early.Text(),
 	} {
 		bad := c
 		bad.Data, bad.HTTP, bad.GRPC, bad.DNS = two, "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
