@@ -281,7 +281,7 @@ func TestOffersOfInstances(t *testing.T) {
 	})
 }
 
-// A copy is offered while it is whole, and a while longer; then its offer ends. So do offers of copies that are not kept any more.
+// A copy is offered while it is whole, and a while longer; then its offer ends. The offer of a copy that the settings no longer name ends too.
 func TestCopiesAreOfferedWhileWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lacks atomic.Pointer[string]

@@ -181,11 +181,8 @@ func (t *treeSearch) askForCopy(ctx context.Context, cells []records.CellKey) (d
 		c.of = []peer.ID{t.Self}
 	} else {
 		able := slices.DeleteFunc(t.copies.of(kind), func(id peer.ID) bool { return t.client.Avoided(id) || t.copies.contradicted.Has(id, t.Now()) })
-		for ; len(c.of) < copiesAsked && len(able) > 0; able = able[1:] {
-			i := t.Draw(len(able))
-			able[0], able[i] = able[i], able[0]
-			c.of = append(c.of, able[0])
-		}
+		t.Mix(able)
+		c.of = able[:min(len(able), copiesAsked)]
 	}
 	if len(c.of) == 0 {
 		return nil

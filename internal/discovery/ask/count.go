@@ -123,7 +123,7 @@ func (a *Asker) menuOf(p *query.Plan, cells []records.CellKey) (m menu.Menu, tot
 	return m, total
 }
 
-// readMenu reads what a keeper says about its matches. It cannot count more of them than there are.
+// readMenu reads what a keeper says about its matches. It refuses one that counts more by country than there are.
 func (a *answer) readMenu(m *pb.Menu) error {
 	placed := 0
 	for code, n := range m.GetCountries() {
@@ -132,7 +132,10 @@ func (a *answer) readMenu(m *pb.Menu) error {
 		}
 		placed += int(n)
 	}
-	if len(m.GetTypes()) > 0 || placed > a.total+len(a.left)+len(a.beyond) {
+	if len(m.GetTypes()) > 0 {
+		return wire.Breach("a menu of one type counts types")
+	}
+	if placed > a.total+len(a.left)+len(a.beyond) {
 		return wire.Breach("%d matches have a country, of %d", placed, a.total)
 	}
 	a.menu = menu.FromProto(m)

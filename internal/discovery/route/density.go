@@ -180,8 +180,8 @@ func (p *Closest) around(key string, set *Set, size float64) *Set {
 	return &Set{Peers: set.Peers, Id: "chosen " + NewSet(slices.Concat(set.Peers, outer), nil).Id, Chosen: true, Outer: outer, Inner: inner}
 }
 
-// targetsAround draws keys in a region: one in its outer half, one in the outer half of the rest, and so on. So they are no closer to
-// each other than most peers of the region are.
+// targetsAround draws keys in a region: one in its outer half, one in the outer half of the rest, and so on. They lie as far
+// apart as most of its peers.
 func targetsAround(at Words, reach float64, draw func(int) int) (targets []string) {
 	var drawn [regionTargets]string
 	first := max(0, -math.Ilogb(reach)-1) // zeros before the first bit of the farthest distance

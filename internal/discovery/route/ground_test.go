@@ -26,7 +26,7 @@ type ground struct {
 	r        *rand.Rand
 	verifier *records.Verifier
 	honest   []peer.ID
-	samples  []sizeSample // of one of its peers that looked other keys up
+	samples  []sizeSample // of a peer that has looked up other keys
 	tried    []uint64     // first bits of the hashes of ids
 	now      time.Time
 }
