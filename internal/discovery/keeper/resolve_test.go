@@ -147,7 +147,7 @@ func (w *lightCluster) asks() int {
 func TestFloodOfOneProvider(t *testing.T) {
 	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
-		w := newLightCluster(t, 60)
+		w := newLightCluster(t, 120) // each peer accepts the cells of about 40
 		defer w.close()
 		p := keepertest.NewProvider(t)
 		recs := make([]*records.Record, 6000)
