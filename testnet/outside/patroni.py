@@ -6,8 +6,10 @@
     testnet/outside/patroni.py --binary /tmp/blackholed --front etcd --kills 30
 
 A writer inserts rows one by one and remembers those that were acknowledged. The kills go round: the primary (Patroni and PostgreSQL, SIGKILL),
-the leader of the group (SIGKILL, started again after 5 s), the leader stopped for 15 s (SIGSTOP). Twice a second an observer asks both nodes
-whether they take writes. At the end every acknowledged row must be there once, and no observation may have seen two primaries.
+the leader of the group (SIGKILL, started again after 5 s), the leader stopped for 15 s (SIGSTOP), the peer beside the primary (SIGKILL; with
+Consul's protocol the only front of this node), the leader cut off from the other peers for 15 s while its front still answers (nft). Twice a
+second an observer asks both nodes whether they take writes. At the end every acknowledged row must be there once, and no observation may have
+seen two primaries. All of it runs in a network namespace of its own.
 """
 
 import argparse
@@ -25,7 +27,8 @@ import urllib.request
 
 import psycopg2
 
-PEERS, NODES = (1, 2, 3), (1, 2)
+PEERS, NODES, KINDS = (1, 2, 3), (1, 2), 5
+GROUP = 4200  # of the system: each peer's processes have their own
 
 
 def port(base, n):
@@ -43,7 +46,7 @@ class Peer:
         self.process = subprocess.Popen(
             [self.binary, "run", "--network", "patroni", "--data", self.folder, "--http", f"127.0.0.1:{port(18500, self.n)}",
              "--grpc", f"127.0.0.1:{port(18502, self.n)}", "--dns", "off", "--listen", f"/ip4/127.0.0.1/tcp/{port(14801, self.n)}", *more],
-            env={**os.environ, "BLACKHOLE_ETCD_LISTEN": f"127.0.0.1:{port(12379, self.n)}", "BLACKHOLE_CONSUL_ENABLED": "true"}, stdout=self.log, stderr=self.log)
+            env={**os.environ, "BLACKHOLE_ETCD_LISTEN": f"127.0.0.1:{port(12379, self.n)}", "BLACKHOLE_CONSUL_ENABLED": "true"}, stdout=self.log, stderr=self.log, group=GROUP + self.n)
 
     def ask(self, *words):
         return subprocess.run([self.binary, *words, "--grpc", f"127.0.0.1:{port(18502, self.n)}"], capture_output=True, text=True, timeout=30)
@@ -58,7 +61,7 @@ class Etcd(Peer):
         self.process = subprocess.Popen(
             [self.binary, "--name", f"e{self.n}", "--data-dir", self.folder, "--listen-peer-urls", at, "--initial-advertise-peer-urls", at,
              "--listen-client-urls", client, "--advertise-client-urls", client,
-             "--initial-cluster", ",".join(f"e{n}=http://127.0.0.1:{port(14801, n)}" for n in PEERS)], stdout=self.log, stderr=self.log)
+             "--initial-cluster", ",".join(f"e{n}=http://127.0.0.1:{port(14801, n)}" for n in PEERS)], stdout=self.log, stderr=self.log, group=GROUP + self.n)
 
     def status(self):
         try:
@@ -216,7 +219,7 @@ class Trial:
                 self.double += 1
 
     def kill(self, turn):
-        if turn % 3 == 0:
+        if turn % KINDS == 0:
             for n in self.nodes:
                 if n.primary():
                     n.kill()
@@ -224,15 +227,21 @@ class Trial:
                     n.run()
                     return "primary killed"
             return "no primary"
+        if turn % KINDS == 3:
+            n = next((n.n for n in self.nodes if n.primary()), None)
+            if n is None:
+                return "no primary"
+            restart(self.peers[n - 1])
+            return "peer of the primary killed"
         p = self.leader()
         if p is None:
             return "no leader"
-        if turn % 3 == 1:
-            p.process.kill()
-            p.process.wait()
-            time.sleep(5)
-            p.run()
+        if turn % KINDS == 1:
+            restart(p)
             return "leader killed"
+        if turn % KINDS == 4:
+            cut_off(p)
+            return "leader cut off, " + ("and leads again" if self.leader() is p else "and follows another")
         os.kill(p.process.pid, signal.SIGSTOP)
         time.sleep(15)
         os.kill(p.process.pid, signal.SIGCONT)
@@ -261,6 +270,27 @@ class Trial:
                 p.process.kill()
 
 
+def restart(peer):
+    peer.process.kill()
+    peer.process.wait()
+    time.sleep(5)
+    peer.run()
+
+
+def cut_off(peer):
+    """Drops for 15 s what the peer sends to others, and what they send to its port. Each peer runs with a group of the system of its own."""
+    ports = "{ " + ", ".join(str(port(14801, n)) for n in PEERS) + " }"
+    rules = [f"meta skgid {GROUP + peer.n} {proto} {end} {ports}" for proto in ("tcp", "udp") for end in ("sport", "dport")]
+    rules += [f"{proto} dport {port(14801, peer.n)}" for proto in ("tcp", "udp")]
+    nft("add table ip cut\nadd chain ip cut out { type filter hook output priority 0; }\n" + "".join(f"add rule ip cut out {r} drop\n" for r in rules))
+    time.sleep(15)
+    nft("delete table ip cut\n")
+
+
+def nft(commands):
+    subprocess.run(["nft", "-f", "-"], input=commands, text=True, check=True)
+
+
 def standby(node):
     try:
         with connect([node.n]) as c, c.cursor() as q:
@@ -270,6 +300,13 @@ def standby(node):
         return False
 
 
+def alone():
+    """Starts this program again in a network namespace of its own."""
+    if os.environ.get("PATRONI_NAMESPACE") != "own":
+        os.environ["PATRONI_NAMESPACE"] = "own"
+        os.execvp("unshare", ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", sys.executable, *sys.argv])
+
+
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--binary", required=True)
@@ -277,6 +314,7 @@ def main():
     a.add_argument("--kills", type=int, default=6)
     a.add_argument("--postgres", default="/usr/lib/postgresql/15/bin", help="folder of PostgreSQL's programs")
     o = a.parse_args()
+    alone()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that nothing goes on without this program
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)
