@@ -240,7 +240,7 @@ func (y *Syncer) Round(ctx context.Context) bool {
 		if o.Alone || o.Fresh() && len(peers) > 0 && len(o.Done) == len(peers) {
 			y.Know.SetInformed(true, y.Clock())
 		}
-		y.Know.TellJoining(y.Clock())
+		y.Know.TellJoining(table.Serving || len(table.Peers) == 0, y.Clock())
 	}
 	return len(peers) > 0
 }

@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"fmt"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -43,8 +46,16 @@ func TestClientOfOneKeeperIsNotAlone(t *testing.T) {
 // answers like them at once, without a comparison.
 func TestClientAsksKeepers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newCluster(t, 4)
+		told := condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
+		w := newCluster(t, 4, func(i int, c *wire.Config) {
+			if i == 3 {
+				c.Signals.Conditions = told
+			}
+		})
 		client := w.nodes[3]
+		client.sync.Know.SetInformed(false, time.Now())
+		client.sync.Know.TellJoining(true, time.Now().Add(route.JoiningGrace))
+		require.Equal(t, []string{string(condition.Joining)}, told.ActiveNames())
 		w.dht.edit(func() {
 			w.dht.clients = []peer.ID{client.Self}
 			w.dht.fire()
@@ -77,6 +88,7 @@ func TestClientAsksKeepers(t *testing.T) {
 		_, err = w.nodes[0].sync.Compare(t.Context(), client.Self, w.nodes[0].sync.Table())
 		require.ErrorContains(t, err, "no keeper")
 		require.False(t, client.sync.Round(t.Context()))
+		require.Empty(t, told.ActiveNames(), "it has nobody to compare with, and lacks nothing")
 
 		w.dht.edit(func() {
 			w.dht.clients = nil

@@ -283,11 +283,14 @@ func (w *knowledge) neverMet() bool {
 	return len(w.members)+len(w.lost) == 0
 }
 
-// TellJoining raises the condition of a slow join.
-func (w *knowledge) TellJoining(now time.Time) {
+// TellJoining raises the condition of a slow join. compares: without a comparison this peer lacks records. One that is no keeper asks keepers.
+func (w *knowledge) TellJoining(compares bool, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if age := now.Sub(w.started); !w.informed && age >= JoiningGrace {
+	switch age := now.Sub(w.started); {
+	case !compares:
+		w.conditions.Clear(condition.Joining)
+	case !w.informed && age >= JoiningGrace:
 		w.conditions.Raise(condition.Joining, "this peer has not compared its records with another keeper since %s: until then its own records answer no query", w.started.Format(time.RFC3339))
 	}
 }
