@@ -124,10 +124,27 @@ func node(t *testing.T) string {
 	return binary
 }
 
-// TestNeighbour browses with DNS-SD over multicast DNS, in a network namespace.
+// TestNeighbour browses with DNS-SD over multicast DNS.
 func TestNeighbour(t *testing.T) {
+	alone(t, "dnssd.sh")
+}
+
+// TestProxies gives each proxy the instances of a service. Debian has no package of Traefik: TRAEFIK is the path of one.
+func TestProxies(t *testing.T) {
+	for kind, program := range map[string]string{"haproxy": "haproxy", "nginx": "nginx", "traefik": os.Getenv("TRAEFIK")} {
+		t.Run(kind, func(t *testing.T) {
+			if program == "" {
+				t.Skip("needs Traefik: set TRAEFIK to its path")
+			}
+			alone(t, "proxy.sh", kind, program)
+		})
+	}
+}
+
+// alone plays a script in a network namespace of its own, with programs of Debian.
+func alone(t *testing.T, script string, args ...string) {
 	if !slices.Contains(strings.Split(os.Getenv("OUTSIDE"), ","), "apt") {
-		t.Skip("needs python3-zeroconf: install it like .ci/run, and set OUTSIDE=apt")
+		t.Skip("needs programs of others: install them like .ci/run, and set OUTSIDE=apt")
 	}
 	if out, err := exec.CommandContext(t.Context(), "unshare", "--net", "true").CombinedOutput(); err != nil {
 		t.Skipf("this machine makes no network namespace: %v: %s", err, out)
@@ -137,7 +154,7 @@ func TestNeighbour(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "unshare", "-n", "testdata/dnssd.sh", binary, python("zeroconf")(t))
+	cmd := exec.CommandContext(ctx, "unshare", append([]string{"-n", "testdata/" + script, binary}, args...)...)
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)

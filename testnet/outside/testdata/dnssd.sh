@@ -1,8 +1,8 @@
 #!/bin/bash
 # python-zeroconf, unchanged, finds an instance of a peer with profile lan, and sees it go. Runs in a network namespace of its own:
-#	unshare -n dnssd.sh BLACKHOLED PYTHON
+#	unshare -n dnssd.sh BLACKHOLED
 set -euo pipefail
-binary=$1 python=$2
+binary=$1
 folder=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
 
@@ -16,7 +16,7 @@ timeout 60 bash -c "until curl -sf http://127.0.0.1:8500/readyz > /dev/null; do 
 curl -sf http://127.0.0.1:8500/v1/services/web/instances -d '{"id":"web.1","host":"10.99.0.1","port":8080,"zone":"eu"}'
 curl -sf http://127.0.0.1:8500/v1/services/web/instances -d '{"id":"hidden","host":"127.0.0.1","port":8080}'
 echo
-"$python" - <<'SCRIPT'
+/usr/bin/python3 - <<'SCRIPT'
 import importlib.metadata
 import queue
 import urllib.request
