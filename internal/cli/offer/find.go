@@ -222,7 +222,7 @@ func followOffers(r *remote.Peer, w *client.Watcher) error {
 	}
 }
 
-// relaxation is a filter of a query for offers, with the name of its flag.
+// relaxation is a filter of a query for offers, with the name of its flag, or its clauses.
 type relaxation struct {
 	flag string
 	set  bool
@@ -231,6 +231,10 @@ type relaxation struct {
 
 // relaxations lists the filters of a query.
 func relaxations(q query.Query) []relaxation {
+	clauses := make([]string, len(q.Where)) // --where has them, or flags like --gpu-model
+	for i, c := range q.Where {
+		clauses[i] = c.String()
+	}
 	return []relaxation{
 		{"--radius", q.Near != nil && q.Near.RadiusKM != nil, func(to *query.Query) { to.Near = q.Near }},
 		{"--subtype", q.Subtype != "", func(to *query.Query) { to.Subtype = q.Subtype }},
@@ -245,7 +249,7 @@ func relaxations(q query.Query) []relaxation {
 		{"--provider", q.ProviderID != "", func(to *query.Query) { to.ProviderID = q.ProviderID }},
 		{"--domain", q.Domain != "", func(to *query.Query) { to.Domain = q.Domain }},
 		{"--attr", len(q.Attributes) > 0, func(to *query.Query) { to.Attributes = q.Attributes }},
-		{"--gpu-..., --where", len(q.Where) > 0, func(to *query.Query) { to.Where = q.Where }},
+		{strings.Join(clauses, " and "), len(q.Where) > 0, func(to *query.Query) { to.Where = q.Where }},
 	}
 }
 
