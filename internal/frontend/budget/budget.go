@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
-	encodingproto "google.golang.org/grpc/encoding/proto"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
@@ -147,9 +146,6 @@ func (s stream) SendMsg(m any) error {
 
 // codec encodes messages as the codec of gRPC does, and learns when the transport has written charged ones.
 type codec struct{ encoding.CodecV2 }
-
-// Codec returns the codec of a server with a Budget.
-func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(encodingproto.Name)} }
 
 // Marshal implements encoding.CodecV2.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {

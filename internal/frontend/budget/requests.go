@@ -73,12 +73,8 @@ func (a *arrival) end() {
 	}
 }
 
-// Arriving returns credentials with connections that take room in a pool for each large message until it has arrived as a whole. A
-// connection closes on which one does not arrive in time. c may be nil: connections without encryption.
-func Arriving(c credentials.TransportCredentials, pool *access.Pool) credentials.TransportCredentials {
-	return arriving{c, pool}
-}
-
+// arriving are credentials with connections that take room in a pool for each large message until it has arrived as a whole. A connection
+// closes on which one does not arrive in time.
 type arriving struct {
 	credentials.TransportCredentials
 	pool *access.Pool

@@ -114,7 +114,7 @@ func TestConnectionGivesBack(t *testing.T) {
 	pool := access.NewPool("arriving_bytes", 64<<20, nil)
 	here, there := net.Pipe()
 	defer there.Close()
-	c, _, err := Arriving(insecure.NewCredentials(), pool).Clone().ServerHandshake(here)
+	c, _, err := arriving{insecure.NewCredentials(), pool}.Clone().ServerHandshake(here)
 	require.NoError(t, err)
 	ended := make(chan struct{})
 	go func() { // the server reads, and so does the client

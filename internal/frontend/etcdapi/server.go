@@ -17,15 +17,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
-	"github.com/blackhole/blackhole/internal/frontend/etcdapi/v3electionpb"
-	"github.com/blackhole/blackhole/internal/frontend/etcdapi/v3lockpb"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
+
+	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
+	"github.com/blackhole/blackhole/internal/frontend/etcdapi/v3electionpb"
+	"github.com/blackhole/blackhole/internal/frontend/etcdapi/v3lockpb"
 
 	"github.com/blackhole/blackhole/internal/frontend/authority"
 	"github.com/blackhole/blackhole/internal/frontend/budget"
@@ -42,19 +43,15 @@ const Version = "3.7.3"
 
 // Bounds of the server.
 const (
-	maxRequest   = 5 << 20   // a transaction of 4 MiB with its frame; larger ones get an error of etcd
-	maxAnswer    = 64 << 20  // keys and values of one range
-	maxBegun     = 4096      // calls without a place of AtOnce, most because their request has not arrived
-	maxStreams   = 1024      // calls at once on a connection; clients wait with more
-	buffer       = 8 << 10   // of a connection, for reading and for writing
-	window       = 256 << 10 // bytes of a stream that its method did not ask for yet
-	maxWatches   = 1024      // open at a time
-	maxOnStream  = 256       // watches of one stream
-	workers      = 64        // goroutines that serve one call after the other; calls beyond have one each
+	maxRequest   = 5 << 20  // a transaction of 4 MiB with its frame; larger ones get an error of etcd
+	maxAnswer    = 64 << 20 // keys and values of one range
+	maxBegun     = 4096     // calls without a place of AtOnce, most because their request has not arrived
+	maxStreams   = 1024     // calls at once on a connection; clients wait with more
+	maxWatches   = 1024     // open at a time
+	maxOnStream  = 256      // watches of one stream
+	workers      = 64       // goroutines that serve one call after the other; calls beyond have one each
 	readHeader   = 10 * time.Second
-	handshake    = 5 * time.Second
 	pingAtLeast  = 5 * time.Second // clients that ping more often are disconnected
-	pingQuiet    = time.Minute     // silence before a ping; a dead connection is closed
 	idle         = 5 * time.Minute
 	stopGraceful = 3 * time.Second
 )
@@ -121,18 +118,15 @@ func New(c Config) (*Server, error) {
 	s := &Server{Config: c, keys: keyspace(c.Prefix), watches: access.NewPool("watches", maxWatches, c.Refused), refusals: budget.NewRefusals()}
 	s.closing, s.close = context.WithCancel(context.Background())
 	begun := budget.NewBegun("etcdapi", maxBegun, c.AtOnce, c.Name, c.Refused)
-	s.grpc = grpc.NewServer(
-		grpc.Creds(budget.Arriving(newShaken(), c.Requests.Twin("arriving_bytes"))),
-		grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
-			ctx, err := begun.Begin(bear(ctx), info.FullMethodName)
-			return ctx, toStatus(err)
-		}),
-		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer), grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(4*window), grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(handshake),
+	s.grpc = grpc.NewServer(append(budget.Options(newShaken(), c.Requests, func(ctx context.Context, info *tap.Info) (context.Context, error) {
+		ctx, err := begun.Begin(bear(ctx), info.FullMethodName)
+		return ctx, toStatus(err)
+	}),
+		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(maxAnswer+maxRequest),
 		grpc.NumStreamWorkers(workers), // a goroutine of its own grows its stack in each call
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingQuiet}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingAtLeast, PermitWithoutStream: true}),
-		grpc.ForceServerCodecV2(budget.Codec()), grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(maxAnswer+maxRequest), grpc.UnaryInterceptor(s.intercept), grpc.StreamInterceptor(s.interceptStream),
-	)
+		grpc.UnaryInterceptor(s.intercept), grpc.StreamInterceptor(s.interceptStream),
+	)...)
 	for _, d := range services() {
 		s.grpc.RegisterService(d, s)
 	}

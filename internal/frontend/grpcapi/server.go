@@ -43,18 +43,13 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// Bounds of the server. The defaults of gRPC leave streams unbounded and allow two minutes for a
-// handshake.
+// Bounds of the server. The defaults of gRPC leave streams unbounded.
 const (
-	maxRequest   = 32 << 20  // a batch of discovery.MaxBatch records of 3 KiB
-	maxAnswer    = 64 << 20  // a list of the same number
-	maxBegun     = 4096      // calls without a place of AtOnce, most because their request has not arrived
-	maxStreams   = 8192      // concurrent calls per connection, including watches and waits for locks
-	buffer       = 8 << 10   // of a connection, for reading and for writing
-	window       = 256 << 10 // bytes of a stream that its method did not ask for yet
-	handshake    = 5 * time.Second
+	maxRequest   = 32 << 20         // a batch of discovery.MaxBatch records of 3 KiB
+	maxAnswer    = 64 << 20         // a list of the same number
+	maxBegun     = 4096             // calls without a place of AtOnce, most because their request has not arrived
+	maxStreams   = 8192             // concurrent calls per connection, including watches and waits for locks
 	pingAtLeast  = 10 * time.Second // clients that ping more often are disconnected
-	pingQuiet    = time.Minute      // silence before a ping; a dead connection is closed
 	stopGraceful = 3 * time.Second
 )
 
@@ -146,19 +141,14 @@ func New(c Config) *Server {
 	s := &Server{Config: c, health: health.NewServer(), watches: access.NewPool("watches", c.Places.MaxWatches, c.Places.Refused)}
 	s.closing, s.close = context.WithCancel(context.Background())
 	begun := budget.NewBegun("grpcapi", maxBegun, c.AtOnce, c.Name, c.Places.Refused)
-	s.grpc = grpc.NewServer(
-		grpc.Creds(budget.Arriving(cmp.Or(c.Credentials, insecure.NewCredentials()), c.Requests.Twin("arriving_bytes"))), grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
-			ctx, err := begun.Begin(ctx, info.FullMethodName)
-			return ctx, toStatus(err)
-		}),
-		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer), grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(4*window),
-		grpc.MaxRecvMsgSize(c.maxRequest()), grpc.MaxSendMsgSize(maxAnswer),
-		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(handshake),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingQuiet}),
+	s.grpc = grpc.NewServer(append(budget.Options(cmp.Or(c.Credentials, insecure.NewCredentials()), c.Requests, func(ctx context.Context, info *tap.Info) (context.Context, error) {
+		ctx, err := begun.Begin(ctx, info.FullMethodName)
+		return ctx, toStatus(err)
+	}),
+		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxRecvMsgSize(c.maxRequest()), grpc.MaxSendMsgSize(maxAnswer),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingAtLeast, PermitWithoutStream: true}),
-		grpc.ForceServerCodecV2(budget.Codec()),
 		grpc.UnaryInterceptor(s.intercept()), grpc.ChainStreamInterceptor(slices.Concat([]grpc.StreamServerInterceptor{s.stream}, c.Stream, []grpc.StreamServerInterceptor{s.budget().Stream})...),
-	)
+	)...)
 	s.register()
 	for service := range s.grpc.GetServiceInfo() {
 		s.health.SetServingStatus(service, healthpb.HealthCheckResponse_SERVING) // the service "" has this status from the start
