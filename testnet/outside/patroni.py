@@ -328,9 +328,10 @@ def main():
                 one.start()
             until("both nodes stream", 60, t.healthy)
             for turn in range(o.kills):
-                print(f"{turn + 1}: {t.kill(turn)}", flush=True)
+                before, what = len(t.outages), t.kill(turn)
                 until("healthy again", 180, t.healthy)
                 time.sleep(3)
+                print(f"{turn + 1}: {what}", *[f"outage {s:.1f} s" for s in t.outages[before:]], sep="; ", flush=True)
             t.ended.set()
             for one in threads:
                 one.join()

@@ -67,7 +67,7 @@ nginx)
 traefik)
 	"$program" version | head -1
 	"$program" --entrypoints.web.address=127.0.0.1:8000 --providers.consulcatalog.endpoint.address=127.0.0.1:8500 \
-		--providers.consulcatalog.exposedbydefault=false --providers.consulcatalog.watch > "$folder/proxy.log" 2>&1 &
+		--providers.consulcatalog.exposedbydefault=false --providers.consulcatalog.refreshinterval=1s > "$folder/proxy.log" 2>&1 &
 	;;
 esac
 
