@@ -159,7 +159,7 @@ func (r *Registry) Unstored() []string {
 }
 
 // Announcing counts the newest versions of services, withdrawals included, that some keeper has not taken. Another
-// peer's complete answer may lack them.
+// peer's complete answer may lack them. News that only waits for its time does not count.
 func (r *Registry) Announcing() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -46,7 +46,7 @@ type task struct {
 	renew     time.Time // end of use of a live version, at most half of its life away
 	failures  int       // consecutive incomplete announcements
 	unstored  bool      // no keeper took the last announcement
-	spread    bool      // all keepers took the last announcement
+	spread    bool      // all keepers that it was for took the last announcement, and none waits for a repetition
 	slot      int       // in the queue
 
 	// Of news, versions that differ in amounts alone, only the first of a minute goes to all keepers at once.
@@ -176,7 +176,7 @@ func (s *scheduler) announced(v version, complete, early bool, now time.Time) {
 	if t == nil || early && !t.early { // all keepers were handed it meanwhile
 		return
 	}
-	t.spread, t.flying = complete && !early, false
+	t.spread, t.flying = complete && (!early || t.failures == 0), false
 	switch {
 	case !complete:
 		if !early {
