@@ -29,7 +29,11 @@ type seller struct {
 }
 
 func newSeller(t *testing.T, peers, offers int) *seller {
-	w := newLimitedCluster(t, peers, wire.Limits{})
+	limits, settled := wire.Limits{}, 25*time.Minute // a large network settles
+	if peers > 100 {                                 // for figures: without comparisons
+		limits.Sync, settled = -1, 2*records.NewsWithin
+	}
+	w := newLimitedCluster(t, peers, limits)
 	for _, n := range w.nodes {
 		n.sync.Table()
 		n.sync.Know.SetInformed(true, time.Now())
@@ -43,7 +47,7 @@ func newSeller(t *testing.T, peers, offers int) *seller {
 		require.NoError(t, errs[0])
 		s.announce(recs)
 	}
-	time.Sleep(25 * time.Minute) // a large network settles
+	time.Sleep(settled)
 	return s
 }
 
