@@ -22,7 +22,10 @@ func toReceipt(r *api.Receipt) discovery.Receipt {
 	}
 	return discovery.Receipt{
 		ID: r.GetId(), Key: r.GetKey(), Sequence: r.GetSequence(), ExpiresAt: r.GetExpiresAt().AsTime(),
-		Stored: records.Stored{On: int(r.GetStored().GetOn()), Of: int(r.GetStored().GetOf()), ThisPeerOnly: r.GetStored().GetThisPeerOnly()}, Warnings: r.GetWarnings(),
+		Stored: records.Stored{
+			On: int(r.GetStored().GetOn()), Of: int(r.GetStored().GetOf()), ThisPeerOnly: r.GetStored().GetThisPeerOnly(), OthersLater: r.GetStored().GetOthersLater(),
+		},
+		Warnings: r.GetWarnings(),
 	}
 }
 

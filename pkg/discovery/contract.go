@@ -99,7 +99,8 @@ type Status struct {
 	OffersFor string `json:"offers_for,omitempty"`
 	// RecordsUnstored are the ids of the own records that no keeper holds. This peer announces them again.
 	RecordsUnstored []string `json:"records_unstored,omitempty"`
-	// RecordsAnnouncing counts the changes of own records, withdrawals included, that some keeper has not taken.
+	// RecordsAnnouncing counts the changes of own records, withdrawals included, that some keeper has not taken, without
+	// those that it is to get later (Stored.OthersLater).
 	// Another peer's complete answer may lack them. This peer announces them again, at first after a second.
 	RecordsAnnouncing int `json:"records_announcing,omitempty"`
 	// Copies are the copies of types that the peer keeps (discovery.keep).

@@ -78,6 +78,7 @@ type group struct {
 	failure error     // of the last failed keeper
 	diverse bool      // the keepers belong to more than one network
 	apart   []peer.ID // asked last, because others check what they say
+	news    bool      // answers differ in news that some keepers await
 	check   bool      // the cells were drawn to check the answer of a copy: two empty answers are enough for that
 
 	older   int      // number of asked keepers that do not know a field of the query
@@ -123,7 +124,7 @@ func (g *group) odd() (id peer.ID, some bool) {
 			full = append(full, &g.answers[i])
 		}
 	}
-	if len(full) < 3 {
+	if len(full) < 3 || g.news {
 		return "", false
 	}
 	for i, x := range full {
