@@ -155,7 +155,7 @@ func (o *Omissions) serveAudit(ctx context.Context, from wire.Source, a *pb.Audi
 // hear judges the omissions in an answer to an exchange, in the background.
 func (o *Omissions) hear(from peer.ID, list []*pb.Omission) {
 	for _, m := range list[:min(len(list), toldAtOnce)] {
-		if o.known(peer.ID(m.GetKeeper())) || !o.judging.Enter(from) {
+		if o.Known(peer.ID(m.GetKeeper())) || !o.judging.Enter(from) {
 			continue
 		}
 		if !o.Go(func(ctx context.Context) {
@@ -178,7 +178,7 @@ func (o *Omissions) judge(ctx context.Context, x *evidence.Omission) bool {
 	if x.Refuted(latest) || x.Keeper == o.Self {
 		return false
 	}
-	if o.known(x.Keeper) {
+	if o.Known(x.Keeper) {
 		return true
 	}
 	resp, _, err := o.client.Call(ctx, x.Keeper, &pb.Request{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Omission: x.Message}}})
@@ -220,8 +220,8 @@ func expiryIn(err error) (end time.Time, ok bool) {
 	return end, ok
 }
 
-// known reports whether an omission of a keeper is proven, for so long that the keeper is still asked last.
-func (o *Omissions) known(id peer.ID) bool {
+// Known reports whether an omission of a keeper is proven, for so long that the keeper is still asked last.
+func (o *Omissions) Known(id peer.ID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.knownLocked(id)
