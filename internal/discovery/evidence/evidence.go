@@ -41,8 +41,19 @@ const (
 	sizeEntry = 16 + 8          // of a listed record
 )
 
-// domain returns what signatures of a kind begin with.
-func domain(n network.Name, kind string) []byte { return []byte(n.Domain(kind) + ":") }
+// kind is what a signature is about.
+type kind struct {
+	name   string
+	domain func(network.Name) string
+}
+
+func receipts() kind {
+	return kind{"receipt", func(n network.Name) string { return n.Domain("receipt") + ":" }}
+}
+
+func answers() kind {
+	return kind{"answer", func(n network.Name) string { return n.Domain("answer") + ":" }}
+}
 
 // Signer signs what a keeper says. It is safe for concurrent use. A nil Signer signs nothing.
 type Signer struct {
@@ -61,11 +72,11 @@ func NewSigner(n network.Name, key crypto.PrivKey, base uint64, losses func() ui
 
 func (s *Signer) memory() uint64 { return s.base + s.losses() }
 
-func (s *Signer) sign(kind string, m proto.Message) (terms, signature []byte, err error) {
+func (s *Signer) sign(k kind, m proto.Message) (terms, signature []byte, err error) {
 	if terms, err = (proto.MarshalOptions{Deterministic: true}).Marshal(m); err != nil {
 		return nil, nil, fault.As("evidence.sign", fault.Internal, err)
 	}
-	signature, err = s.key.Sign(append(domain(s.network, kind), terms...))
+	signature, err = s.key.Sign(append([]byte(k.domain(s.network)), terms...))
 	return terms, signature, fault.Wrap("evidence.sign", err)
 }
 
@@ -81,7 +92,7 @@ func (s *Signer) Receipt(held func() [][32]byte) (*pb.Receipt, error) {
 		return nil, nil
 	}
 	root, _ := tree(digests)
-	terms, signature, err := s.sign("receipt", &pb.ReceiptTerms{Memory: memory, Number: s.given.Add(1), Root: root[:]})
+	terms, signature, err := s.sign(receipts(), &pb.ReceiptTerms{Memory: memory, Number: s.given.Add(1), Root: root[:]})
 	return &pb.Receipt{Terms: terms, Signature: signature}, err
 }
 
@@ -109,7 +120,7 @@ func (s *Signer) Answer(req *pb.QueryRequest, resp *pb.QueryResponse, listed []*
 		m.Listed = append(m.Listed, entry(r)...)
 	}
 	resp.Signed = new(pb.SignedAnswer)
-	resp.Signed.Terms, resp.Signed.Signature, err = s.sign("answer", m)
+	resp.Signed.Terms, resp.Signed.Signature, err = s.sign(answers(), m)
 	return err
 }
 
@@ -130,16 +141,16 @@ func questionOf(req *pb.QueryRequest) (question, hash []byte, err error) {
 }
 
 // open verifies the signature of a keeper over terms, and decodes them.
-func open(n network.Name, kind string, by peer.ID, terms, signature []byte, m proto.Message) error {
+func open(n network.Name, k kind, by peer.ID, terms, signature []byte, m proto.Message) error {
 	key, err := by.ExtractPublicKey() // an Ed25519 id contains its key
 	if err != nil {
 		return fault.As("evidence", fault.Unauthentic, err)
 	}
-	if ok, err := key.Verify(append(domain(n, kind), terms...), signature); err != nil || !ok {
-		return fault.New("evidence", fault.Unauthentic, "the signature of the %s is not that of %s in the network %s", kind, by, n)
+	if ok, err := key.Verify(append([]byte(k.domain(n)), terms...), signature); err != nil || !ok {
+		return fault.New("evidence", fault.Unauthentic, "the signature of the %s is not that of %s in the network %s", k.name, by, n)
 	}
 	if proto.Unmarshal(terms, m) != nil {
-		return fault.New("evidence", fault.Invalid, "malformed %s", kind)
+		return fault.New("evidence", fault.Invalid, "malformed %s", k.name)
 	}
 	return nil
 }
@@ -148,7 +159,7 @@ func open(n network.Name, kind string, by peer.ID, terms, signature []byte, m pr
 // and answer.
 func Held(n network.Name, by peer.ID, m *pb.Receipt, digests [][32]byte) ([]*pb.Omission, error) {
 	var terms pb.ReceiptTerms
-	if err := open(n, "receipt", by, m.GetTerms(), m.GetSignature(), &terms); err != nil {
+	if err := open(n, receipts(), by, m.GetTerms(), m.GetSignature(), &terms); err != nil {
 		return nil, err
 	}
 	root, paths := tree(digests)
@@ -170,7 +181,7 @@ func Check(n network.Name, by peer.ID, req *pb.QueryRequest, resp *pb.QueryRespo
 		return fault.New(op, fault.Unsupported, "the keeper does not sign its answers")
 	}
 	var terms pb.AnswerTerms
-	if err := open(n, "answer", by, resp.Signed.Terms, resp.Signed.Signature, &terms); err != nil {
+	if err := open(n, answers(), by, resp.Signed.Terms, resp.Signed.Signature, &terms); err != nil {
 		return fault.Wrap(op, err)
 	}
 	_, hash, err := questionOf(req)
@@ -234,10 +245,10 @@ func Open(n network.Name, m *pb.Omission, records Opener, now time.Time) (*Omiss
 	}
 	var receipt pb.ReceiptTerms
 	var answer pb.AnswerTerms
-	if err := open(n, "receipt", by, m.GetReceipt().GetTerms(), m.GetReceipt().GetSignature(), &receipt); err != nil {
+	if err := open(n, receipts(), by, m.GetReceipt().GetTerms(), m.GetReceipt().GetSignature(), &receipt); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	if err := open(n, "answer", by, m.GetAnswer().GetTerms(), m.GetAnswer().GetSignature(), &answer); err != nil {
+	if err := open(n, answers(), by, m.GetAnswer().GetTerms(), m.GetAnswer().GetSignature(), &answer); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
 	r, err := records.Open(m.Envelope, now)
@@ -325,7 +336,7 @@ func ahead(p *query.Plan, r *records.Record, bound float64) bool {
 // Covers verifies that the receipt of a keeper covers a record.
 func Covers(n network.Name, held *pb.Omission, r *records.Record) error {
 	var terms pb.ReceiptTerms
-	if err := open(n, "receipt", peer.ID(held.GetKeeper()), held.GetReceipt().GetTerms(), held.GetReceipt().GetSignature(), &terms); err != nil {
+	if err := open(n, receipts(), peer.ID(held.GetKeeper()), held.GetReceipt().GetTerms(), held.GetReceipt().GetSignature(), &terms); err != nil {
 		return err
 	}
 	if root, ok := climb(r.Digest(), held.Path); !ok || !bytes.Equal(root[:], terms.Root) {
