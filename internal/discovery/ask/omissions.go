@@ -171,8 +171,8 @@ func (o *Omissions) hear(from peer.ID, list []*pb.Omission) {
 	}
 }
 
-// judge reports whether this peer believes an omission. It asks the accused for a newer version of the record, and other keepers if the
-// accused is silent. Then the accused is asked last for a while.
+// judge reports whether this peer believes an omission. It asks the accused for a newer version of the record, which may
+// be the only one with it, and most keepers of the provider's cell, because the accused may be silent or have restarted. Then the accused is asked last for a while.
 func (o *Omissions) judge(ctx context.Context, x *evidence.Omission) bool {
 	latest, _ := o.Index.Latest(x.Record.Name())
 	if x.Refuted(latest) || x.Keeper == o.Self {
@@ -182,12 +182,10 @@ func (o *Omissions) judge(ctx context.Context, x *evidence.Omission) bool {
 		return true
 	}
 	resp, _, err := o.client.Call(ctx, x.Keeper, &pb.Request{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Omission: x.Message}}})
-	if err == nil {
-		latest = o.opened(resp.GetFindings().GetNewer())
-	} else if latest, err = o.asker.Known(ctx, x.Record.Name()); err != nil {
+	if err == nil && x.Refuted(o.opened(resp.GetFindings().GetNewer())) {
 		return false
 	}
-	if x.Refuted(latest) {
+	if latest, err = o.asker.Known(ctx, x.Record.Name()); err != nil || x.Refuted(latest) {
 		return false
 	}
 	o.mu.Lock()

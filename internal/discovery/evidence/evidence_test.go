@@ -86,6 +86,9 @@ func TestMemory(t *testing.T) {
 	held = a.take(t, list...)
 	require.NoError(t, judge(held[3], list[3], a.answer(t, req, a.Given(), now)))
 	require.Equal(t, fault.Conflict, fault.KindOf(judge(held[3], list[3], a.answer(t, req, a.Given(), list[3].Expires().Add(-time.Minute)))), "it ends")
+	old := a.answer(t, req, a.Given(), now.Add(-Life-time.Second))
+	require.Equal(t, fault.Conflict, fault.KindOf(judge(held[3], list[3], old)), "the answer is old")
+	require.NoError(t, judge(held[3], list[3], a.answer(t, req, a.Given(), now.Add(time.Second-Life))))
 	m, err := a.Receipt(func() [][32]byte { return nil })
 	require.NoError(t, err)
 	require.Nil(t, m)
@@ -137,6 +140,10 @@ func TestRefuted(t *testing.T) {
 
 // TestPaths: each leaf of a tree of any size leads to its root, by a path within the bound, and no other digest does.
 func TestPaths(t *testing.T) {
+	_, ok := climb([32]byte{}, make([]byte, (MaxPath+1)*sizeStep))
+	require.False(t, ok)
+	_, ok = climb([32]byte{}, make([]byte, MaxPath*sizeStep))
+	require.True(t, ok)
 	for n := range 1000 {
 		if n > 40 && n != 999 {
 			continue
