@@ -21,6 +21,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/clock"
+	"github.com/blackhole/blackhole/internal/discovery/evidence"
 	"github.com/blackhole/blackhole/internal/discovery/place"
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
@@ -398,8 +399,8 @@ func (a *Asker) askPeer(ctx context.Context, id peer.ID, q cellQuery) (answer, e
 	}
 }
 
-// askPlan asks one keeper for the matches of a plan.
-func (a *Asker) askPlan(ctx context.Context, id peer.ID, q cellQuery) (answer, error) {
+// requestOf returns the request for a query at a keeper.
+func requestOf(q cellQuery) *pb.QueryRequest {
 	req := &pb.QueryRequest{Query: q.plan.Query().Proto(), Tokens: q.tokens, Menu: q.menu, Copy: q.copy}
 	req.Query.Explain = false // only the asker explains
 	if !q.plan.Judged() || q.plan.Sort() != query.SortScore {
@@ -409,6 +410,12 @@ func (a *Asker) askPlan(ctx context.Context, id peer.ID, q cellQuery) (answer, e
 	if !math.IsInf(q.worst, 1) {
 		req.Worst = &q.worst
 	}
+	return req
+}
+
+// askPlan asks one keeper for the matches of a plan.
+func (a *Asker) askPlan(ctx context.Context, id peer.ID, q cellQuery) (answer, error) {
+	req := requestOf(q)
 	resp, refused, err := a.client.Call(ctx, id, &pb.Request{Op: &pb.Request_Query{Query: req}})
 	if refused && fault.KindOf(err) != fault.Unsupported {
 		return answer{}, fault.As("keeper.ask", fault.Unavailable, err) // the kind of a refusal concerns this peer, not the caller
@@ -417,6 +424,14 @@ func (a *Asker) askPlan(ctx context.Context, id peer.ID, q cellQuery) (answer, e
 		return answer{}, err
 	}
 	got, err := verifyAnswer(q, resp.GetQuery(), a.Verifier, a.Now())
+	if err == nil && a.Signer != nil {
+		switch err = evidence.Check(a.Network, id, req, resp.GetQuery(), got.records); fault.KindOf(err) {
+		case fault.Unsupported: // no offence, but nobody could show what it leaves out
+			got.full, got.doubt, err = false, "it does not sign its answers", nil
+		case fault.Unauthentic:
+			err = wire.Breach("%w", err)
+		}
+	}
 	for _, left := range got.left {
 		a.CountLeft(left)
 	}

@@ -40,6 +40,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -119,6 +120,8 @@ type Index struct {
 	feed      feed
 
 	Pressure // its method short needs mu
+
+	losses atomic.Uint64
 }
 
 // New returns an empty index.
@@ -271,6 +274,9 @@ func (x *Index) NextExpiry() (time.Time, bool) {
 	}
 	return time.Time{}, false
 }
+
+// Losses counts the records that went for another reason than their expiry or a newer version. It grows before a search can miss one.
+func (x *Index) Losses() uint64 { return x.losses.Load() }
 
 // Memory returns the memory of the live records in bytes, and its limit.
 func (x *Index) Memory() (used, limit int64) {

@@ -35,6 +35,7 @@ type Keeper struct {
 	sync      *compare.Syncer // anti-entropy
 	copies    *compare.Copies // types of which this peer holds all records
 	server    *server         // requests of other peers
+	omissions *ask.Omissions  // of keepers that hide records
 }
 
 // New starts to serve the protocol on c.Host. It returns Invalid without a required part.
@@ -52,6 +53,9 @@ func New(c wire.Config) (*Keeper, error) {
 			k.client.TellLacking()
 		})
 	})
+	if e.Signer != nil {
+		e.Go(k.auditAll)
+	}
 	if e.Limits.Sync > 0 {
 		e.Go(k.sync.Run)
 		e.Go(k.authority.Run)
@@ -73,10 +77,11 @@ func assemble(e *wire.Env) *Keeper {
 	k := &Keeper{
 		Env: e, closest: closest, client: c, authority: authority, splits: splits, store: s,
 		Asker:     ask.NewAsker(closest, authority, c, splits, in),
-		Findings:  ask.NewFindings(closest, c, s.Allow),
 		Publisher: place.NewPublisher(closest, authority, c, s),
 		sync:      compare.NewSyncer(authority, c, s, splits, in),
 	}
+	k.omissions = ask.NewOmissions(c, k.Asker, s.Allow)
+	k.Findings = ask.NewFindings(closest, c, s.Allow, k.omissions)
 	splits.StoreAt = k.StoreAt
 	k.copies = compare.NewCopies(k.sync, k.Parts)
 	k.Copied = func(kind string) string { return k.copies.Copy(kind).Lacks }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -39,6 +40,10 @@ type lightCluster struct {
 	verifier *records.Verifier
 	keep     []string // types that peers copy which join from now on
 	room     int64    // of the indexes of such peers; 0: enough
+
+	keys map[peer.ID]crypto.PrivKey // of the peers that sign; the others have none
+	draw func(n int) int            // see wire.Config
+	now  func(peer.ID) time.Time    // clock of a peer; nil: all right
 }
 
 type lightNode struct {
@@ -82,9 +87,13 @@ func (w *lightCluster) start(h *lightHost, limits wire.Limits) *lightNode {
 	n := &lightNode{host: h, counts: keepertest.NewCounts(w.t)}
 	limits.Loopback = true // all nodes have one address
 	var err error
+	var now func() time.Time
+	if w.now != nil {
+		now = func() time.Time { return w.now(h.id) }
+	}
 	n.Keeper, err = New(wire.Config{
-		Network: "test",
-		Host:    h, Router: &lightRouter{router: router{w.dht, h.id}}, Index: index.New(index.Config{MaxBytes: w.room}), Verifier: w.verifier, Signals: wire.Signals{Metrics: n.counts.Discovery}, Limits: limits, CopyTypes: w.keep,
+		Network: "test", Key: w.keys[h.id], Draw: w.draw, Now: now,
+		Host: h, Router: &lightRouter{router: router{w.dht, h.id}}, Index: index.New(index.Config{MaxBytes: w.room}), Verifier: w.verifier, Signals: wire.Signals{Metrics: n.counts.Discovery}, Limits: limits, CopyTypes: w.keep,
 	})
 	require.NoError(w.t, err)
 	return n

@@ -2,6 +2,8 @@ package place
 
 import (
 	"hash/maphash"
+	"maps"
+	"slices"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
 const (
@@ -31,8 +34,10 @@ type ackKey struct {
 }
 
 type ack struct {
-	cells uint64 // hash of the cells that the keeper took the version for
-	until time.Time
+	cells  uint64 // hash of the cells that the keeper took the version for
+	until  time.Time
+	listed []string     // the cells
+	held   *pb.Omission // the keeper's receipt, which outlives until; nil without one
 }
 
 func newAcks() acks { return acks{maphash.MakeSeed(), bounded.Shared[ackKey, ack](maxAcks)} }
@@ -48,13 +53,30 @@ func (a acks) hash(cells []string) uint64 {
 	return h.Sum64()
 }
 
-// add notes that a keeper took a record for some cells.
-func (a acks) add(r *records.Record, keeper peer.ID, cells []string, now time.Time) {
-	a.taken.Add(ackKey{r.Digest(), keeper}, ack{a.hash(cells), now.Add(ackTTL)})
+// add notes that a keeper took a record for some cells, and its receipt.
+func (a acks) add(r *records.Record, keeper peer.ID, cells []string, held *pb.Omission, now time.Time) {
+	a.taken.Add(ackKey{r.Digest(), keeper}, ack{a.hash(cells), now.Add(ackTTL), cells, held})
 }
 
 // has reports whether a keeper took a record for exactly these cells a short time ago.
 func (a acks) has(r *records.Record, keeper peer.ID, cells []string, now time.Time) bool {
 	known, ok := a.taken.Get(ackKey{r.Digest(), keeper})
 	return ok && now.Before(known.until) && known.cells == a.hash(cells)
+}
+
+// Receipts draws a cell of a version of an own record, and returns the receipts of the keepers that took it for the cell, at most most.
+func (p *Publisher) Receipts(r *records.Record, most int) (cell string, held []*pb.Omission) {
+	all := make(map[string][]*pb.Omission)
+	for _, k := range p.acks.taken.Keys() {
+		if a, ok := p.acks.taken.Peek(k); ok && k.version == r.Digest() && a.held != nil {
+			for _, c := range a.listed {
+				all[c] = append(all[c], a.held)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return "", nil
+	}
+	cell = slices.Sorted(maps.Keys(all))[p.Draw(len(all))]
+	return cell, all[cell][:min(most, len(all[cell]))]
 }

@@ -47,18 +47,35 @@ func NewStore(authority *route.Authority, c *wire.Client, splits *Splits, in *In
 func (s *Store) ServeStore(ctx context.Context, from wire.Source, req *pb.StoreRequest) (*pb.StoreResponse, error) {
 	h := s.NewBatch(from, false)
 	results := make([]*pb.StoreResult, len(req.GetItems()))
+	taken := make([]*records.Record, len(results)) // for all their cells
 	for i, item := range req.GetItems() {
-		sequence, err := s.accept(ctx, from, item, h)
+		r, sequence, err := s.accept(ctx, from, item, h)
+		if err == nil {
+			taken[i] = r
+		}
 		results[i] = &pb.StoreResult{Refusal: rpc.Refuse(err), Sequence: sequence}
 	}
-	return &pb.StoreResponse{Results: results, Splits: h.Finish()}, nil
+	resp := &pb.StoreResponse{Results: results, Splits: h.Finish()} // first: it may release records
+	var err error
+	resp.Receipt, err = s.Signer.Receipt(func() (held [][32]byte) {
+		for i, r := range taken {
+			if r == nil {
+				continue
+			}
+			if known, live := s.Index.Get(r.Name()); live && known.Digest() == r.Digest() {
+				results[i].Held, held = true, append(held, r.Digest())
+			}
+		}
+		return held
+	})
+	return resp, err
 }
 
 // accept stores one record. Errors: LimitReached for a quota or a nearly full cell, Invalid naming
 // "cells" for cells that do not contain the record, Exists for a newer version here, Forbidden
 // naming "cells" if this peer does not keep one of them, and the errors of records.Open. Cheap
 // checks come first. Sequence is the highest sequence of the record at this peer.
-func (s *Store) accept(ctx context.Context, from wire.Source, item *pb.StoreItem, h *Batch) (sequence uint64, err error) {
+func (s *Store) accept(ctx context.Context, from wire.Source, item *pb.StoreItem, h *Batch) (r *records.Record, sequence uint64, err error) {
 	reason := ""
 	defer func() {
 		if err != nil {
@@ -67,26 +84,25 @@ func (s *Store) accept(ctx context.Context, from wire.Source, item *pb.StoreItem
 	}()
 	if ctx.Err() != nil {
 		s.authority.FallBehind()
-		return 0, fault.Wrap("", ctx.Err())
+		return nil, 0, fault.Wrap("", ctx.Err())
 	}
 	cells, err := wire.CellsOf(item.GetCells(), wire.MaxItemCells)
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	now := s.Now()
 	if err := s.quotas.take(from, now); err != nil {
 		reason = "rate"
-		return 0, err
+		return nil, 0, err
 	}
-	r, err := s.Verifier.Open(item.GetEnvelope(), now)
-	if err != nil {
-		return 0, err
+	if r, err = s.Verifier.Open(item.GetEnvelope(), now); err != nil {
+		return nil, 0, err
 	}
 	var kept []records.CellKey
 	for _, c := range cells {
 		if !r.In(c) {
 			reason = "wrong_cell"
-			return 0, fault.Invalidf("cells", c.String(), "the record lies outside the cell %s", c)
+			return nil, 0, fault.Invalidf("cells", c.String(), "the record lies outside the cell %s", c)
 		}
 		if h.Accepts(c) {
 			kept = append(kept, c)
@@ -94,14 +110,14 @@ func (s *Store) accept(ctx context.Context, from wire.Source, item *pb.StoreItem
 	}
 	if len(kept) > 0 {
 		if sequence, err = h.Take(r, kept); err != nil {
-			return sequence, err
+			return r, sequence, err
 		}
 	}
 	if len(kept) < len(cells) { // the accepted cells are stored all the same
 		reason = "not_kept"
-		return sequence, wire.NotKept()
+		return r, sequence, wire.NotKept()
 	}
-	return sequence, nil
+	return r, sequence, nil
 }
 
 // Allow takes a request from the quota of its sender.
