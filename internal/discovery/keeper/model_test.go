@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"sort"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,12 +106,7 @@ func (m *model) share() (mean float64, at func(part float64) int32) {
 // model alone knows one of more than 400 peers.
 func TestModelOfLoad(t *testing.T) {
 	atSize(t)
-	peers, n := 60, scaled(t, 2400)
-	if text := os.Getenv("BLACKHOLE_KEEPER_PEERS"); text != "" {
-		var err error
-		peers, err = strconv.Atoi(text)
-		require.NoError(t, err)
-	}
+	peers, n := number(t, "BLACKHOLE_KEEPER_PEERS", 60), scaled(t, 2400)
 	if peers > 400 {
 		random := rand.New(rand.NewPCG(1, 2))
 		ids := make([]peer.ID, peers)

@@ -3,8 +3,6 @@ package keeper
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -189,16 +187,8 @@ func TestWithdrawalOvertakesNews(t *testing.T) {
 // change each second) choose another network.
 func TestLoadOfNews(t *testing.T) {
 	atSize(t)
-	number := func(name string, n int) int {
-		if text := os.Getenv(name); text != "" {
-			var err error
-			n, err = strconv.Atoi(text)
-			require.NoError(t, err)
-		}
-		return n
-	}
 	synctest.Test(t, func(t *testing.T) {
-		peers, offers := number("BLACKHOLE_KEEPER_PEERS", 60), number("BLACKHOLE_KEEPER_RECORDS", 1)
+		peers, offers := number(t, "BLACKHOLE_KEEPER_PEERS", 60), number(t, "BLACKHOLE_KEEPER_RECORDS", 1)
 		s := newSeller(t, peers, offers)
 		defer s.close()
 		var before uint64

@@ -69,7 +69,7 @@ func (w *signedCluster) hide(n *lightNode) {
 // TestHidingKeepersAreShown: two keepers of a cell hide a record that they took. Within two hours both are shown to hide it, to its provider
 // and to the other keepers of the cell.
 func TestHidingKeepersAreShown(t *testing.T) {
-	trials := 200
+	trials := number(t, "BLACKHOLE_KEEPER_EPOCHS", 60)
 	if testing.Short() {
 		trials = 25
 	}
@@ -129,7 +129,7 @@ func TestHidingKeepersAreShown(t *testing.T) {
 // TestHonestKeepersHideNothing: while peers join, leave and restart, records move, end and find no room, and clocks differ, nothing that a
 // keeper signs shows that it hides a record.
 func TestHonestKeepersHideNothing(t *testing.T) {
-	epochs := 200
+	epochs := number(t, "BLACKHOLE_KEEPER_EPOCHS", 100)
 	if testing.Short() {
 		epochs = 60
 	}
@@ -262,9 +262,9 @@ func TestProviderCannotFrame(t *testing.T) {
 // removal, by newer versions, which move or end, by expiry, by a restart. No receipt and no answer of it prove an omission that it could
 // not refute.
 func TestKeeperUnderChangeHidesNothing(t *testing.T) {
-	epochs := 5_000
+	epochs := number(t, "BLACKHOLE_KEEPER_EPOCHS", 1000)
 	if testing.Short() {
-		epochs = 500
+		epochs = 300
 	}
 	synctest.Test(t, func(t *testing.T) {
 		w := newSignedCluster(t, 3, wire.Limits{Sync: -1}, 11)

@@ -19,9 +19,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// scaled returns a number of records, small unless BLACKHOLE_LONG is set.
-func scaled(t *testing.T, usual int) int {
-	text := os.Getenv("BLACKHOLE_KEEPER_RECORDS")
+// scaled is a number of records, which BLACKHOLE_KEEPER_RECORDS replaces.
+func scaled(t *testing.T, usual int) int { return number(t, "BLACKHOLE_KEEPER_RECORDS", usual) }
+
+// number is the number in a variable of the environment, or the usual one.
+func number(t *testing.T, name string, usual int) int {
+	text := os.Getenv(name)
 	if text == "" {
 		return usual
 	}
