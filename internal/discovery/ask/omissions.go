@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"golang.org/x/time/rate"
 
 	"github.com/blackhole/blackhole/internal/discovery/evidence"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
@@ -27,6 +29,11 @@ const (
 	toldAtOnce   = 2         // omissions in the answer to an exchange of findings
 	judgedAtOnce = 8         // omissions and audits under way
 	judgedFor    = 2         // of them for one peer
+
+	// An audit or an omission costs its sender one request and this peer many. A provider has up to 8 audits in a turn of a minute.
+	costlyRate  = rate.Limit(1) // a second, of an address prefix
+	costlyBurst = 32
+	maxPrefixes = 1024 // with such a quota
 )
 
 // Omissions tells other peers which keeper hides a record that it holds, and hears it from them. It is safe for concurrent use.
@@ -36,6 +43,7 @@ type Omissions struct {
 	asker   questioner
 	allow   func(wire.Source) error // takes a request from the quota of its sender
 	judging wire.PeerLimit
+	costly  *bounded.Buckets[netip.Prefix]
 
 	mu     sync.Mutex // guards proven
 	proven *simplelru.LRU[peer.ID, *evidence.Omission]
@@ -53,6 +61,7 @@ type questioner interface {
 func NewOmissions(c *wire.Client, asker questioner, allow func(wire.Source) error) *Omissions {
 	return &Omissions{
 		Env: c.Env, client: c, asker: asker, allow: allow, judging: wire.PeerLimit{Total: judgedAtOnce, PerPeer: judgedFor},
+		costly: bounded.NewBuckets[netip.Prefix](maxPrefixes, costlyRate, costlyBurst),
 		proven: bounded.Map[peer.ID, *evidence.Omission](maxOmissions, nil),
 	}
 }
@@ -98,8 +107,10 @@ func (o *Omissions) serve(ctx context.Context, from wire.Source, req *pb.Finding
 	}
 	defer o.judging.Leave(from.Peer)
 	if req.Audit != nil {
-		var err error
-		resp.Omissions, err = o.serveAudit(ctx, from, req.Audit)
+		err := o.allowCostly(from)
+		if err == nil {
+			resp.Omissions, err = o.serveAudit(ctx, from, req.Audit)
+		}
 		return err
 	}
 	x, err := evidence.Open(o.Network, req.Omission, o.Verifier, o.Now())
@@ -108,10 +119,18 @@ func (o *Omissions) serve(ctx context.Context, from wire.Source, req *pb.Finding
 	}
 	if latest, ok := o.Index.Latest(x.Record.Name()); ok && x.Refuted(latest) {
 		resp.Newer = latest.Envelope()
-	} else {
+	} else if err = o.allowCostly(from); err == nil {
 		o.judge(ctx, x)
 	}
-	return nil
+	return err
+}
+
+// allowCostly takes a request that has this peer ask others from the quota of its sender.
+func (o *Omissions) allowCostly(from wire.Source) error {
+	if from.Exempt || o.costly.Of(from.Prefix).AllowN(o.Now(), 1) {
+		return nil
+	}
+	return fault.New("", fault.LimitReached, "too many audits and omissions from network %s: try again later", from.Prefix)
 }
 
 // serveAudit puts a question to keepers for the provider of a record.

@@ -190,8 +190,12 @@ func Check(n network.Name, by peer.ID, req *pb.QueryRequest, resp *pb.QueryRespo
 	}
 	same := bytes.Equal(hash, terms.Question) && len(terms.Listed) == sizeEntry*len(resp.Envelopes) &&
 		terms.Withheld == resp.Withheld && terms.Bound == resp.Bound && terms.Partial == partial(resp)
+	listed := make(map[string]bool, len(resp.Envelopes))
+	for e := range slices.Chunk(terms.Listed, sizeEntry) {
+		listed[string(e)] = true
+	}
 	for _, r := range opened {
-		same = same && lists(terms.Listed, r, true)
+		same = same && listed[string(entry(r))]
 	}
 	if !same {
 		return fault.New(op, fault.Unauthentic, "the keeper signed another answer")
@@ -199,13 +203,12 @@ func Check(n network.Name, by peer.ID, req *pb.QueryRequest, resp *pb.QueryRespo
 	return nil
 }
 
-// lists reports whether a list has a record: this version, or also a later one.
-func lists(list []byte, r *records.Record, exact bool) bool {
+// lists reports whether a list has a record, in this version or a later one.
+func lists(list []byte, r *records.Record) bool {
 	id := r.Name().Listed()
 	for e := range slices.Chunk(list, sizeEntry) {
 		if len(e) == sizeEntry && bytes.Equal(e[:len(id)], id[:]) {
-			sequence := binary.BigEndian.Uint64(e[len(id):])
-			return sequence == r.Sequence() || !exact && sequence > r.Sequence()
+			return binary.BigEndian.Uint64(e[len(id):]) >= r.Sequence()
 		}
 	}
 	return false
@@ -281,7 +284,7 @@ func Open(n network.Name, m *pb.Omission, records Opener, now time.Time) (*Omiss
 		why = "the record does not match the question"
 	case answer.Withheld && !ahead(plan, r, answer.Bound):
 		why = "other records may rank before it"
-	case lists(answer.Listed, r, false):
+	case lists(answer.Listed, r):
 		why = "the answer lists it, or a newer version"
 	}
 	if why != "" {

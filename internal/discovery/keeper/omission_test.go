@@ -3,6 +3,7 @@ package keeper
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/evidence"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
@@ -255,6 +257,31 @@ func TestProviderCannotFrame(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, judge.omissions.Known(keeper.Self))
 		require.Empty(t, judge.counts.Distrust())
+	})
+}
+
+// TestAuditsAreFew: nobody has a peer ask ten keepers with each of many requests. Who asks a peer about itself is not refused.
+func TestAuditsAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newSignedCluster(t, 5, wire.Limits{Sync: -1}, 13)
+		defer w.close()
+		provider, judge := w.nodes[0], w.nodes[2]
+		r := w.offer(provider, "s", 1)
+		cell, held := provider.Receipts(r, wire.MaxHeld)
+		held[0].Envelope = r.Envelope()
+		asked := func(from netip.Prefix) (served int) {
+			for range 100 {
+				_, err := judge.Serve(t.Context(), wire.Source{Peer: provider.Self, Prefix: from}, &pb.FindingsRequest{Audit: &pb.Audit{Cell: cell, Held: held}})
+				if err == nil {
+					served++
+				} else {
+					require.Equal(t, fault.LimitReached, fault.KindOf(err))
+				}
+			}
+			return served
+		}
+		require.LessOrEqual(t, asked(netip.MustParsePrefix("198.51.100.0/24")), 60)
+		require.NotZero(t, asked(netip.MustParsePrefix("203.0.113.0/24")), "others have a share of their own")
 	})
 }
 
