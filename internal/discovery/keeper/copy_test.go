@@ -116,7 +116,7 @@ func TestCopyAnswersInOneRoundTrip(t *testing.T) {
 	for name, places := range map[string]spread{"uniform": uniform, "cities": atCities()} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newCopied(t, scaled(t, 3000), places)
+				w := newCopied(t, scaled(t, 2200), places)
 				defer w.close()
 				plans := worldQueries(t)
 				names := slices.Sorted(maps.Keys(plans))
@@ -164,7 +164,7 @@ func TestCopyAnswersInOneRoundTrip(t *testing.T) {
 func TestLiarsAmongCopies(t *testing.T) {
 	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
-		w := newCopied(t, 2600, uniform)
+		w := newCopied(t, 2200, uniform)
 		defer w.close()
 		liar := w.volunteer()
 		w.meet()
@@ -230,7 +230,7 @@ func TestLiarsAmongCopies(t *testing.T) {
 func TestHonestCopyBesideLiar(t *testing.T) {
 	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
-		w := newCopied(t, 2600, uniform)
+		w := newCopied(t, 2200, uniform)
 		defer w.close()
 		liar, honest := w.volunteer(), w.volunteer()
 		w.meet()
@@ -268,7 +268,7 @@ func TestHonestCopyBesideLiar(t *testing.T) {
 // with the next round, and so do withdrawals.
 func TestCopyIsWholeOrSaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newCopied(t, 2600, uniform)
+		w := newCopied(t, 2200, uniform)
 		defer w.close()
 		n := w.volunteer()
 		plan := keepertest.Compile(t, query.Query{Limit: 100, Sort: query.SortPrice, Explain: true})
@@ -319,7 +319,7 @@ func TestCopyIsWholeOrSaysNothing(t *testing.T) {
 func TestCopyWithoutRoom(t *testing.T) {
 	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
-		w := newCopied(t, 2600, uniform)
+		w := newCopied(t, 2200, uniform)
 		defer w.close()
 		w.room = 1 << 20
 		n := w.volunteer()
