@@ -2,7 +2,7 @@
 """Patroni on the front for clients of etcd or of Consul: three peers, two nodes of PostgreSQL, kills, and what became of the rows.
 
     go build -o /tmp/blackholed ./cmd/blackholed
-    apt-get install patroni python3-etcd3 python3-consul postgresql
+    apt-get install patroni python3-etcd3 python3-consul postgresql nftables
     testnet/outside/patroni.py --binary /tmp/blackholed --front etcd --kills 30
 
 A writer inserts rows one by one and remembers those that were acknowledged. The kills go round: the primary (Patroni and PostgreSQL, SIGKILL),

@@ -22,7 +22,7 @@ func offerDelegate(con *term.Console, sign DelegateFunc) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "delegate PEER", Short: "Let another peer offer for this one", Args: command.OneArg("PEER"),
 		Long: "Let another peer offer for this one: beside its own 100 offers a provider may have 32 delegates with as many\n" +
-			"each. They count as one provider, and --provider finds them all. The command signs a line for the setting\n" +
+			"each. All count as one provider: --provider finds their offers too. The command signs a line for the setting\n" +
 			"discovery.offers_for of the other peer. It needs no running peer. Nobody takes the line back: it ends.",
 	}
 	s := &settings.Settings{Con: con}

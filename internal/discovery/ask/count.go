@@ -123,7 +123,7 @@ func (a *Asker) menuOf(p *query.Plan, cells []records.CellKey) (m menu.Menu, tot
 	return m, total
 }
 
-// readMenu reads what a keeper says about its matches. It refuses one that counts more by country than there are.
+// readMenu reads what a keeper says about its matches. It refuses a menu whose countries add up to more than its total.
 func (a *answer) readMenu(m *pb.Menu) error {
 	placed := 0
 	for code, n := range m.GetCountries() {

@@ -53,8 +53,8 @@ type Omissions struct {
 type questioner interface {
 	// Probe puts an ordinary question about a cell of a record to one keeper.
 	Probe(ctx context.Context, id peer.ID, r *records.Record, c records.CellKey) (*pb.QueryRequest, *pb.QueryResponse, error)
-	// Known returns the newest version of a record that most keepers of its provider's cell know; nil for none.
-	Known(ctx context.Context, n records.Name) (*records.Record, error)
+	// Newest returns the newest version of a record that most keepers of its provider's cell know; nil for none.
+	Newest(ctx context.Context, n records.Name) (*records.Record, error)
 }
 
 // NewOmissions returns an Omissions that puts its questions by way of asker.
@@ -66,8 +66,8 @@ func NewOmissions(c *wire.Client, asker questioner, allow func(wire.Source) erro
 	}
 }
 
-// Audit has another peer put a question to keepers that hold an own record: they would answer this peer truly. It tells those of them
-// that hide nothing which ones do.
+// Audit has another peer put a question to keepers that hold an own record: they would answer this peer truly. The
+// honest keepers among them hear who hides it.
 func (o *Omissions) Audit(ctx context.Context, by peer.ID, r *records.Record, cell string, held []*pb.Omission) {
 	ctx, end, err := o.Begin(ctx, "audit", resolveTimeout)
 	if err != nil {
@@ -204,7 +204,7 @@ func (o *Omissions) judge(ctx context.Context, x *evidence.Omission) bool {
 	if err == nil && x.Refuted(o.opened(resp.GetFindings().GetNewer())) {
 		return false
 	}
-	if latest, err = o.asker.Known(ctx, x.Record.Name()); err != nil || x.Refuted(latest) {
+	if latest, err = o.asker.Newest(ctx, x.Record.Name()); err != nil || x.Refuted(latest) {
 		return false
 	}
 	o.mu.Lock()
@@ -305,8 +305,8 @@ func (a *Asker) around(at geo.Point, c geo.Cell) *query.Near {
 	return &query.Near{Latitude: min(max(at.Lat+off(), -90), 90), Longitude: min(max(at.Lon+off(), -180), 180), RadiusKM: &km}
 }
 
-// Known returns the newest version of a record, live or not, that most keepers of its provider's cell know.
-func (a *Asker) Known(ctx context.Context, n records.Name) (*records.Record, error) {
+// Newest returns the newest version of a record, live or not, that most keepers of its provider's cell know.
+func (a *Asker) Newest(ctx context.Context, n records.Name) (*records.Record, error) {
 	key := records.ProviderCell(n.Provider).Manifest()
 	key.Name = n
 	newest, _, err := a.askNewest(ctx, key)

@@ -286,8 +286,8 @@ func TestAuditsAreFew(t *testing.T) {
 }
 
 // TestKeeperUnderChangeHidesNothing: a keeper gives receipts and answers at the same time as it loses records of each kind: for want of room, by
-// removal, by newer versions, which move or end, by expiry, by a restart. No receipt and no answer of it prove an omission that it could
-// not refute.
+// removal, by newer versions, which move or end, by expiry, by a restart. It can refute each omission that its
+// receipts and answers seem to prove.
 func TestKeeperUnderChangeHidesNothing(t *testing.T) {
 	epochs := number(t, "BLACKHOLE_KEEPER_EPOCHS", 1000)
 	if testing.Short() {

@@ -1,7 +1,6 @@
 package place
 
 import (
-	"hash/maphash"
 	"maps"
 	"slices"
 	"time"
@@ -23,10 +22,7 @@ const (
 // repeated announcement then goes only to the keepers that missed the first one: with one slow
 // keeper, a busy network would otherwise carry every record to all keepers again and again. They
 // are safe for concurrent use.
-type acks struct {
-	seed  maphash.Seed
-	taken *lru.Cache[ackKey, ack]
-}
+type acks struct{ taken *lru.Cache[ackKey, ack] }
 
 type ackKey struct {
 	version [32]byte // digest of the record
@@ -34,34 +30,22 @@ type ackKey struct {
 }
 
 type ack struct {
-	cells  uint64 // hash of the cells that the keeper took the version for
-	until  time.Time
-	listed []string     // the cells
-	held   *pb.Omission // the keeper's receipt, which outlives until; nil without one
+	cells []string // that the keeper took the version for; equal requests list equal cells in equal order
+	until time.Time
+	held  *pb.Omission // the keeper's receipt, which outlives until; nil without one
 }
 
-func newAcks() acks { return acks{maphash.MakeSeed(), bounded.Shared[ackKey, ack](maxAcks)} }
-
-// hash returns the hash of a list of cells. Equal requests list equal cells in equal order.
-func (a acks) hash(cells []string) uint64 {
-	var h maphash.Hash
-	h.SetSeed(a.seed)
-	for _, c := range cells {
-		_, _ = h.WriteString(c) // never fails
-		_ = h.WriteByte(0)
-	}
-	return h.Sum64()
-}
+func newAcks() acks { return acks{bounded.Shared[ackKey, ack](maxAcks)} }
 
 // add notes that a keeper took a record for some cells, and its receipt.
 func (a acks) add(r *records.Record, keeper peer.ID, cells []string, held *pb.Omission, now time.Time) {
-	a.taken.Add(ackKey{r.Digest(), keeper}, ack{a.hash(cells), now.Add(ackTTL), cells, held})
+	a.taken.Add(ackKey{r.Digest(), keeper}, ack{cells, now.Add(ackTTL), held})
 }
 
 // has reports whether a keeper took a record for exactly these cells a short time ago.
 func (a acks) has(r *records.Record, keeper peer.ID, cells []string, now time.Time) bool {
 	known, ok := a.taken.Get(ackKey{r.Digest(), keeper})
-	return ok && now.Before(known.until) && known.cells == a.hash(cells)
+	return ok && now.Before(known.until) && slices.Equal(known.cells, cells)
 }
 
 // Receipts draws a cell of a version of an own record, and returns the receipts of the keepers that took it for the cell, at most most.
@@ -69,7 +53,7 @@ func (p *Publisher) Receipts(r *records.Record, most int) (cell string, held []*
 	all := make(map[string][]*pb.Omission)
 	for _, k := range p.acks.taken.Keys() {
 		if a, ok := p.acks.taken.Peek(k); ok && k.version == r.Digest() && a.held != nil {
-			for _, c := range a.listed {
+			for _, c := range a.cells {
 				all[c] = append(all[c], a.held)
 			}
 		}

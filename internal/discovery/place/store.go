@@ -144,7 +144,7 @@ type storeCell struct {
 	count   int               // records in the whole cell; -1 if not counted
 }
 
-// NewBatch begins to store records of one sender. If another keeper admitted them, they do not queue.
+// NewBatch begins to store records of one sender. Records that another keeper admitted skip the queue.
 func (s *Store) NewBatch(from wire.Source, admitted bool) *Batch {
 	h := &Batch{Store: s, from: from.Peer, now: s.Now(), admitted: admitted, cells: make(map[records.CellKey]*storeCell)}
 	if !from.Exempt && !from.Prefix.Addr().IsPrivate() { // a private network has many owners

@@ -52,7 +52,7 @@ type task struct {
 	// Of news, versions that differ in amounts alone, only the first of a minute goes to all keepers at once.
 	first   uint64    // sequence of the version that the later ones, up to this, are news of
 	reached time.Time // one of these was last handed out for all keepers; zero: never
-	owed    time.Time // all keepers must get this version by then; zero: they were handed it
+	owed    time.Time // the time by which all keepers get this version; zero: it was handed out for them
 	early   bool      // handed out for some keepers alone
 	flying  bool      // handed out, without an outcome so far
 }
