@@ -139,15 +139,16 @@ func (g *group) odd() (id peer.ID, some bool) {
 // total returns the number of matches that the median of the keepers has, so that one alone cannot tell another one. AtLeast reports
 // a lower bound.
 func (g *group) total() (n int, atLeast bool) {
-	atLeast = slices.ContainsFunc(g.cells, g.divided) || slices.ContainsFunc(g.answers, func(a answer) bool { return a.atLeast })
+	atLeast = g.full() == 0 || slices.ContainsFunc(g.cells, g.divided) || slices.ContainsFunc(g.answers, func(a answer) bool { return a.atLeast })
 	return g.median(false), atLeast
 }
 
-// median returns the median of the totals of the keepers that hold the cells whole, or also of those that split some.
+// median returns the median of the totals of the keepers that hold the cells whole, or also of those that split some. Who does not keep
+// all cells, or lacks a change, has fewer records: such totals count if there are no others.
 func (g *group) median(split bool) int {
 	var totals []int
 	for i := range g.answers {
-		if a := &g.answers[i]; (split || len(a.splits) == 0) && !a.behind {
+		if a := &g.answers[i]; (split || len(a.splits) == 0) && g.counts(a) {
 			totals = append(totals, a.total)
 		}
 	}
@@ -157,6 +158,9 @@ func (g *group) median(split bool) int {
 	slices.Sort(totals)
 	return totals[len(totals)/2]
 }
+
+// counts reports whether an answer is full, or no answer is.
+func (g *group) counts(a *answer) bool { return a.full || g.full() == 0 }
 
 // children returns the best bound of each child of a split cell that may have a match.
 func (g *group) children(c records.CellKey, p *query.Plan) map[geo.Cell]float64 {

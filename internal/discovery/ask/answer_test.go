@@ -388,21 +388,25 @@ func TestContradictions(t *testing.T) {
 	split := map[records.CellKey]cell.SplitInfo{c: {}}
 	whole := func(from peer.ID, total int) answer { return answer{from: from, full: true, total: total} }
 	divided := func(from peer.ID) answer { return answer{from: from, full: true, total: 7, splits: split} }
+	partial := group{cells: []records.CellKey{c}, answers: []answer{{total: 2}, {total: 3, behind: true}}}
+	n, lowerBound := partial.total()
+	require.Equal(t, []any{3, true}, []any{n, lowerBound}, "without a full answer")
 	for name, tt := range map[string]struct {
 		answers []answer
 		total   int
 		divided bool
 		odd     peer.ID
 	}{
-		"agreed":                {[]answer{whole("a", 5), whole("b", 5)}, 5, false, ""},
-		"two":                   {[]answer{whole("a", 5), whole("b", 9)}, 9, false, ""},
-		"more":                  {[]answer{whole("a", 5), whole("b", 99), whole("c", 5), whole("d", 5)}, 5, false, "b"},
-		"fewer":                 {[]answer{whole("a", 1), whole("b", 5), whole("c", 5)}, 5, false, "a"},
-		"all differ":            {[]answer{whole("a", 1), whole("b", 5), whole("c", 6)}, 5, false, ""},
-		"split by one":          {[]answer{whole("a", 5), divided("b"), whole("c", 5), whole("d", 5)}, 5, false, "b"},
-		"split by half":         {[]answer{whole("a", 5), divided("b")}, 5, true, ""},
-		"split":                 {[]answer{divided("a"), divided("b"), whole("c", 5)}, 5, true, "c"},
-		"behind does not count": {[]answer{whole("a", 5), whole("b", 5), {from: "c", behind: true, total: 2}}, 5, false, ""},
+		"agreed":                    {[]answer{whole("a", 5), whole("b", 5)}, 5, false, ""},
+		"two":                       {[]answer{whole("a", 5), whole("b", 9)}, 9, false, ""},
+		"more":                      {[]answer{whole("a", 5), whole("b", 99), whole("c", 5), whole("d", 5)}, 5, false, "b"},
+		"fewer":                     {[]answer{whole("a", 1), whole("b", 5), whole("c", 5)}, 5, false, "a"},
+		"all differ":                {[]answer{whole("a", 1), whole("b", 5), whole("c", 6)}, 5, false, ""},
+		"split by one":              {[]answer{whole("a", 5), divided("b"), whole("c", 5), whole("d", 5)}, 5, false, "b"},
+		"split by half":             {[]answer{whole("a", 5), divided("b")}, 5, true, ""},
+		"split":                     {[]answer{divided("a"), divided("b"), whole("c", 5)}, 5, true, "c"},
+		"partial ones do not count": {[]answer{whole("a", 5), whole("b", 5), {from: "c", total: 2}, {from: "d", total: 2}, {from: "e", total: 3}}, 5, false, ""},
+		"behind does not count":     {[]answer{whole("a", 5), whole("b", 5), {from: "c", behind: true, total: 2}}, 5, false, ""},
 	} {
 		g := group{cells: []records.CellKey{c}, answers: tt.answers}
 		total, atLeast := g.total()

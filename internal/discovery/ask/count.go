@@ -145,7 +145,7 @@ func (a *answer) readMenu(m *pb.Menu) error {
 // menu returns the menu of the keeper whose total is the group's.
 func (g *group) menu(total int) menu.Menu {
 	for i := range g.answers {
-		if a := &g.answers[i]; a.total == total && !a.behind {
+		if a := &g.answers[i]; a.total == total && g.counts(a) {
 			return a.menu
 		}
 	}
