@@ -42,6 +42,7 @@ func unplayed() map[string]string {
 		"testnet/README.md: go run ./testnet":                          ci,
 		"testnet/README.md: go run ./testnet nemesis -duration":        long,
 		"testnet/README.md: go run ./testnet nemesis -scenario merge":  long,
+		"testnet/README.md: go run ./testnet oracle":                   long,
 		"testnet/README.md: go run ./testnet upgrade":                  long,
 		"testnet/README.md: sudo go run ./testnet lab -scenario homes": ci,
 	}

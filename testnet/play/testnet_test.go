@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/testnet/oracle"
 	"github.com/blackhole/blackhole/testnet/process"
 )
 
@@ -128,4 +129,20 @@ func built(t *testing.T) string {
 	binary, err := process.Build(t.Context(), t.TempDir())
 	require.NoError(t, err)
 	return binary
+}
+
+// TestOracle asks real peers a thousand random questions, and follows watches.
+func TestOracle(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("builds blackholed and starts processes")
+	}
+	var stdout, stderr bytes.Buffer
+	code := execute(t.Context(), []string{"oracle", "-peers", "5", "-records", "200", "-questions", "1000", "-watches", "40", "-data", t.TempDir(), "-json"}, &stdout, &stderr)
+	require.Equal(t, exitOK, code, "%s%s", &stdout, &stderr)
+	var got oracle.Report
+	require.NoError(t, json.Unmarshal(stdout.Bytes(), &got))
+	require.Equal(t, 1000, got.Questions)
+	require.Greater(t, got.Results, 1000, "questions that find nothing prove little")
+	require.Greater(t, got.Watches, 40)
 }
