@@ -116,6 +116,14 @@ class Node:
         except psycopg2.Error:
             return False
 
+    def synchronous(self):
+        """Whether the key of Patroni names the node as a synchronous standby: no other one takes over."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port(18008, self.n)}/sync", timeout=2) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
     def kill(self):
         """Ends Patroni and PostgreSQL at once."""
         self.process.kill()
@@ -248,7 +256,7 @@ class Trial:
         return "leader stopped"
 
     def healthy(self):
-        return self.whole() and sum(n.primary() for n in self.nodes) == 1 and all(n.primary() or standby(n) for n in self.nodes)
+        return self.whole() and sum(n.primary() for n in self.nodes) == 1 and all(n.primary() or standby(n) and n.synchronous() for n in self.nodes)
 
     def verdict(self):
         with connect(NODES, target_session_attrs="read-write") as c, c.cursor() as q:
