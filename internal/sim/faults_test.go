@@ -90,7 +90,7 @@ func playSybil(w *cluster) {
 	w.join(w.params.Peers)
 	c := w.market.cities[0]
 	target := around(kinds()[0], c.point, 100)
-	w.market.hot = hotPart
+	w.market.hot, w.market.single = hotPart, true
 	w.populate(w.peers, w.params.Records)
 	time.Sleep(quieting)
 	w.ask(w.some(20), asking{name: "before the invasion", each: 2, within: 5 * time.Second})
@@ -109,7 +109,7 @@ func playSybil(w *cluster) {
 	w.figures.Flooded = w.kept(enemies)
 	time.Sleep(max(quieting, forgets))
 	w.ask(w.some(30), asking{name: "after changes and flood", each: 3, within: 30 * time.Second, draw: draw})
-	w.market.hot = 0
+	w.market.hot, w.market.single = 0, false
 	w.ask(w.some(30), asking{name: "elsewhere", each: 3, within: 30 * time.Second})
 	newcomers := w.join(3)
 	w.ask(newcomers, asking{name: "newcomers", each: 3, within: 5 * time.Second, draw: draw})

@@ -16,6 +16,7 @@ type market struct {
 	cities []city
 	people int
 	hot    float64 // part of offers and questions that are about the first city alone
+	single bool    // all are of the first kind
 	made   int
 }
 
@@ -43,14 +44,18 @@ func (m *market) city() city {
 
 func kinds() []string { return []string{"compute", "storage"} }
 
+func (m *market) kind() string {
+	if m.single {
+		return kinds()[0]
+	}
+	return kinds()[m.IntN(2)]
+}
+
 // offer draws a service.
 func (m *market) offer() records.Offer {
 	c := m.city()
 	m.made++
-	kind := kinds()[m.IntN(2)]
-	if m.hot > 0 {
-		kind = kinds()[0]
-	}
+	kind := m.kind()
 	lat, lon := m.near(c.point.Lat), m.near(c.point.Lon)
 	if math.Abs(lon) > 180 {
 		lon -= math.Copysign(360, lon)
@@ -91,13 +96,10 @@ func (m *market) question() query.Query {
 	c := m.city()
 	radius := []float64{25, 50, 100, 300, 1000}[m.IntN(5)] + m.Float64()
 	q := query.Query{
-		Type:    kinds()[m.IntN(2)],
+		Type:    m.kind(),
 		Near:    &query.Near{Latitude: m.near(c.point.Lat), Longitude: c.point.Lon, RadiusKM: &radius},
 		Quality: query.Quality{Health: query.HealthAny},
 		Limit:   []int{1, 5, 20, 100}[m.IntN(4)],
-	}
-	if m.hot > 0 {
-		q.Type = kinds()[0]
 	}
 	switch m.IntN(4) {
 	case 0:
@@ -106,6 +108,28 @@ func (m *market) question() query.Query {
 		least := 90 + 10*m.Float64()
 		q.MinUptime = &least
 	}
+	return q
+}
+
+// worldwide is a question without a place: its answer may be in any part of a divided cell.
+func (m *market) worldwide() query.Query {
+	least := 90 + 10*m.Float64()
+	q := query.Query{Type: kinds()[0], Limit: 10, Quality: query.Quality{Health: query.HealthAny}}
+	switch m.IntN(6) {
+	case 0:
+		q.Sort = query.SortPrice
+	case 1:
+		q.Limit, q.Claims = 100, query.ClaimsTrust
+	case 2:
+		q.Sort, q.Seed = query.SortRandom, m.Uint64()
+	case 3:
+		q.Sort, q.Limit = query.SortStable, 100
+	case 4:
+		q.Countries = []string{m.city().country}
+	default:
+		q.MinCPUCores, q.Sort = 64, query.SortPrice
+	}
+	q.MinUptime = &least // nearly no two are equal
 	return q
 }
 

@@ -126,6 +126,8 @@ func act(w *cluster, scenario string) {
 		playChurn(w)
 	case "partition":
 		playPartition(w)
+	case "worldwide":
+		playWorldwide(w)
 	case "sybil":
 		playSybil(w)
 	default:

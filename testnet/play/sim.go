@@ -35,7 +35,7 @@ type simulation struct {
 	Light       bool `json:"light"`
 }
 
-func scenarios() []string { return []string{"join", "churn", "partition", "sybil"} }
+func scenarios() []string { return []string{"join", "churn", "partition", "worldwide", "sybil"} }
 
 // simulate plays a network in virtual time, by the tests of internal/sim. It holds without a broken property.
 func simulate(ctx context.Context, c call) (held bool, err error) {
