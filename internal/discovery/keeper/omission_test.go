@@ -25,7 +25,6 @@ import (
 // signedCluster is a network whose peers sign what they say, and offer something.
 type signedCluster struct {
 	*lightCluster
-	providers map[peer.ID]keepertest.Provider
 	random    *rand.Rand // not for the peers
 }
 
@@ -39,7 +38,7 @@ func newSignedCluster(t testing.TB, n int, limits wire.Limits, seed uint64) *sig
 		return drawn.IntN(n)
 	}
 	w.keys = make(map[peer.ID]crypto.PrivKey)
-	s := &signedCluster{lightCluster: w, providers: make(map[peer.ID]keepertest.Provider), random: rand.New(rand.NewPCG(seed, 1))}
+	s := &signedCluster{lightCluster: w, random: rand.New(rand.NewPCG(seed, 1))}
 	for range n {
 		s.joinOne(limits)
 	}
@@ -48,16 +47,17 @@ func newSignedCluster(t testing.TB, n int, limits wire.Limits, seed uint64) *sig
 
 func (w *signedCluster) joinOne(limits wire.Limits) *lightNode {
 	p := keepertest.NewProvider(w.t)
-	w.keys[p.Id], w.providers[p.Id] = p.Key, p
+	w.keys[p.Id] = p.Key
 	return w.join(p.Id, limits)
 }
 
 // offer signs and stores a version of an offer of a node at some place.
-func (w *signedCluster) offer(n *lightNode, id string, sequence uint64) *records.Record {
-	r := w.providers[n.Self].Sign(w.t, keepertest.Offer(id, func(o *records.Offer) {
+func (w *signedCluster) offer(n *lightNode, id string, sequence uint64, ttl time.Duration) *records.Record {
+	r, err := records.Sign("test", w.keys[n.Self], keepertest.Offer(id, func(o *records.Offer) {
 		lat, lon := 140*w.random.Float64()-70, 360*w.random.Float64()-180
 		o.Location = &records.Location{Latitude: &lat, Longitude: &lon, Country: "DE"}
-	}), sequence, n.Now())
+	}), records.Stamp{Sequence: sequence, Issued: n.Now(), Expires: n.Now().Add(ttl)})
+	require.NoError(w.t, err)
 	_, _ = n.Index.Put(r, n.Now()) // there may be no room
 	n.Store(w.t.Context(), []*records.Record{r})
 	return r
@@ -85,7 +85,7 @@ func TestHidingKeepersAreShown(t *testing.T) {
 			for _, n := range w.nodes {
 				w.hide(n)
 			}
-			r := w.offer(provider, fmt.Sprintf("s%d", trial), 1)
+			r := w.offer(provider, fmt.Sprintf("s%d", trial), 1, 24*time.Hour)
 			cells := r.Cells()
 			c := cells[w.random.IntN(len(cells))]
 			keepers := slices.DeleteFunc(w.keepersOf(c), func(n *lightNode) bool { return n == provider })
@@ -149,7 +149,7 @@ func TestHonestKeepersHideNothing(t *testing.T) {
 			switch k := w.random.IntN(20); {
 			case k < 8 || len(live) < 30:
 				sequence++
-				live = append(live, w.offer(n, fmt.Sprintf("s%d", w.random.IntN(4)), sequence))
+				live = append(live, w.offer(n, fmt.Sprintf("s%d", w.random.IntN(4)), sequence, 20*time.Minute)) // so that there is room in the long run
 			case k < 11: // withdraw
 				r := live[w.random.IntN(len(live))]
 				if owner := w.node(r.Name().Provider); owner != nil {
@@ -233,7 +233,7 @@ func TestProviderCannotFrame(t *testing.T) {
 		w := newSignedCluster(t, 5, wire.Limits{Sync: -1}, 9)
 		defer w.close()
 		provider, keeper, judge := w.nodes[0], w.nodes[1], w.nodes[2]
-		r := w.offer(provider, "s", 1)
+		r := w.offer(provider, "s", 1, 24*time.Hour)
 		cell, held := provider.Receipts(r, wire.MaxHeld)
 		at := slices.IndexFunc(held, func(h *pb.Omission) bool { return peer.ID(h.Keeper) == keeper.Self })
 		c, err := records.ParseCellKey(cell)
@@ -266,7 +266,7 @@ func TestAuditsAreFew(t *testing.T) {
 		w := newSignedCluster(t, 5, wire.Limits{Sync: -1}, 13)
 		defer w.close()
 		provider, judge := w.nodes[0], w.nodes[2]
-		r := w.offer(provider, "s", 1)
+		r := w.offer(provider, "s", 1, 24*time.Hour)
 		cell, held := provider.Receipts(r, wire.MaxHeld)
 		held[0].Envelope = r.Envelope()
 		asked := func(from netip.Prefix) (served int) {
