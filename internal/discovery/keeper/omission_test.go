@@ -25,7 +25,7 @@ import (
 // signedCluster is a network whose peers sign what they say, and offer something.
 type signedCluster struct {
 	*lightCluster
-	random    *rand.Rand // not for the peers
+	random *rand.Rand // not for the peers
 }
 
 func newSignedCluster(t testing.TB, n int, limits wire.Limits, seed uint64) *signedCluster {
