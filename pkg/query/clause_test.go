@@ -72,7 +72,7 @@ func TestEveryFieldOfARecordHasARow(t *testing.T) {
 	for _, f := range Fields() {
 		require.NotEmpty(t, f.Help, f.Name)
 		require.LessOrEqual(t, len(f.Name)+len(keyMark), maxClauseField)
-		if f.special == gpuCount || f.special == terms {
+		if f.special == gpuCount || f.special == terms || f.special == words {
 			continue // derived
 		}
 		full := fullName(f.Name)
@@ -152,9 +152,11 @@ func TestClausesOfEveryOperation(t *testing.T) {
 		"attributes.tier>=1":                                                                   false,
 		"attributes.tier!>=1":                                                                  false,
 		"attributes.none!=x":                                                                   false,
-		"subtype=ssd,GPU":                                                                      true,
-		"storage.encryption_supported":                                                         false,
-		"storage.encryption_supported=false":                                                   false,
+		"text=nvidia a100":                                                                     true, "text=nvidia": true, "text=idia": false, "text=nvidia t4": false, "text&=T4,gold": true, "text&=t4,goldsmith": false,
+		"text!=wasm,x": false, "text=tier": true, "text=gpu,none": true,
+		"subtype=ssd,GPU":                    true,
+		"storage.encryption_supported":       false,
+		"storage.encryption_supported=false": false,
 		"compute.gpus.memory_mb>=16000<=16000; compute.gpus.count<=1; compute.gpus.compute_capability?=75": true,
 	} {
 		q := Query{Type: "compute", Quality: Quality{Health: HealthAny}}
@@ -255,8 +257,8 @@ func TestClausesReadAnyEncoding(t *testing.T) {
 		merged := new(pb.ServiceRecord)
 		require.NoError(rt, proto.Unmarshal(raw, merged))
 		c := clauseGen().Draw(rt, "clause")
-		if c.Field == termsName {
-			return // read from the facts
+		if c.Field == termsName || c.Field == wordsName {
+			return // read from the facts, and from all occurrences
 		}
 		all := testsOf(canonicalWhere([]Clause{c}))
 		got := all.passGPUs(raw)

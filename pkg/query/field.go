@@ -62,6 +62,7 @@ const (
 	ofGPU            // field of a GPU: clauses of this kind meet in one GPU
 	gpuCount         // number of GPUs that meet the clauses about GPUs
 	terms            // currency and unit of the price
+	words            // of all texts
 )
 
 // Fields returns the table of fields, sorted by name.
@@ -78,6 +79,7 @@ func generalFields() []Field {
 		{Name: "subtype", Kind: KindText, Help: "specialisation within the type", path: path{3, 2}},
 		{Name: "name", Kind: KindText, Help: "name for people", path: path{3, 3}},
 		{Name: "description", Kind: KindText, Help: "description for people", path: path{3, 4}},
+		{Name: wordsName, Kind: KindText, Help: "words of any text but those of endpoints: of id, name, description, attributes, GPUs, places", special: words},
 		{Name: "version", Kind: KindText, Help: "version of the service", path: path{3, 5}},
 		{Name: "endpoints", Kind: KindText, Help: "addresses of the service: with a prefix, their protocol (https://)", many: true, path: path{3, 6}},
 		{Name: "protocols", Kind: KindText, Help: "protocols of the endpoints: https, grpc, ...", many: true, path: path{3, 7}},
@@ -146,6 +148,9 @@ const gpuCountName = "compute.gpus.count"
 // termsName is the field of currency and unit.
 const termsName = "pricing.terms"
 
+// wordsName is the field of the words of all texts.
+const wordsName = "text"
+
 // keyMark ends the names of keyed fields in the table.
 const keyMark = "KEY"
 
@@ -178,6 +183,8 @@ func (f *Field) Ops() []Op {
 		return []Op{OpAny, OpPrefix, OpRange, OpStated}
 	case f.Kind == KindNumber:
 		return []Op{OpAny, OpRange, OpStated}
+	case f.special == words:
+		return []Op{OpAny, OpAll}
 	case f.many || f.special == ofGPU:
 		return []Op{OpAny, OpAll, OpPrefix, OpStated}
 	default:

@@ -2,6 +2,7 @@ package query
 
 import (
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -149,6 +150,8 @@ func naiveWhere(list []Clause, s *pb.ServiceRecord) bool {
 			if p := s.GetPricing(); p.GetCurrency() != "" && p.GetPriceUnit() != "" {
 				stated = []any{p.Currency + " " + p.PriceUnit}
 			}
+		case c.Field == wordsName:
+			stated = naiveTexts(s)
 		default:
 			stated = naiveValues(s.ProtoReflect(), fullName(c.Field))
 		}
@@ -190,6 +193,9 @@ func naiveHolds(c Clause, stated []any) bool {
 			return err == nil && x == y
 		}
 		text := v.(string)
+		if c.Field == wordsName {
+			return naiveWords(text, want)
+		}
 		if naiveExact(c.Field) {
 			return text == want && (c.Op != OpPrefix) || c.Op == OpPrefix && strings.HasPrefix(text, want)
 		}
@@ -218,6 +224,52 @@ func naiveHolds(c Clause, stated []any) bool {
 			return slices.ContainsFunc(stated, func(v any) bool { return same(v, want) })
 		})
 	}
+}
+
+// naiveTexts returns what providers write, but endpoints.
+func naiveTexts(s *pb.ServiceRecord) (all []any) {
+	var add func(m protoreflect.Message)
+	add = func(m protoreflect.Message) {
+		m.Range(func(d protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+			one := func(v protoreflect.Value) {
+				switch d.Kind() {
+				case protoreflect.StringKind:
+					all = append(all, v.String())
+				case protoreflect.MessageKind:
+					add(v.Message())
+				}
+			}
+			switch {
+			case d.Name() == "endpoints":
+			case d.IsMap():
+				v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+					all = append(all, k.String(), v.String())
+					return true
+				})
+			case d.IsList():
+				for i := range v.List().Len() {
+					one(v.List().Get(i))
+				}
+			default:
+				one(v)
+			}
+			return true
+		})
+	}
+	add((&pb.ServiceRecord{Metadata: s.Metadata, Capabilities: s.Capabilities, Location: s.Location, Id: s.Id}).ProtoReflect())
+	return all
+}
+
+func naiveWords(text, want string) bool {
+	const inside, outside = `[\pL\p{Nd}]`, `[^\pL\p{Nd}]`
+	begin, end := "", ""
+	if regexp.MustCompile("^" + inside).MatchString(want) {
+		begin = "(^|" + outside + ")"
+	}
+	if regexp.MustCompile(inside + "$").MatchString(want) {
+		end = "($|" + outside + ")"
+	}
+	return regexp.MustCompile("(?i)" + begin + regexp.QuoteMeta(want) + end).MatchString(text)
 }
 
 func naiveExact(field string) bool {

@@ -58,7 +58,7 @@ func (d draws) fields(n int, all map[string]any) map[string]any {
 func (d draws) offer(id string) Record {
 	kind := pick(d, append(kinds(), "compute")...)
 	meta := d.fields(2, map[string]any{
-		"subtype": pick(d, "ssd", "gpu"), "name": d.word(), "description": d.word(), "version": d.word(), "protocols": d.some(),
+		"subtype": pick(d, "ssd", "gpu"), "name": d.word(), "description": "A " + d.word() + " one: model " + d.word() + ", K8s.", "version": d.word(), "protocols": d.some(),
 		"domain": pick(d, "a.net", "b.net"), "attributes": map[string]string{pick(d, "a", "b"): pick(d, "x", "X", "7", "1e2"), "c": "x"},
 	})
 	meta["type"] = kind
@@ -236,6 +236,8 @@ func (d draws) clause(kind string) Clause {
 				value = pick(d, "A.net", "b")
 			case f.Name == "id":
 				value = fmt.Sprint("s", d.IntN(20))
+			case f.Name == "text":
+				value = pick(d, value, "a hot one", "gpu", "s7", "MODEL 7", "8")
 			case f.Name == "subtype":
 				value = pick(d, "SSD", "g")
 			}

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Record is the document of a record in an answer. Its numbers are float64.
@@ -310,6 +312,9 @@ func (c Clause) equals(v any, want string) bool {
 		same = func(a, b string) bool { return a == b }
 	}
 	stated := text(v)
+	if c.Field == "text" {
+		return hasWords(stated, want)
+	}
 	if c.Op != "prefix" {
 		return same(stated, want)
 	}
@@ -321,10 +326,51 @@ func (c Clause) equals(v any, want string) bool {
 	return same(stated, want)
 }
 
+// hasWords reports whether a text contains another one, which neither begins nor ends within a word.
+func hasWords(stated, want string) bool {
+	inWord := func(c rune) bool { return unicode.IsLetter(c) || unicode.IsDigit(c) }
+	runes, n := []rune(stated), utf8.RuneCountInString(want)
+	for at := range len(runes) - n + 1 {
+		found := runes[at : at+n]
+		if strings.EqualFold(string(found), want) && !(at > 0 && inWord(runes[at-1]) && inWord(found[0])) &&
+			!(at+n < len(runes) && inWord(runes[at+n]) && inWord(found[n-1])) {
+			return true
+		}
+	}
+	return false
+}
+
+// texts returns all texts of an object.
+func texts(v any) (all []any) {
+	switch v := v.(type) {
+	case string:
+		return []any{v}
+	case []any:
+		for _, x := range v {
+			all = append(all, texts(x)...)
+		}
+	case map[string]any:
+		for name, x := range v {
+			if name == "attributes" {
+				for key := range x.(map[string]any) {
+					all = append(all, key)
+				}
+			}
+			if name != "endpoints" {
+				all = append(all, texts(x)...)
+			}
+		}
+	}
+	return all
+}
+
 // stated returns the values of a field of a clause, none for a number of 0 where 0 means nothing.
 func (r Record) stated(field string) (all []any) {
 	path := strings.SplitN(field, ".", 3)
 	block := path[0]
+	if field == "text" {
+		return texts([]any{r["id"], r["metadata"], r["capabilities"], r["location"]})
+	}
 	if path[0] == "attributes" {
 		path = []string{"metadata", "attributes", strings.TrimPrefix(field, "attributes.")}
 	}

@@ -32,7 +32,7 @@ func TestFieldsOfClauses(t *testing.T) {
 			names = append(names, f.Name)
 		}
 	}
-	require.Len(t, kinds, 5)
+	require.Len(t, kinds, 6)
 	for line, fields := range kinds {
 		require.Contains(t, string(text), "\n"+line+strings.Join(fields, "`, `")+"`\n")
 	}

@@ -26,7 +26,7 @@ const (
 
 const (
 	maxPage   = 100
-	maxWords  = 256 // of a search: each is looked for in each record
+	maxWords  = 64  // of a search: as many as a clause has values
 	maxRanked = 250 // offers that the text of a search puts into an order: below maxAnswer, also if all are large
 )
 
@@ -275,7 +275,8 @@ type hit struct {
 	score int // percent
 }
 
-// search returns a page of hits. Filters of offers are a query of the HTTP API; the text orders its best results by the share of words that they have.
+// search returns a page of hits. Filters of offers are a query of the HTTP API, with the words of the text: first for offers that have all of them, and,
+// if these are few, for those with one. The share of words that they have orders the best ones.
 func (s *Server) search(w http.ResponseWriter, r *http.Request, here string) (any, error) {
 	var q struct {
 		Query struct {
@@ -323,19 +324,29 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, here string) (an
 			where = append(where, map[string]any{"field": strings.TrimPrefix(key, "metadata."), "op": "any", "values": values})
 		}
 	}
-	body, _ = json.Marshal(map[string]any{"types": types, "where": where, "limit": maxRanked}) // texts always have a JSON form
-	var answer struct {
-		Results  []found
-		Total    int
-		Complete bool
-	}
-	if err := s.results(r, http.MethodPost, "/v1/discovery/query", body, &answer); err != nil {
-		return nil, err
-	}
-	hits := make([]hit, 0, len(answer.Results))
-	for n := range answer.Results {
-		if h := (hit{&answer.Results[n], score(answer.Results[n].Record, asked)}); h.score > 0 {
-			hits = append(hits, h)
+	var hits []hit
+	seen, complete := make(map[string]bool), false
+	for _, op := range []string{"all", "any"} {
+		if op == "all" && len(asked) == 1 || len(hits) == maxRanked {
+			continue
+		}
+		text := map[string]any{"field": "text", "op": op, "values": asked}
+		body, _ = json.Marshal(map[string]any{"types": types, "where": slices.Concat(where, []any{text}), "limit": maxRanked}) // texts always have a JSON form
+		var answer struct {
+			Results  []found
+			Total    int
+			Complete bool
+		}
+		if err := s.results(r, http.MethodPost, "/v1/discovery/query", body, &answer); err != nil {
+			return nil, err
+		}
+		complete = answer.Complete && answer.Total <= len(answer.Results)
+		for n := range answer.Results {
+			record := answer.Results[n].Record
+			if h := (hit{&answer.Results[n], score(record, asked)}); h.score > 0 && !seen[string(record)] {
+				seen[string(record)] = true
+				hits = append(hits, h)
+			}
 		}
 	}
 	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(b.score, a.score) })
@@ -367,6 +378,6 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, here string) (an
 		out["referrals"] = s.referrals()
 	}
 	// The answer has no field for it. More matches than were read may hide better ones.
-	w.Header().Set("X-Blackhole-Complete", strconv.FormatBool(answer.Complete && answer.Total <= len(answer.Results)))
+	w.Header().Set("X-Blackhole-Complete", strconv.FormatBool(complete))
 	return out, nil
 }

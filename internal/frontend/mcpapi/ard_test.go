@@ -119,7 +119,8 @@ func TestSearch(t *testing.T) {
 	p, complete := search(`{"query":{"text":"Weather in Berlin","filter":{"location.country":"DE","metadata.compute.gpus.model":["H100","A100"]}},"federation":"referrals"}`)
 	require.Equal(t, "true", complete)
 	require.JSONEq(t, `{"types":["agent","bandwidth","cdn","compute","mcp","model","storage","tool"],"limit":250,"where":[
-		{"field":"location.country","op":"any","values":["DE"]},{"field":"compute.gpus.model","op":"any","values":["H100","A100"]}]}`, sorted(t, *query))
+		{"field":"location.country","op":"any","values":["DE"]},{"field":"compute.gpus.model","op":"any","values":["H100","A100"]},
+		{"field":"text","op":"any","values":["berlin","in","weather"]}]}`, sorted(t, *query))
 	require.Len(t, p.Results, 3)
 	require.Empty(t, *p.Referrals)
 	require.Equal(t, 33, *p.Results[0].Score)
@@ -189,7 +190,7 @@ func sorted(t *testing.T, query string) string {
 		Where []map[string]any `json:"where"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(query), &q))
-	if len(q.Where) == 2 && q.Where[0]["field"] != "location.country" {
+	if len(q.Where) == 3 && q.Where[0]["field"] != "location.country" {
 		q.Where[0], q.Where[1] = q.Where[1], q.Where[0]
 	}
 	text, err := json.Marshal(q)

@@ -122,15 +122,16 @@ func serveEntries(b *testing.B, n int) http.Handler {
 	return mux
 }
 
-// BenchmarkSearch searches a network by Agentic Resource Discovery, one search at a time. The filter of known searches is one that was asked before;
-// that of new ones was not, so the index answers.
+// BenchmarkSearch searches a network by Agentic Resource Discovery, one search at a time. Known searches were asked before;
+// new ones were not, so the index answers.
 func BenchmarkSearch(b *testing.B) {
 	serve := serveEntries(b, entries)
-	for name, filter := range map[string]func(n int) string{
-		"known": func(int) string { return `{}` },
+	for name, query := range map[string]func(n int) string{
+		"known": func(int) string { return `"text":"an offer of weather"` },
 		"new": func(n int) string {
-			return fmt.Sprintf(`{"location.country":["AA","BB","CC","%c%c"]}`, 'A'+n%26, 'A'+n/26%26)
+			return fmt.Sprintf(`"text":"an offer of weather","filter":{"location.country":["AA","BB","CC","%c%c"]}`, 'A'+n%26, 'A'+n/26%26)
 		},
+		"rare": func(n int) string { return fmt.Sprintf(`"text":"offer-%05d"`, n%entries) }, // the words of one offer
 	} {
 		b.Run(name, func(b *testing.B) {
 			var took []time.Duration
@@ -138,7 +139,7 @@ func BenchmarkSearch(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				n++
-				r := httptest.NewRequestWithContext(context.Background(), "POST", "/search", strings.NewReader(`{"query":{"text":"an offer of weather","filter":`+filter(n)+`}}`))
+				r := httptest.NewRequestWithContext(context.Background(), "POST", "/search", strings.NewReader(`{"query":{`+query(n)+`}}`))
 				r.Host = "localhost"
 				w := httptest.NewRecorder()
 				start := time.Now()
