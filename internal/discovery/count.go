@@ -31,7 +31,7 @@ type counter struct {
 func (c *counter) answer(ctx context.Context, q query.Query) (*query.Answer, error) {
 	const op = "discovery.Query"
 	start := c.Now()
-	if err := query.Check(q, c.defaults); err != nil {
+	if err := q.Check(c.defaults); err != nil {
 		c.Metrics.Failed(op, err)
 		return nil, fault.Wrap(op, err)
 	}

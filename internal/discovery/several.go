@@ -177,7 +177,7 @@ func wider(x, y query.Source) query.Source {
 func (s *several) grouped(ctx context.Context, q query.Query) (*query.Answer, error) {
 	const op = "discovery.Query"
 	start := s.now()
-	if err := query.Check(q, s.defaults); err != nil {
+	if err := q.Check(s.defaults); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
 	q = s.defaults.Fill(q)

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -198,25 +196,6 @@ func hasPrefix(v, prefix []byte, exact bool) bool {
 	return true
 }
 
-// hasWords reports whether a text contains folded words, next to each other as in want, and no part of a longer word. The text is ASCII or folded.
-func hasWords(text, want []byte) bool {
-	within := func(beside []byte, decode func([]byte) (rune, int), next rune) bool { // a word goes on
-		r, size := decode(beside)
-		return size > 0 && inWord(r) && inWord(next)
-	}
-	first, _ := utf8.DecodeRune(want)
-	last, _ := utf8.DecodeLastRune(want)
-	for at, end := 0, len(text)-len(want); at <= end; at++ {
-		if lower(text[at]) == want[0] && hasPrefix(text[at:], want, false) &&
-			!within(text[:at], utf8.DecodeLastRune, first) && !within(text[at+len(want):], utf8.DecodeRune, last) {
-			return true
-		}
-	}
-	return false
-}
-
-func inWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
-
 // reading is the state of one test on one record.
 type reading struct {
 	test   *test
@@ -242,38 +221,11 @@ func (s *reading) read(r *records.Record, payload []byte) {
 		return
 	}
 	if f.special == words {
-		s.texts(payload, path{}, 0)
+		forTexts(payload, path{}, 0, s.takeText)
 		return
 	}
 	s.walk(payload, f.path[:s.test.depth])
 	s.finish()
-}
-
-// texts reads all texts of the message at a path, depth numbers long, but endpoints and those that no provider writes.
-func (s *reading) texts(b []byte, at path, depth int) {
-	for len(b) > 0 {
-		number, kind, value, rest := cutField(b)
-		if b = rest; kind != protowire.BytesType {
-			continue
-		}
-		switch at[depth] = number; {
-		case at == attribute():
-			key, v := readEntry(value.bytes)
-			s.takeWords(key)
-			s.takeWords(v.bytes)
-		case depth == 0 && number >= 3 && number <= 5, at[0] == 4 && depth == 1, at == path{4, 2, 3}:
-			s.texts(value.bytes, at, depth+1)
-		case at == path{1}, depth > 0 && at != path{3, 6}:
-			s.takeWords(value.bytes)
-		}
-	}
-}
-
-func (s *reading) takeWords(text []byte) {
-	if slices.ContainsFunc(text, func(c byte) bool { return c >= utf8.RuneSelf }) {
-		text = []byte(Fold(string(text)))
-	}
-	s.takeText(text)
 }
 
 // walk visits all occurrences of the field at a path. Protocol buffers

@@ -430,10 +430,10 @@ func TestSplit(t *testing.T) {
 		"currency":       {Type: "cdn", Price: Price{GroupPrices: true, Currency: "EUR"}},
 		"where[0].field": {Type: "cdn", Where: []Clause{{Field: "nothing.at.all.x"}}},
 	} {
-		require.Equal(t, field, fault.FieldOf(Check(q, Defaults{})), field)
+		require.Equal(t, field, fault.FieldOf(q.Check(Defaults{})), field)
 	}
-	require.Equal(t, "types", fault.FieldOf(Check(Query{Types: strings.Split("a,b,c,d,e,f,g,h,i", ",")}, Defaults{})))
-	require.NoError(t, Check(Query{Types: []string{"cdn", "storage"}, Price: Price{GroupPrices: true, Volume: ptr(2.0)}}, Defaults{}))
+	require.Equal(t, "types", fault.FieldOf(Query{Types: strings.Split("a,b,c,d,e,f,g,h,i", ",")}.Check(Defaults{})))
+	require.NoError(t, Query{Types: []string{"cdn", "storage"}, Price: Price{GroupPrices: true, Volume: ptr(2.0)}}.Check(Defaults{}))
 }
 
 func TestMatchOfClausesDoesNotAllocate(t *testing.T) {
@@ -453,4 +453,27 @@ func BenchmarkMatchWhere(b *testing.B) {
 	for b.Loop() {
 		p.Match(r)
 	}
+}
+
+// Who lacks words that a plan asks for is no match, and few seem to have words that they lack.
+func TestWordsOfRecords(t *testing.T) {
+	passed, lacking := 0, 0
+	rapid.Check(t, func(rt *rapid.T) {
+		s := serviceGen().Draw(rt, "service")
+		s.Id, s.Metadata.Description = "s", strings.Join(rapid.SliceOfN(wordGen(), 0, 5).Draw(rt, "description"), " ")
+		r := seal(t, 1, s)
+		c := Clause{Field: wordsName, Op: rapid.SampledFrom([]Op{OpAny, OpAll}).Draw(rt, "op")}
+		for range rapid.IntRange(1, 3).Draw(rt, "values") {
+			c.Values = append(c.Values, strings.Join(rapid.SliceOfN(wordGen(), 1, 2).Draw(rt, "words"), " "))
+		}
+		p := compile(t, Query{Type: s.Metadata.Type, Quality: Quality{Health: HealthAny}, Where: []Clause{c}})
+		var w Words
+		w.Add(r)
+		require.True(rt, p.MayHave(&w) || !p.Match(r), "%v", c)
+		if !p.Match(r) {
+			lacking++
+			passed += map[bool]int{true: 1}[p.MayHave(&w)]
+		}
+	})
+	require.Less(t, 4*passed, lacking+4, "%d of %d, though words may stand apart", passed, lacking)
 }

@@ -343,7 +343,7 @@ func (p *Plan) derive() {
 		p.columns.Need &^= records.KnownPrice
 	}
 	p.mixedSeed = mix(q.Seed)
-	p.tokens = tokensFor(q)
+	p.tokens, p.words = tokensFor(q), wordsFor(q)
 }
 
 // code checks a currency or price unit: printable ASCII without spaces.

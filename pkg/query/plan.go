@@ -29,6 +29,7 @@ type Plan struct {
 	mixedSeed uint64
 	after     records.Name // only later names match; zero for all
 	shown     int          // see Window; 0: the limit
+	words     [][]Words    // see wordsFor
 	tokens    [][]uint64   // a match has at least one token of each list: see TokensOf
 }
 

@@ -45,7 +45,7 @@ func (q *Query) validateVolume() error {
 }
 
 // Check validates a query of the application's API, with several types and price groups.
-func Check(q Query, d Defaults) error {
+func (q Query) Check(d Defaults) error {
 	if q.Cells != 0 {
 		if err := checkCells(&q); err != nil {
 			return err

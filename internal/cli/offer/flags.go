@@ -227,7 +227,7 @@ func (s *queryFlags) query(cmd *cobra.Command) (query.Query, error) {
 	if q.Attributes, err = command.Assignments("--attr", s.attributes); err != nil {
 		return query.Query{}, err
 	}
-	return q, queryFields().Rename(query.Check(q, query.Defaults{}))
+	return q, queryFields().Rename(q.Check(query.Defaults{}))
 }
 
 // queryFields names the flags for the fields of a query.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -28,6 +29,7 @@ type part struct {
 	lower     []lowerBounds
 	kinds     []uint16 // ids in codec.kinds
 	places    []uint16 // ids in codec.places
+	texts     []query.Words
 	died      []uint32 // first snapshot version without the row, 0 for a live row; atomic
 	ended     int      // number of dead rows; for writers only
 	bitSlices          // of a large block
@@ -63,6 +65,8 @@ func (p *part) grow(n, rows int) bool {
 	case 8:
 		p.died = make([]uint32, rows)
 	case 9:
+		p.texts = make([]query.Words, rows)
+	case 10:
 		p.makeGroups(rows)
 	default:
 		return false
@@ -74,7 +78,7 @@ func (p *part) grow(n, rows int) bool {
 func (p *part) truncate(rows int) {
 	p.records, p.words, p.vecs = p.records[:rows], p.words[:rows], p.vecs[:rows]
 	p.lons, p.codes, p.lapses, p.lower = p.lons[:rows], p.codes[:rows], p.lapses[:rows], p.lower[:rows]
-	p.kinds, p.places, p.died = p.kinds[:rows], p.places[:rows], p.died[:rows]
+	p.kinds, p.places, p.texts, p.died = p.kinds[:rows], p.places[:rows], p.texts[:rows], p.died[:rows]
 }
 
 // aliveAt reports whether the snapshot of a version contains a row.
@@ -104,6 +108,8 @@ func (p *part) set(row int, r *records.Record) {
 		p.codes[row], p.vecs[row] = uint32(geo.Code(at)>>codeShift), vecOf(at)
 	}
 	p.lons[row] = keyOf(r).lon
+	p.texts[row] = query.Words{}
+	p.texts[row].Add(r)
 	p.encode(row)
 }
 
@@ -128,6 +134,7 @@ func (p *part) gather(at int, from []*part, picks []pick) {
 	gather(p.lapses[at:], from, picks, func(p *part) []uint32 { return p.lapses })
 	gather(p.lower[at:], from, picks, func(p *part) []lowerBounds { return p.lower })
 	gather(p.words[at:], from, picks, func(p *part) []uint64 { return p.words })
+	gather(p.texts[at:], from, picks, func(p *part) []query.Words { return p.texts })
 	gather(p.kinds[at:], from, picks, func(p *part) []uint16 { return p.kinds })
 	gather(p.places[at:], from, picks, func(p *part) []uint16 { return p.places })
 	for i, k := range picks {

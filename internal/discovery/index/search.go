@@ -318,7 +318,7 @@ func (s *search) consider(p *part, row int) {
 		return
 	}
 	sure := !exact && !(chordSq > s.area.surely) && s.terms.limits.surely(p.words[row], p.lower[row])
-	if sure || s.plan.Match(p.records[row]) {
+	if sure || s.plan.MayHave(&p.texts[row]) && s.plan.Match(p.records[row]) {
 		s.match(p, row, chordSq)
 	}
 }
