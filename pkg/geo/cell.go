@@ -135,6 +135,9 @@ func Code(p Point) uint64 {
 	return g.code(g.row(p.Lat), g.col(p.Lon))
 }
 
+// CellAt returns the cell of a length 1 .. MaxCellLen with a number among those of this length, in their order.
+func CellAt(number uint64, length int) Cell { return gridOf(length).cell(number) }
+
 // Codes returns the first and last Code of the points in c. Disjoint cells have disjoint ranges,
 // in the order of the cells.
 func (c Cell) Codes() (first, last uint64) {
