@@ -150,7 +150,7 @@ func (p *Parts) answer(plan *query.Plan, hits []query.Hit, total int) *query.Ans
 			r.Explain = plan.ExplainScore(r.Record, &evidence[at])
 		}
 	}
-	a.Next = query.Next(plan, a.Results)
+	a.Next = plan.Next(a.Results)
 	return a
 }
 

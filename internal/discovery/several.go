@@ -45,7 +45,7 @@ func (s *several) ofTypes(ctx context.Context, q query.Query) (*query.Answer, er
 	}
 	a := join(parts)
 	a.Results = best(parts, plans[0].Limit())
-	a.Next = query.Next(plans[0], a.Results)
+	a.Next = plans[0].Next(a.Results)
 	a.Took = s.now().Sub(start)
 	return a, nil
 }

@@ -572,12 +572,12 @@ func (w *watcher) askPage(ctx context.Context, q *query.Query) (more bool, misse
 	if found.Local || len(found.Records) < p.Limit() {
 		return false, missed
 	}
-	names := make([]records.Name, len(found.Records))
+	hits := make([]query.Hit, len(found.Records))
 	for i, r := range found.Records {
-		names[i] = r.Name()
+		hits[i] = query.Hit{Record: r, Value: p.Value(r)}
 	}
-	slices.SortFunc(names, records.Name.Compare) // the order of query.SortStable
-	q.After = names[p.Limit()-1].String()
+	slices.SortFunc(hits, query.Hit.Compare)
+	q.After = query.After(hits[p.Limit()-1].Record)
 	return true, missed
 }
 

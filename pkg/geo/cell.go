@@ -135,6 +135,9 @@ func Code(p Point) uint64 {
 	return g.code(g.row(p.Lat), g.col(p.Lon))
 }
 
+// CellAt returns the cell of a length 1 .. MaxCellLen with a number among those of this length, in their order.
+func CellAt(number uint64, length int) Cell { return gridOf(length).cell(number) }
+
 // Codes returns the first and last Code of the points in c. Disjoint cells have disjoint ranges,
 // in the order of the cells.
 func (c Cell) Codes() (first, last uint64) {
@@ -172,15 +175,22 @@ func (g grid) box(row, col int) Box {
 	}
 }
 
-// code returns the geohash of the cell at a row and a column as a number.
-//
-// It encodes the cell's middle. Close to an edge the library rounds differently on different
-// processors, and it confuses latitude 90 with -90 and longitude 180 with -180. The middle
-// avoids both problems.
+// code returns the geohash of the cell at a row and a column as a number: their bits in turn, from the highest one of the column on.
 func (g grid) code(row, col int) uint64 {
-	lat := (edge(row, 180, g.rows) + edge(row+1, 180, g.rows)) / 2
-	lon := (edge(col, 360, g.cols) + edge(col+1, 360, g.cols)) / 2
-	return geohash.EncodeIntWithPrecision(lat, lon, uint(bitsPerChar*g.length))
+	if bitsPerChar*g.length%2 == 0 {
+		return spread(col)<<1 | spread(row)
+	}
+	return spread(col) | spread(row)<<1
+}
+
+// spread puts a zero before each of the low 32 bits of x (G. M. Morton, 1966).
+func spread(x int) uint64 {
+	b := uint64(x)
+	b = (b | b<<16) & 0x0000ffff0000ffff
+	b = (b | b<<8) & 0x00ff00ff00ff00ff
+	b = (b | b<<4) & 0x0f0f0f0f0f0f0f0f
+	b = (b | b<<2) & 0x3333333333333333
+	return (b | b<<1) & 0x5555555555555555
 }
 
 // cell spells the geohash of a code.

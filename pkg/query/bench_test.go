@@ -15,12 +15,17 @@ func BenchmarkAppendKey(b *testing.B) {
 }
 
 func BenchmarkCompile(b *testing.B) {
-	q := typical()
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := Compile(q, Defaults{}); err != nil {
-			b.Fatal(err)
-		}
+	for _, order := range []Sort{SortScore, SortRandom} {
+		q := typical()
+		q.Sort = order
+		b.Run(string(order), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := Compile(q, Defaults{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

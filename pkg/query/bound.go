@@ -1,8 +1,11 @@
 package query
 
 import (
+	"cmp"
+	"iter"
 	"maps"
 	"math"
+	"math/bits"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -12,14 +15,14 @@ import (
 )
 
 // Bound returns a lower bound on the Value of every match in a set of records. best holds, for
-// each value separately, the best value that any record of the set states. within contains all
-// their places. best.Known marks the values stated by some record. Its price, if known, is in
-// the plan's currency and unit. Bound ignores the place and the texts of best.
+// each value separately, the best value that any record of the set states. place contains all of
+// them. best.Known marks the values stated by some record. Its price, if known, is in
+// the plan's currency and unit. lots are those of all names. Bound ignores the place and the texts of best.
 //
 // The bound is exact to the last bit, because a better value never lowers a score, and rounding
 // keeps order. +Inf means that the order's value is unknown for every match. some is false if
 // the set cannot contain a match.
-func (p *Plan) Bound(best *records.Facts, within geo.Box) (value float64, some bool) {
+func (p *Plan) Bound(best *records.Facts, lots *Lots, place geo.Cell) (value float64, some bool) {
 	f := &p.filter
 	const need = records.KnownPrice | records.KnownUptime | records.KnownErrorRate |
 		records.KnownCPU | records.KnownMemory | records.KnownGPU | records.KnownStorage | records.KnownBandwidth
@@ -28,39 +31,118 @@ func (p *Plan) Bound(best *records.Facts, within geo.Box) (value float64, some b
 			return math.Inf(1), false
 		}
 	}
+	if p.query.After != "" {
+		if _, last := place.Codes(); placeNumber(last) < p.after.place {
+			return math.Inf(1), false
+		}
+	}
 	switch {
-	case p.bounded && !geo.Disc{Center: p.center, Radius: p.radius}.Intersects(within),
+	case p.bounded && !geo.Disc{Center: p.center, Radius: p.radius}.Intersects(place.Box()),
 		f.Need&need&^best.Known != 0,
 		f.Need&records.KnownPrice != 0 && best.Price > f.MaxPrice,
 		f.Need&records.KnownUptime != 0 && best.Uptime < f.MinUptime,
 		f.Need&records.KnownErrorRate != 0 && best.ErrorRate > f.MaxErrorRate:
 		return math.Inf(1), false
 	}
-	return p.bound(best, within), true
+	return p.bound(best, lots, place), true
 }
 
-func (p *Plan) bound(best *records.Facts, within geo.Box) float64 {
+func (p *Plan) bound(best *records.Facts, lots *Lots, place geo.Cell) float64 {
 	switch p.query.Sort {
 	case SortDistance:
-		return geo.MinDistance(p.center, within)
+		return geo.MinDistance(p.center, place.Box())
 	case SortPrice:
 		return rankOrInf(best.Price, best.Has(records.KnownPrice))
 	case SortUptime:
 		return rankOrInf(-best.Uptime, best.Has(records.KnownUptime))
 	case SortResponseTime:
 		return rankOrInf(float64(best.ResponseMS), best.Has(records.KnownResponseTime))
-	case SortRandom, SortStable:
-		return 0
+	case SortRandom:
+		_, turn, some := lots.first(p)
+		return rankOrInf(lotValue(turn, 0), some)
+	case SortStable:
+		if place == geo.Global { // which alone has the records without a place
+			return 0
+		}
+		first, _ := place.Codes()
+		return position{place: placeNumber(first)}.value()
 	default:
 		x := *best
 		x.Known &^= records.KnownPlace
 		x.Currency, x.PriceUnit = p.currency, p.unit
 		s := p.score(&x)
 		if p.placed {
-			s.location = pointsFor(locationPoints, remaining(geo.MinDistance(p.center, within), p.reach()))
+			s.location = pointsFor(locationPoints, remaining(geo.MinDistance(p.center, place.Box()), p.reach()))
 		}
 		return 0 - s.total()
 	}
+}
+
+// Lots is a set of lots of names: bit n%8 of byte n/8 for lot n. Those of a set of records bound its values in SortRandom.
+type Lots [lots / 8]byte
+
+// Add adds the lot of a name.
+func (l *Lots) Add(n records.Name) { l.Set(lotOf(hash(n))) }
+
+// Set adds a lot. It reports false for a number that no lot has.
+func (l *Lots) Set(lot uint16) bool {
+	if lot >= lots {
+		return false
+	}
+	l[lot/8] |= 1 << (lot % 8)
+	return true
+}
+
+// All returns the lots in ascending order.
+func (l *Lots) All() iter.Seq[uint16] {
+	return func(yield func(uint16) bool) {
+		for i, b := range l {
+			for ; b != 0; b &= b - 1 {
+				if !yield(uint16(8*i + bits.TrailingZeros8(b))) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// First returns the set of the lot that a plan in SortRandom draws first. It bounds like the whole set. It is empty in other orders.
+func (l *Lots) First(p *Plan) (first Lots) {
+	if p.query.Sort == SortRandom {
+		if lot, _, some := l.first(p); some {
+			first.Set(lot)
+		}
+	}
+	return first
+}
+
+// first returns the lot that a plan draws first, and its turn.
+func (l *Lots) first(p *Plan) (lot uint16, least uint64, some bool) {
+	for _, lot := range p.early { // large sets have one of these
+		if l[lot/8]&(1<<(lot%8)) != 0 {
+			return lot, turn(lot, p.mixedSeed), true
+		}
+	}
+	for n := range l.All() {
+		if t := turn(n, p.mixedSeed); !some || t < least {
+			lot, least, some = n, t, true
+		}
+	}
+	return lot, least, some
+}
+
+// earlyLots returns some 128 of the lots that a seed draws first.
+func earlyLots(s Sort, mixedSeed uint64) (early []uint16) {
+	if s != SortRandom {
+		return nil
+	}
+	for lot := range uint16(lots) {
+		if turn(lot, mixedSeed) < math.MaxUint64/(lots/128) {
+			early = append(early, lot)
+		}
+	}
+	slices.SortFunc(early, func(a, b uint16) int { return cmp.Compare(turn(a, mixedSeed), turn(b, mixedSeed)) })
+	return early
 }
 
 // Prices returns the currency and unit of the plan's price comparisons, both folded, or empty

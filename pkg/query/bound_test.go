@@ -45,26 +45,31 @@ func bestOf(p *Plan, recs []*records.Record) records.Facts {
 	return best
 }
 
-// The bound of a set is at most the value of every match, in any order.
+// The bound of a cell is at most the value of every match in it, in any order.
 func TestBoundAgainstValues(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := compile(t, queryGen(t).Draw(t, "query"))
 		var recs []*records.Record
-		box := geo.Box{MinLat: 90, MaxLat: -90, MinLon: 180, MaxLon: -180}
-		for _, s := range recordsGen(t, 8).Draw(t, "records") {
-			at, ok := s.record.Facts().Place()
-			if !ok {
-				continue
+		world := recordsGen(t, 8).Draw(t, "records")
+		place := geo.Global
+		for _, s := range world { // the cell around one of them
+			if at, ok := s.record.Facts().Place(); ok {
+				place = geo.CellOf(at, rapid.IntRange(0, geo.DeepLen).Draw(t, "length"))
+				break
 			}
-			recs = append(recs, s.record)
-			box.MinLat, box.MaxLat = math.Min(box.MinLat, at.Lat), math.Max(box.MaxLat, at.Lat)
-			box.MinLon, box.MaxLon = math.Min(box.MinLon, at.Lon), math.Max(box.MaxLon, at.Lon)
+		}
+		var lots Lots
+		for _, s := range world {
+			if at, ok := s.record.Facts().Place(); place == geo.Global || ok && place.Contains(at) {
+				recs = append(recs, s.record)
+				lots.Add(s.record.Name())
+			}
 		}
 		if len(recs) == 0 {
 			return
 		}
 		best := bestOf(p, recs)
-		bound, some := p.Bound(&best, box)
+		bound, some := p.Bound(&best, &lots, place)
 		require.False(t, math.IsNaN(bound))
 		for _, r := range recs {
 			if p.Match(r) {

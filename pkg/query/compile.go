@@ -336,13 +336,14 @@ func (p *Plan) derive() {
 	p.where = testsOf(q.clauses())
 	p.columns = p.filter
 	p.columns.Tiered = q.Volume != nil
-	p.after = nameOf(q.After)
+	p.after = parsePosition(q.After)
 	p.columns.Partial = p.columns.Tiered || !p.where.empty() || q.After != ""
 	if q.Volume != nil {
 		p.columns.MaxPrice, p.columns.Currency, p.columns.PriceUnit = math.Inf(1), "", ""
 		p.columns.Need &^= records.KnownPrice
 	}
 	p.mixedSeed = mix(q.Seed)
+	p.early = earlyLots(q.Sort, p.mixedSeed)
 	p.tokens, p.words = tokensFor(q), wordsFor(q)
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -142,7 +143,8 @@ func queryGen(tb require.TestingT) *rapid.Generator[Query] {
 			Seed:       rapid.Uint64Range(0, 3).Draw(t, "seed"),
 		}
 		if q.Sort == SortStable && rapid.Bool().Draw(t, "later page") {
-			q.After = idOf(tb, rapid.ByteRange(1, 4).Draw(t, "after")).String() + "/s" + strconv.Itoa(rapid.IntRange(0, 5).Draw(t, "after id"))
+			q.After = rapid.SampledFrom([]string{"global", "s0000000", "u33dc0rr", "7zzzzzzz"}).Draw(t, "after cell") + "/" +
+				idOf(tb, rapid.ByteRange(1, 4).Draw(t, "after")).String() + "/s" + strconv.Itoa(rapid.IntRange(0, 5).Draw(t, "after id"))
 		}
 		q.Price.MaxPrice = seldom(maybe(priceGen())).Draw(t, "max_price")
 		if q.usesPrices() {
@@ -260,6 +262,15 @@ type sample struct {
 	record  *records.Record
 }
 
+// naiveCell is the geohash by which a record stands on pages; "" without a place.
+func naiveCell(s *pb.ServiceRecord) string {
+	l := s.GetLocation()
+	if l == nil || l.Latitude == nil || l.Longitude == nil {
+		return ""
+	}
+	return string(geo.CellOf(geo.Point{Lat: *l.Latitude, Lon: *l.Longitude}, geo.DeepLen))
+}
+
 // naiveMatch implements Plan.Match directly from the specification, filter by filter.
 func naiveMatch(q Query, s *pb.ServiceRecord) bool {
 	m, c, h := s.Metadata, s.GetCapabilities(), s.GetHealth()
@@ -267,10 +278,10 @@ func naiveMatch(q Query, s *pb.ServiceRecord) bool {
 		return false
 	}
 	if q.After != "" {
-		provider, id, _ := strings.Cut(q.After, "/")
-		last, _ := peer.Decode(provider)
+		parts := strings.Split(q.After, "/")
+		last, _ := peer.Decode(parts[1])
 		here, _ := peer.Decode(s.ProviderId)
-		if here < last || here == last && s.Id <= id {
+		if slices.Compare([]string{naiveCell(s), string(here), s.Id}, []string{strings.TrimPrefix(parts[0], "global"), string(last), parts[2]}) <= 0 {
 			return false
 		}
 	}

@@ -52,7 +52,7 @@ func variants(tb require.TestingT) map[string][]func(*Query) {
 		"explain":     {func(q *Query) { q.Explain = true }},
 		"exact_total": {func(q *Query) { q.ExactTotal = true }},
 		"after": {
-			func(q *Query) { q.Sort, q.After = SortStable, idOf(tb, 1).String()+"/a" }, func(q *Query) { q.Sort, q.After = SortStable, idOf(tb, 1).String()+"/b" },
+			func(q *Query) { q.Sort, q.After = SortStable, "global/"+idOf(tb, 1).String()+"/a" }, func(q *Query) { q.Sort, q.After = SortStable, "u33dc0rr/"+idOf(tb, 1).String()+"/a" },
 		},
 		"seed": {func(q *Query) { q.Sort, q.Seed = SortRandom, 1 }},
 	}

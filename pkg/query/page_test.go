@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -28,7 +30,7 @@ func pageOf(p *Plan, world []sample) []Result {
 	return results
 }
 
-// Every record is on one page, in the order of the names, whatever the size of a page.
+// Every record is on one page, in the order of geohash and name, whatever the size of a page.
 func TestPagesHoldEachRecordOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		q := queryGen(t).Draw(rt, "query")
@@ -41,41 +43,61 @@ func TestPagesHoldEachRecordOnce(t *testing.T) {
 			p := compile(t, q)
 			page := pageOf(p, world)
 			got = append(got, page...)
-			if q.After = Next(p, page); q.After == "" {
+			if q.After = p.Next(page); q.After == "" {
 				break
 			}
 		}
 		require.Equal(rt, len(want), len(got))
 		for i := range want {
 			require.Same(rt, want[i].Record, got[i].Record)
-			require.True(rt, i == 0 || want[i-1].Record.Name().Compare(want[i].Record.Name()) < 0)
+			if i > 0 {
+				before, r := want[i-1].Record, want[i].Record
+				require.Negative(rt, cmp.Or(strings.Compare(cellOf(before), cellOf(r)), before.Name().Compare(r.Name())))
+			}
 		}
 	})
 }
 
-// The value of the order never contradicts the names, so that the bounds of keepers are right.
-func TestStableValueFollowsTheNames(t *testing.T) {
-	var all []records.Name
-	for n := range byte(40) {
-		all = append(all, records.Name{Provider: idOf(t, n), ID: "a"}, records.Name{Provider: idOf(t, n), ID: "b"})
+// cellOf is the geohash by which a record stands on pages; "" without a place.
+func cellOf(r *records.Record) string {
+	at, placed := r.Facts().Place()
+	if !placed {
+		return ""
 	}
-	for _, a := range all {
-		require.True(t, stable(a) >= 0 && stable(a) < 1)
-		for _, b := range all {
-			if a.Provider != b.Provider {
-				require.Equal(t, a.Compare(b) < 0, stable(a) < stable(b))
-			}
+	return string(geo.CellOf(at, geo.DeepLen))
+}
+
+// The value never contradicts the position, so that the bounds of keepers are right, and tells most neighbours apart.
+func TestStableValueFollowsThePosition(t *testing.T) {
+	var all []position
+	for n := range byte(20) {
+		for _, place := range []uint64{0, 1, 2, placeNumber(geo.Code(geo.Point{Lat: 52.5, Lon: 13.4})), 1 << 40} {
+			all = append(all, position{place, records.Name{Provider: idOf(t, n), ID: "a"}}, position{place, records.Name{Provider: idOf(t, n), ID: "b"}})
 		}
 	}
+	equal := 0
+	for _, a := range all {
+		require.True(t, a.value() >= 0 && a.value() < 1)
+		require.Equal(t, a, parsePosition(a.String()))
+		for _, b := range all {
+			require.True(t, a.compare(b) >= 0 || a.value() <= b.value())
+			require.True(t, a.place >= b.place || a.value() < b.value())
+			equal += len(slices.Compact([]float64{a.value(), b.value()})) % 2
+		}
+	}
+	require.Less(t, equal, 3*len(all), "only of one provider: with itself and the other name, and a few more")
 }
 
 func TestAfterIsRefused(t *testing.T) {
-	provider := idOf(t, 1).String()
+	provider := "u33dc0rr/" + idOf(t, 1).String()
 	for name, q := range map[string]Query{
 		"in another order":   {Type: "cdn", Sort: SortPrice, After: provider + "/a"},
 		"without an order":   {Type: "cdn", After: provider + "/a"},
 		"not a name":         {Type: "cdn", Sort: SortStable, After: provider},
-		"not a provider":     {Type: "cdn", Sort: SortStable, After: "x/a"},
+		"not a provider":     {Type: "cdn", Sort: SortStable, After: "u33dc0rr/x/a"},
+		"without a cell":     {Type: "cdn", Sort: SortStable, After: idOf(t, 1).String() + "/a"},
+		"not a cell":         {Type: "cdn", Sort: SortStable, After: "u33dc0ai/" + idOf(t, 1).String() + "/a"},
+		"a short cell":       {Type: "cdn", Sort: SortStable, After: "u33dc0/" + idOf(t, 1).String() + "/a"},
 		"not an id":          {Type: "cdn", Sort: SortStable, After: provider + "/.."},
 		"another spelling":   {Type: "cdn", Sort: SortStable, After: "/" + provider + "/a"},
 		"much too long":      {Type: "cdn", Sort: SortStable, After: provider + "/" + strings.Repeat("a", 65)},

@@ -27,10 +27,11 @@ type Plan struct {
 	placed    bool    // center is valid
 	bounded   bool    // radius is valid
 	mixedSeed uint64
-	after     records.Name // only later names match; zero for all
-	shown     int          // see Window; 0: the limit
-	words     [][]Words    // see wordsFor
-	tokens    [][]uint64   // a match has at least one token of each list: see TokensOf
+	after     position   // with query.After: only later positions match
+	early     []uint16   // in SortRandom the lots drawn first, in order
+	shown     int        // see Window; 0: the limit
+	words     [][]Words  // see wordsFor
+	tokens    [][]uint64 // a match has at least one token of each list: see TokensOf
 }
 
 // Query returns the normalised query: defaults applied, lists sorted and distinct. Compiling it
@@ -109,7 +110,7 @@ func (p *Plan) Match(r *records.Record) bool {
 		p.columns.Pass(r.Facts()) && // before the reading of signed bytes
 		(p.query.Volume == nil || f.Pass(factsFor(p, r))) &&
 		p.inDisc(r.Facts()) &&
-		isAfter(p, r.Name()) &&
+		isAfter(p, r) &&
 		p.where.pass(r)
 }
 
@@ -145,7 +146,7 @@ func (p *Plan) Reject(r *records.Record) string {
 	case !f.passProvider(r):
 		return fmt.Sprintf("exclude_providers: %s was found unreachable", provider)
 	}
-	if !isAfter(p, r.Name()) {
+	if !isAfter(p, r) {
 		return fmt.Sprintf("after: on an earlier page, which ended at %s", q.After)
 	}
 	return cmp.Or(p.where.reject(r), f.reject(factsFor(p, r)), p.rejectPlace(r.Facts()))
@@ -195,8 +196,8 @@ func (p *Plan) distance(x *records.Facts) (metres float64, ok bool) {
 
 // Value ranks a record: smaller is better, and +Inf means unknown. Depending on the order it is
 // the distance in metres, the price, the negated uptime, the response time in milliseconds, the
-// negated score, or a number in [0, 1) derived from the record's name, for SortRandom with the seed. Value is
-// never NaN and equal on every peer.
+// negated score, or a number in [0, 1): derived from the record's name and the seed for SortRandom, from its place and name for
+// SortStable. Value is never NaN and equal on every peer.
 func (p *Plan) Value(r *records.Record) float64 {
 	x := factsFor(p, r)
 	switch p.query.Sort {
@@ -210,9 +211,9 @@ func (p *Plan) Value(r *records.Record) float64 {
 	case SortResponseTime:
 		return rankOrInf(float64(x.ResponseMS), x.Has(records.KnownResponseTime))
 	case SortRandom:
-		return random(r.Name(), p.mixedSeed)
+		return random(hash(r.Name()), p.mixedSeed)
 	case SortStable:
-		return stable(r.Name())
+		return positionOf(r).value()
 	default:
 		return 0 - p.score(x).total()
 	}
@@ -232,9 +233,35 @@ const (
 	fnvPrime  = 1099511628211
 )
 
-// random places a name in the permutation of a seed. It mixes the name's FNV-1a hash with the
-// seed, so that no provider can choose a good id without knowing the seed.
-func random(n records.Name, mixedSeed uint64) float64 {
+// A lot is a part of all names that no seed changes. SortRandom draws one lot after the other: see Lots.
+const (
+	lots    = 1 << lotBits
+	lotBits = 13
+)
+
+func lotOf(hash uint64) uint16 { return uint16(mix(hash) >> (64 - lotBits)) }
+
+// random places the hash of a name in the permutation of a seed: by its lot, then mixed with the seed. Without the seed a provider can only
+// choose an id for its lot. In the emptiest one a record is among the first ten up to 2.5 times as often as others, and the first one up to ten times:
+// see TestGrindersGainLittle.
+func random(hash, mixedSeed uint64) float64 {
+	return lotValue(turn(lotOf(hash), mixedSeed), mix(hash^mixedSeed)>>32)
+}
+
+// turn returns the number by which a lot is drawn.
+func turn(lot uint16, mixedSeed uint64) uint64 { return mix(mixedSeed ^ uint64(lot)) }
+
+// lotValue combines the turn of a lot with 32 bits of the order in the lot.
+func lotValue(turn, within uint64) float64 {
+	const below = 32
+	return float64(turn>>(64-significand+below)<<below|within) / (1 << significand)
+}
+
+// significand is the number of bits of a float64's significand.
+const significand = 53
+
+// hash is FNV-1a of a name.
+func hash(n records.Name) uint64 {
 	h := uint64(fnvOffset)
 	for i := range len(n.Provider) {
 		h = (h ^ uint64(n.Provider[i])) * fnvPrime
@@ -243,8 +270,7 @@ func random(n records.Name, mixedSeed uint64) float64 {
 	for i := range len(n.ID) {
 		h = (h ^ uint64(n.ID[i])) * fnvPrime
 	}
-	const bits = 53 // of a float64's significand
-	return float64(mix(h^mixedSeed)>>(64-bits)) / (1 << bits)
+	return h
 }
 
 // mix is the output function of SplitMix64, a bijection: every bit of x affects every bit of the
@@ -256,16 +282,19 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Pages. In SortStable records stand in the order of their names, and a name never changes. So a record that is there
-// during all pages is on exactly one of them, whatever is added, changed or withdrawn meanwhile.
+// Pages. In SortStable records stand by place, then by name, so that a page is in few cells. A record that is there during all pages, and does
+// not move to another place, is on exactly one of them, whatever is added, changed or withdrawn meanwhile.
 
-// Next returns the Answer.Next for the results of a plan: the name of the last one, unless the page has room.
-func Next(p *Plan, results []Result) string {
+// Next returns the Answer.Next for the results of a plan: After the last one, unless the page has room.
+func (p *Plan) Next(results []Result) string {
 	if n := len(results); p.query.Sort == SortStable && n > 0 && n == p.query.Limit {
-		return results[n-1].Record.Name().String()
+		return After(results[n-1].Record)
 	}
 	return ""
 }
+
+// After returns the Query.After for the records behind one.
+func After(r *records.Record) string { return positionOf(r).String() }
 
 func (q *Query) validateAfter() error {
 	switch {
@@ -273,32 +302,72 @@ func (q *Query) validateAfter() error {
 		return nil
 	case q.Sort != SortStable:
 		return fault.Invalidf("after", clip(q.After), "needs sort=stable: in other orders a changed record moves between pages")
-	case nameOf(q.After) == records.Name{}:
+	case parsePosition(q.After) == position{}:
 		return fault.Invalidf("after", clip(q.After), "must be the next of an answer")
 	}
 	return nil
 }
 
-// nameOf reads PROVIDER/ID, or returns the zero Name.
-func nameOf(s string) records.Name {
-	k, err := records.ParseKey(records.Namespace + "/any/" + records.AnySubtype + "/" + string(geo.Global) + "/" + s)
-	if err != nil {
-		return records.Name{}
-	}
-	return k.Name
+// position is where a record stands in SortStable.
+type position struct {
+	place uint64 // 0 without a place, else 1 + the number of its cell of geo.DeepLen
+	name  records.Name
 }
 
-// isAfter reports whether a name is on the page of a plan or a later one.
-func isAfter(p *Plan, n records.Name) bool { return p.query.After == "" || n.Compare(p.after) > 0 }
+func positionOf(r *records.Record) position {
+	at, placed := r.Facts().Place()
+	if !placed {
+		return position{name: r.Name()}
+	}
+	return position{placeNumber(geo.Code(at)), r.Name()}
+}
+
+// placeNumber returns position.place for a geo.Code. Those of the places of a cell lie between those of its geo.Cell.Codes.
+func placeNumber(code uint64) uint64 {
+	const beneath = 5 * (geo.MaxCellLen - geo.DeepLen)
+	return 1 + code>>beneath
+}
+
+// String is CELL/PROVIDER/ID, which callers pass on as it is.
+func (a position) String() string {
+	cell := geo.Global
+	if a.place > 0 {
+		cell = geo.CellAt(a.place-1, geo.DeepLen)
+	}
+	return string(cell) + "/" + a.name.String()
+}
+
+// parsePosition reads a position, or returns the zero position.
+func parsePosition(s string) position {
+	k, err := records.ParseKey(records.Namespace + "/any/" + records.AnySubtype + "/" + s)
+	switch {
+	case err != nil:
+	case k.Cell == geo.Global:
+		return position{name: k.Name}
+	case k.Cell.Len() == geo.DeepLen:
+		first, _ := k.Cell.Codes()
+		return position{placeNumber(first), k.Name}
+	}
+	return position{}
+}
+
+func (a position) compare(b position) int {
+	return cmp.Or(cmp.Compare(a.place, b.place), a.name.Compare(b.name))
+}
+
+// isAfter reports whether a record is on the page of a plan or a later one.
+func isAfter(p *Plan, r *records.Record) bool {
+	return p.query.After == "" || positionOf(r).compare(p.after) > 0
+}
 
 // ed25519Head is the number of bytes with which all ids of Ed25519 keys begin: see docs/wire.md.
 const ed25519Head = 6
 
-// stable maps a name to [0, 1) in the order of the providers. Names with one value differ in their order, as equal
-// values of every order do.
-func stable(n records.Name) float64 {
-	const bits = 53 // of a float64's significand
-	var b [8]byte
-	copy(b[:], n.Provider[min(ed25519Head, len(n.Provider)):])
-	return float64(binary.BigEndian.Uint64(b[:])>>(64-bits)) / (1 << bits)
+// value maps a position to [0, 1) in its order: the place, and the first bits of the provider. Positions with one value differ in their names, by
+// which equal values of every order stand.
+func (a position) value() float64 {
+	const bits = 12 // beside the 41 of a place
+	var b [2]byte
+	copy(b[:], a.name.Provider[min(ed25519Head, len(a.name.Provider)):])
+	return float64(a.place<<bits|uint64(binary.BigEndian.Uint16(b[:])>>(16-bits))) / (1 << significand)
 }

@@ -121,7 +121,7 @@ const (
 	SortUptime       Sort = "uptime"
 	SortResponseTime Sort = "response_time"
 	SortRandom       Sort = "random"
-	SortStable       Sort = "stable" // by provider and id, which never change: the order to page in, see Query.After
+	SortStable       Sort = "stable" // by place, then by provider and id: the order to page in, see Query.After
 )
 
 // Limits of a query.

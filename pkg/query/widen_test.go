@@ -43,7 +43,7 @@ func TestWithoutFiltersAgainstMatch(t *testing.T) {
 				dropped = append(dropped, string(name))
 			}
 		}
-		wider, ok := Without(p, dropped)
+		wider, ok := p.Without(dropped)
 		require.True(t, ok)
 		require.Equal(t, MaxLimit, wider.Limit())
 		left := wider.query.Proto().ProtoReflect()
@@ -66,12 +66,12 @@ func TestWithoutFiltersAgainstMatch(t *testing.T) {
 func TestWithoutOtherFieldsIsNoPlan(t *testing.T) {
 	p := compile(t, Query{Type: "compute", Sort: SortPrice, Capacity: Capacity{MinCPUCores: 4}})
 	for _, fields := range [][]string{{"type"}, {"sort"}, {"nothing"}, {"max_price"}, {"min_cpu_cores", "sort"}} {
-		_, ok := Without(p, fields)
+		_, ok := p.Without(fields)
 		require.False(t, ok, "%v", fields)
 	}
-	_, ok := Without(compile(t, Query{Type: "compute", Price: Price{MaxPrice: ptr(1.0)}}), []string{"max_price"})
+	_, ok := compile(t, Query{Type: "compute", Price: Price{MaxPrice: ptr(1.0)}}).Without([]string{"max_price"})
 	require.False(t, ok, "the score needs it")
-	same, ok := Without(p, nil)
+	same, ok := p.Without(nil)
 	require.True(t, ok)
 	require.True(t, slices.Equal(p.Cells(9), same.Cells(9)))
 }

@@ -174,7 +174,7 @@ func narrowing() []protoreflect.Name {
 // Without returns p without the filters of some fields of the wire form, for a peer of an older version
 // that does not know them. Every match of p is a match of that plan, with an equal rank value or a better one. Its limit is
 // MaxLimit: the caller filters. It reports false if a field does more than filter, or is not set.
-func Without(p *Plan, fields []string) (*Plan, bool) {
+func (p *Plan) Without(fields []string) (*Plan, bool) {
 	m := p.query.Proto()
 	r := m.ProtoReflect()
 	for _, name := range fields {

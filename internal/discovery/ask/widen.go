@@ -11,14 +11,14 @@ import (
 // filter, as far as the plan uses them. The caller filters the matches. Dropped is empty for the plan itself.
 func widen(p *query.Plan, unknown []string) (wider *query.Plan, dropped []string) {
 	for _, field := range unknown {
-		if _, ok := query.Without(p, []string{field}); ok {
+		if _, ok := p.Without([]string{field}); ok {
 			dropped = append(dropped, field)
 		}
 	}
 	if len(dropped) == 0 {
 		return p, nil
 	}
-	wider, ok := query.Without(p, dropped)
+	wider, ok := p.Without(dropped)
 	if !ok {
 		return p, nil
 	}

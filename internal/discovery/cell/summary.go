@@ -13,8 +13,8 @@ import (
 // MaxPrices bounds the pairs of currency and unit in a summary.
 const MaxPrices = 8
 
-// Summary describes a set of records: their number, a bound for each order of a query that no record improves, and the tokens of
-// their texts. The zero value describes no records. An unknown value counts as the best possible one.
+// Summary describes a set of records: their number, a bound for each order of a query that no record improves, the tokens of
+// their texts, and the lots of their names. The zero value describes no records. An unknown value counts as the best possible one.
 type Summary struct {
 	Count      int
 	Prices     []Price // sorted by currency and unit, each pair once
@@ -22,6 +22,7 @@ type Summary struct {
 	Beyond     bool    // some records need features of a later version: all their values are unknown
 	Best       Best
 	Tokens     Tokens
+	Lots       query.Lots // of the names
 }
 
 // Best holds, for each value separately, the best one that at least one record states: most of capacities and uptime, least of errors
@@ -105,6 +106,7 @@ func (s *Summary) Note(r *records.Record) {
 	for _, token := range query.TokensOf(r) {
 		s.Tokens.add(token)
 	}
+	s.Lots.Add(r.Name())
 }
 
 // priceOf returns the lowest price of a record, tiers included.
@@ -140,6 +142,9 @@ func (s *Summary) improve(o Summary) {
 	s.improvePrices(o.Prices, o.MorePrices)
 	for i := range s.Tokens {
 		s.Tokens[i] |= o.Tokens[i]
+	}
+	for i := range s.Lots {
+		s.Lots[i] |= o.Lots[i]
 	}
 }
 
@@ -184,7 +189,7 @@ func (s *Summary) improvePrices(prices []Price, more bool) {
 
 func (s *Summary) equal(o *Summary) bool {
 	return s.Count == o.Count && slices.Equal(s.Prices, o.Prices) && s.MorePrices == o.MorePrices && s.Beyond == o.Beyond &&
-		s.Best == o.Best && s.Tokens == o.Tokens
+		s.Best == o.Best && s.Tokens == o.Tokens && s.Lots == o.Lots
 }
 
 // priceIn returns the lowest price of a pair in a sorted list.
@@ -196,7 +201,7 @@ func priceIn(list []Price, currency, unit string) (least float64, ok bool) {
 	return list[at].Least, true
 }
 
-// ImprovedBy reports whether a record has a better value or a further token than s.
+// ImprovedBy reports whether a record has a better value, a further token or a further lot than s.
 func (s *Summary) ImprovedBy(r *records.Record) bool {
 	with := *s
 	with.Note(r)
@@ -225,5 +230,5 @@ func (s *Summary) Bound(p *query.Plan, place geo.Cell) (value float64, some bool
 		best.Known |= records.KnownPrice
 		best.Price = least // 0, the lowest possible price, for an unknown pair
 	}
-	return p.Bound(&best, place.Box())
+	return p.Bound(&best, &s.Lots, place)
 }

@@ -71,7 +71,17 @@ func TestBoundsAgainstBruteForce(t *testing.T) {
 		require.Equal(t, whole.Proto(place), wired.Proto(place))
 		for range 5 {
 			p := planGen().Draw(t, "plan")
-			for _, s := range []Summary{whole, merged, joined, wired} {
+			var told [2]Summary // what readers get
+			for i, s := range []Summary{whole, parts[0]} {
+				s.Lots = s.Lots.First(p)
+				_, told[i], err = FromProto(s.Proto(place))
+				require.NoError(t, err)
+			}
+			one, _ := told[0].Bound(p, place)
+			all, _ := whole.Bound(p, place)
+			require.Equal(t, all, one)
+			told[1].Merge(told[0]) // of two keepers the safer one
+			for _, s := range []Summary{whole, merged, joined, wired, told[0], told[1]} {
 				requireSafe(t, s, p, place, inside)
 			}
 		}
@@ -99,6 +109,25 @@ func TestBoundsAreTight(t *testing.T) {
 		bound, some := s.Bound(p, "u33dc0")
 		require.True(t, some)
 		require.Equal(t, p.Value(recs[best]), bound)
+	}
+	for _, sort := range []query.Sort{query.SortRandom, query.SortStable} {
+		p, err := query.Compile(query.Query{Type: "compute", Sort: sort, Seed: 3}, query.Defaults{})
+		require.NoError(t, err)
+		least := 1.0
+		for _, r := range recs {
+			least = min(least, p.Value(r))
+		}
+		at, _ := recs[0].Facts().Place()
+		bound, some := s.Bound(p, geo.CellOf(at, geo.DeepLen))
+		require.True(t, some)
+		require.LessOrEqual(t, bound, least)
+		require.InDelta(t, least, bound, 1e-6, sort)
+	}
+	page := query.Query{Type: "compute", Sort: query.SortStable}
+	for after, want := range map[string]bool{"global": true, "u33dc0rq": true, "u33dc0zz": true, "u33dc100": false, "zzzzzzzz": false} {
+		page.After = after + "/" + recs[0].Name().String()
+		_, some := s.Bound(compiled(t, page), "u33dc0")
+		require.Equal(t, want, some, after)
 	}
 	dear, err := query.Compile(query.Query{Type: "compute", Price: query.Price{MaxPrice: ptr(0.5)}}, query.Defaults{})
 	require.NoError(t, err)
@@ -280,6 +309,20 @@ func askChild(t *testing.T, parent *Cell, now time.Time, held ...*records.Record
 	return now.Add(time.Minute)
 }
 
+// likeNamed returns another id of the same lot for records of the first provider.
+func likeNamed(t require.TestingT, id string) string {
+	n := sign(t, 1, offer(id), 1).Name()
+	var lots query.Lots
+	lots.Add(n)
+	for i := 0; ; i++ {
+		var other query.Lots
+		n.ID = fmt.Sprintf("%s-%d", id, i)
+		if other.Add(n); other == lots {
+			return n.ID
+		}
+	}
+}
+
 // A publisher that remembers a better value than its own sends nothing, although the better record
 // is gone and the child's keepers have reported so.
 func TestSafeAgainstOldHints(t *testing.T) {
@@ -288,7 +331,7 @@ func TestSafeAgainstOldHints(t *testing.T) {
 	now := t0()
 	parent := New(city, Split, now)
 	ask := func(held ...*records.Record) { now = askChild(t, parent, now, held...) }
-	cheap, dear, unheard := priced(t, "cheap", 1), priced(t, "dear", 5), priced(t, "unheard", 3)
+	cheap, dear, unheard := priced(t, "cheap", 1), priced(t, "dear", 5), priced(t, likeNamed(t, "cheap"), 3)
 	parent.Adopt("u33", Summary{Count: 1})
 	for range 40 { // all windows have passed: only the child's keepers know the value
 		ask(cheap, dear)
@@ -374,7 +417,7 @@ func TestTokensStaySafe(t *testing.T) {
 	now := t0()
 	parent := New(city, Split, now)
 	ask := func(held ...*records.Record) { now = askChild(t, parent, now, held...) }
-	here, first, unheard := located(t, "here", "DE", 1), located(t, "first", "FJ", 1), located(t, "unheard", "FJ", 1)
+	here, first, unheard := located(t, "here", "DE", 1), located(t, "first", "FJ", 1), located(t, likeNamed(t, "first"), "FJ", 1)
 	parent.Offer(Member{Record: here})
 	ask(here)
 	said := map[geo.Cell]Summary{"u33": parent.Stable("u33")}
@@ -460,4 +503,40 @@ func TestTokensExcludeMost(t *testing.T) {
 		}
 	}
 	require.Less(t, wrong, asked/10)
+}
+
+// The wire form keeps every set of lots, and excludes nothing if it is of another form.
+func TestLotsOnTheWire(t *testing.T) {
+	const lots = 8 * len(query.Lots{})
+	for _, n := range []int{1, 2, 511, 512, lots} {
+		var l query.Lots
+		for i := range n {
+			require.True(t, l.Set(uint16(i*(lots/n))))
+		}
+		b := lotsToProto(&l)
+		require.Len(t, b, min(2*n, len(l)))
+		require.Equal(t, l, lotsFromProto(b))
+	}
+	for _, b := range [][]byte{nil, {1}, {0, 1, 2}, {0x20, 0}, make([]byte, lots/8+2)} {
+		require.Equal(t, allLots(), lotsFromProto(b))
+	}
+	var last query.Lots
+	require.True(t, last.Set(uint16(lots-1)))
+	require.Equal(t, []byte{0x1f, 0xff}, lotsToProto(&last))
+}
+
+// A question in the random order costs a keeper little, for a child with every lot and for one with a few hundred.
+func BenchmarkFirstLot(b *testing.B) {
+	p := compiled(b, query.Query{Sort: query.SortRandom, Seed: 1})
+	few := query.Lots{}
+	for i := range uint16(300) {
+		few.Set(i * 27)
+	}
+	for name, lots := range map[string]query.Lots{"all": allLots(), "few": few} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				lots.First(p)
+			}
+		})
+	}
 }

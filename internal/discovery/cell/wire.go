@@ -2,6 +2,7 @@ package cell
 
 import (
 	"bytes"
+	"encoding/binary"
 	"maps"
 	"math"
 	"slices"
@@ -37,8 +38,43 @@ func (s *Summary) Proto(place geo.Cell) *pb.Summary {
 	optional(&m.MaxBandwidth, states(records.KnownBandwidth), b.Bandwidth)
 	if s.Count > 0 {
 		m.Tokens = bytes.Clone(s.Tokens[:])
+		m.Lots = lotsToProto(&s.Lots)
 	}
 	return m
+}
+
+// lotsToProto returns the wire form of lots: a list while that is shorter than the set of bits.
+func lotsToProto(l *query.Lots) (list []byte) {
+	for lot := range l.All() {
+		if list = binary.BigEndian.AppendUint16(list, lot); len(list) == len(l) {
+			return bytes.Clone(l[:])
+		}
+	}
+	return list
+}
+
+// lotsFromProto reads the wire form of lots. Left out for a reader in another order, or of another form, they may be any.
+func lotsFromProto(b []byte) (l query.Lots) {
+	switch {
+	case len(b) == len(l):
+		return query.Lots(b)
+	case len(b) == 0 || len(b) > len(l) || len(b)%2 > 0:
+		return allLots()
+	}
+	for ; len(b) > 0; b = b[2:] {
+		if !l.Set(binary.BigEndian.Uint16(b)) {
+			return allLots()
+		}
+	}
+	return l
+}
+
+// allLots is the set of every lot: of records that nobody described.
+func allLots() (l query.Lots) {
+	for i := range l {
+		l[i] = 0xff
+	}
+	return l
 }
 
 // optional sets a field of a message, if it has a value.
@@ -89,6 +125,9 @@ func FromProto(m *pb.Summary) (geo.Cell, Summary, error) {
 		s.Tokens = Tokens(m.Tokens)
 	} else if s.Count > 0 { // left out for a reader, or of another form
 		s.Tokens = allTokens()
+	}
+	if s.Count > 0 {
+		s.Lots = lotsFromProto(m.Lots)
 	}
 	return place, s, nil
 }

@@ -86,6 +86,52 @@ func searchedCells(found query.Found) int {
 	return n
 }
 
+// pages reads all records in the stable order, page by page.
+type pages struct {
+	q    query.Query
+	read map[string]int // of each id, how often it was on a page
+	all  bool
+}
+
+// next reads the next page from a node. An incomplete one does not count.
+func (p *pages) next(t *testing.T, n *lightNode) {
+	if p.all {
+		return
+	}
+	plan := keepertest.Compile(t, p.q)
+	found, err := n.Query(t.Context(), plan)
+	require.NoError(t, err)
+	if !found.Complete {
+		return
+	}
+	hits := make([]query.Hit, len(found.Records))
+	for i, r := range found.Records {
+		hits[i] = query.Hit{Record: r, Value: plan.Value(r)}
+	}
+	slices.SortFunc(hits, query.Hit.Compare)
+	hits = hits[:min(len(hits), plan.Limit())]
+	for _, h := range hits {
+		p.read[h.Record.Name().ID]++
+		p.q.After = query.After(h.Record)
+	}
+	p.all = len(hits) < plan.Limit()
+}
+
+// requireOnce requires that each of some records was on one page, and no other one on two.
+func (p *pages) requireOnce(t *testing.T, recs []*records.Record) {
+	require.True(t, p.all)
+	for _, r := range recs {
+		require.Equal(t, 1, p.read[r.Name().ID], r.Name().ID)
+	}
+	for id, n := range p.read {
+		require.Equal(t, 1, n, id)
+	}
+}
+
+func pagesOf(size int) *pages {
+	return &pages{q: query.Query{Sort: query.SortStable, Limit: size}, read: make(map[string]int)}
+}
+
 // orders returns queries of every order, worldwide and in discs.
 func orders(t testing.TB) map[string]*query.Plan {
 	plans := make(map[string]*query.Plan)
@@ -146,7 +192,7 @@ func requireClauses(t *testing.T, w *lightCluster, recs []*records.Record) {
 
 // Very many records in one city: no keeper holds more than its share of a cell, and every
 // query finds exactly the best records, reports them as complete, and asks no unnecessary cell.
-// After the expiry of most records the cells are whole again.
+// After the expiry of most records the cells are whole again. Pages have each record once, also while cells split and merge.
 func TestHotCity(t *testing.T) {
 	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -158,14 +204,26 @@ func TestHotCity(t *testing.T) {
 			size = 20_000
 		}
 		recs := city(t, size, 30*time.Minute)
+		during, early := pagesOf(size/8), recs[:0]
 		for batch := range slices.Chunk(recs, 500) {
 			for _, o := range w.nodes[0].Store(t.Context(), batch) {
 				require.NoError(t, o.Err)
 			}
+			if len(early) < size/2 {
+				early = recs[:len(early)+len(batch)]
+			} else {
+				during.next(t, w.nodes[8])
+			}
 		}
+		require.NotEmpty(t, during.q.After)
+		require.False(t, during.all, "some pages were read before the end, others come now")
 		t.Logf("stored in %s of virtual time", time.Since(start))
 		time.Sleep(5 * time.Minute)
 		requireBounded(t, w)
+		for range size {
+			during.next(t, w.nodes[8])
+		}
+		during.requireOnce(t, early)
 
 		plans := orders(t)
 		for name, plan := range plans {
@@ -182,9 +240,21 @@ func TestHotCity(t *testing.T) {
 			n.Index.Expire(time.Now())
 		}
 		split := func(n *lightNode) bool { return splitsAt(n.Keeper) > 0 }
+		merging := pagesOf(1)
 		for since := time.Now(); slices.ContainsFunc(w.nodes, split); time.Sleep(time.Minute) { // four levels merge one after the other
 			require.Less(t, time.Since(since), 3*time.Hour, "all cells are whole again")
+			merging.next(t, w.nodes[8])
 		}
+		var live []*records.Record
+		for _, r := range recs {
+			if !r.Expired(time.Now()) {
+				live = append(live, r)
+			}
+		}
+		for range live {
+			merging.next(t, w.nodes[8])
+		}
+		merging.requireOnce(t, live)
 		for name, plan := range plans {
 			found, err := w.nodes[9].Query(t.Context(), plan)
 			require.NoError(t, err)

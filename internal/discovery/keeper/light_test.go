@@ -58,7 +58,7 @@ func newLightCluster(t testing.TB, n int) *lightCluster {
 }
 
 func newLimitedCluster(t testing.TB, n int, limits wire.Limits) *lightCluster {
-	verifier, err := records.NewVerifier("test", 100_000) // shared: verifies each record once
+	verifier, err := records.NewVerifier("test", max(100_000, 2*scaled(t, 0))) // shared: verifies each record once
 	require.NoError(t, err)
 	w := &lightCluster{
 		t: t, dht: &directory{}, hosts: new(lightHosts), verifier: verifier,

@@ -20,10 +20,10 @@ import (
 )
 
 // scaled is a number of records, which BLACKHOLE_KEEPER_RECORDS replaces.
-func scaled(t *testing.T, usual int) int { return number(t, "BLACKHOLE_KEEPER_RECORDS", usual) }
+func scaled(t testing.TB, usual int) int { return number(t, "BLACKHOLE_KEEPER_RECORDS", usual) }
 
 // number is the number in a variable of the environment, or the usual one.
-func number(t *testing.T, name string, usual int) int {
+func number(t testing.TB, name string, usual int) int {
 	text := os.Getenv(name)
 	if text == "" {
 		return usual

@@ -249,6 +249,7 @@ func TestFalseBounds(t *testing.T) {
 		plans := []*query.Plan{
 			keepertest.Compile(t, query.Query{Sort: query.SortPrice, Limit: 5, Explain: true}),
 			keepertest.Compile(t, query.Query{Sort: query.SortScore, Limit: 5, Explain: true}),
+			keepertest.Compile(t, query.Query{Sort: query.SortRandom, Seed: 1, Limit: 5, Explain: true}),
 		}
 		ask := func(n *lightNode) (work int) {
 			for _, plan := range plans {
@@ -265,13 +266,13 @@ func TestFalseBounds(t *testing.T) {
 		for name, change := range map[string]func(*pb.Summary){
 			"too good": func(s *pb.Summary) {
 				s.Prices, s.MorePrices, s.MaxUptime, s.MinResponseMs = nil, true, new(float64), new(uint64)
-				*s.MaxUptime = 100
+				*s.MaxUptime, s.Lots = 100, nil
 			},
 			"too bad": func(s *pb.Summary) {
 				for _, p := range s.Prices {
 					p.Price = math.MaxFloat64
 				}
-				s.MaxUptime, s.MinErrorRate, s.MinResponseMs = nil, nil, nil
+				s.MaxUptime, s.MinErrorRate, s.MinResponseMs, s.Lots = nil, nil, nil, []byte{0, 0} // lot 0 is drawn late
 			},
 		} {
 			asker := w.nodes[5]

@@ -87,18 +87,23 @@ func world(t testing.TB, n int, places spread) []*records.Record {
 	return recs
 }
 
-// Worldwide queries over more records than one cell holds: every answer has exactly the best records, and says so.
+// Worldwide queries over more records than one cell holds: every answer has exactly the best records, and says so. Above 100,000 records a
+// model answers alone.
 func TestWorldwideQueries(t *testing.T) {
 	atSize(t)
 	for name, places := range map[string]spread{"uniform": uniform, "cities": atCities()} {
 		t.Run(name, func(t *testing.T) {
+			if n := scaled(t, 0); n > 100_000 {
+				requireModel(t, world(t, n, places), nil)
+				return
+			}
 			synctest.Test(t, func(t *testing.T) { testWorld(t, world(t, scaled(t, 2200), places)) })
 		})
 	}
 }
 
 func testWorld(t *testing.T, recs []*records.Record) {
-	w := newLightCluster(t, 40)
+	w := newLightCluster(t, number(t, "BLACKHOLE_KEEPER_PEERS", 40))
 	defer w.close()
 	for i := range 5 {
 		o := keepertest.Offer(fmt.Sprint("nowhere", i), keepertest.Nowhere)
@@ -160,18 +165,32 @@ func worldQueries(t testing.TB) map[string]*query.Plan {
 	return plans
 }
 
+// middlePage is the question for the page that begins in the middle of some records.
+func middlePage(t testing.TB, recs []*records.Record) *query.Plan {
+	q := query.Query{Sort: query.SortStable, Explain: true}
+	first := keepertest.Compile(t, q)
+	sorted := slices.SortedFunc(slices.Values(recs), func(a, b *records.Record) int {
+		return query.Hit{Record: a, Value: first.Value(a)}.Compare(query.Hit{Record: b, Value: first.Value(b)})
+	})
+	q.After = query.After(sorted[len(sorted)/2])
+	return keepertest.Compile(t, q)
+}
+
 // requireWorld asks one peer about the whole world.
 func (w *lightCluster) requireWorld(recs []*records.Record) {
 	t := w.t
 	plans := worldQueries(t)
+	plans[middle] = middlePage(t, recs)
+	played := make(map[string]int)
 	for _, name := range slices.Sorted(maps.Keys(plans)) {
 		plan := plans[name]
 		w.nodes[7].counts.Forget()
 		found, err := w.nodes[7].Query(t.Context(), plan)
 		require.NoError(t, err)
 		cells, asked := searchedCells(found), w.nodes[7].counts.Operations("ask")
+		played[name] = cells
 		right := slices.Equal(best(plan, recs), keepertest.NamesOf(found.Records)[:min(plan.Limit(), len(found.Records))])
-		t.Logf("%d records, %-24s %3d cells, %3d requests, exact %t, complete %t %s", len(recs), name, cells, asked, right, found.Complete, found.Reason)
+		t.Logf("%d records, %-27s %3d cells, %3d requests, exact %t, complete %t %s", len(recs), name, cells, asked, right, found.Complete, found.Reason)
 		if os.Getenv("BLACKHOLE_KEEPER_RECORDS") != "" { // for figures, beyond what a search can ask
 			require.True(t, right || !found.Complete, name)
 			continue
@@ -179,6 +198,7 @@ func (w *lightCluster) requireWorld(recs []*records.Record) {
 		require.True(t, right, name)
 		require.True(t, found.Complete, "%s: %s", name, found.Reason)
 	}
+	requireModel(t, recs, played)
 	for _, where := range []string{"", "compute.gpus.model=H100"} {
 		w.requireCounts(recs, where)
 	}

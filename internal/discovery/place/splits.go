@@ -29,6 +29,7 @@ const (
 	maxSuspected      = 256              // cells to check for a split at other keepers
 	surplusShare      = 20               // a cell with few providers shrinks by 1/surplusShare below its capacity
 	maxRecordPrefixes = 1 << 17          // records with a known sender address
+	hintedChildren    = 1024             // children in a hint, 2.2 KB each: a publisher sends every record of the others
 	maxNearFull       = 128              // nearly full cells with provider counters
 	nearFullTTL       = 10 * time.Second // lifetime of a provider counter
 	summaryTTL        = 10 * time.Second // lifetime of the summary of a whole cell after a change of the index; far less than cell.Grace
@@ -304,8 +305,8 @@ func (s *Splits) prune(c records.CellKey) {
 	}
 }
 
-// ForQuery describes the split cells among cells, with the children that may have a match. The tokens of these have done their work here:
-// only a keeper that takes over a split needs them.
+// ForQuery describes the split cells among cells, with the children that may have a match. The tokens of these, and all lots but the first,
+// have done their work here: only a keeper that takes over a split needs them.
 func (s *Splits) ForQuery(p *query.Plan, cells []records.CellKey, tokens bool) []*pb.Split {
 	all := s.describe(cells, func(_ records.CellKey, x *cell.Cell) (map[geo.Cell]cell.Summary, bool) {
 		if phase, _ := x.Phase(); phase.Complete() {
@@ -314,6 +315,9 @@ func (s *Splits) ForQuery(p *query.Plan, cells []records.CellKey, tokens bool) [
 		children := map[geo.Cell]cell.Summary{}
 		for _, place := range x.Populated() {
 			sum := x.Summary(place)
+			if !tokens {
+				sum.Lots = sum.Lots.First(p)
+			}
 			if _, some := sum.Bound(p, place); some {
 				children[place] = sum
 			}
@@ -334,14 +338,17 @@ func (s *Splits) ForQuery(p *query.Plan, cells []records.CellKey, tokens bool) [
 // that contain the publisher's records.
 func (s *Splits) forPublisher(cells map[records.CellKey][]geo.Cell) []*pb.Split {
 	keys := slices.SortedFunc(maps.Keys(cells), wire.CompareCells)
+	room := hintedChildren
 	return s.describe(keys, func(c records.CellKey, x *cell.Cell) (map[geo.Cell]cell.Summary, bool) {
 		if phase, _ := x.Phase(); phase.Open() {
 			return nil, false
 		}
 		children := map[geo.Cell]cell.Summary{}
-		for _, place := range cells[c] {
+		hinted := cells[c][:min(len(cells[c]), room)]
+		for _, place := range hinted {
 			children[place] = x.Stable(place)
 		}
+		room -= len(hinted)
 		return children, true
 	})
 }

@@ -137,7 +137,7 @@ const (
 	Sort_SORT_UPTIME        Sort = 4
 	Sort_SORT_RESPONSE_TIME Sort = 5
 	Sort_SORT_RANDOM        Sort = 6
-	Sort_SORT_STABLE        Sort = 7 // by provider and id: no change of a record moves it
+	Sort_SORT_STABLE        Sort = 7 // by place, then by provider and id: only a move of a record moves it
 )
 
 // Enum value maps for Sort.
@@ -296,7 +296,8 @@ type Query struct {
 	Volume *float64 `protobuf:"fixed64,27,opt,name=volume,proto3,oneof" json:"volume,omitempty"`
 	// The cheapest of each currency and unit. Only for the application's API.
 	GroupPrices bool `protobuf:"varint,28,opt,name=group_prices,json=groupPrices,proto3" json:"group_prices,omitempty"`
-	// Only records after this one in the order SORT_STABLE, which it needs: PROVIDER/ID.
+	// Only records after this position in the order SORT_STABLE, which it needs: CELL/PROVIDER/ID, with a geohash of 8
+	// characters, or "global" for a record without a place.
 	After string `protobuf:"bytes,29,opt,name=after,proto3" json:"after,omitempty"`
 	// Count the matches of each cell with a geohash of this length, in place of results. Only for the application's API.
 	Cells uint32 `protobuf:"varint,30,opt,name=cells,proto3" json:"cells,omitempty"`

@@ -1513,7 +1513,11 @@ type Summary struct {
 	MaxStorage   *uint64 `protobuf:"varint,12,opt,name=max_storage,json=maxStorage,proto3,oneof" json:"max_storage,omitempty"`       // bytes available
 	MaxBandwidth *uint64 `protobuf:"varint,13,opt,name=max_bandwidth,json=maxBandwidth,proto3,oneof" json:"max_bandwidth,omitempty"` // Mbit/s
 	// Bloom filter of the tokens of the texts, 1024 bytes. Absent, or of another length: any text is possible.
-	Tokens        []byte `protobuf:"bytes,14,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	Tokens []byte `protobuf:"bytes,14,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// Lots of the names, in ascending order: 2 bytes each, big-endian; more than 511 as a set of bits, 1024 bytes, bit n at
+	// 2^(n mod 8) of byte n/8. Absent, or of another length: any lot is possible. In an answer to a query in the random order
+	// the first lot alone, in other orders none.
+	Lots          []byte `protobuf:"bytes,15,opt,name=lots,proto3" json:"lots,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1642,6 +1646,13 @@ func (x *Summary) GetMaxBandwidth() uint64 {
 func (x *Summary) GetTokens() []byte {
 	if x != nil {
 		return x.Tokens
+	}
+	return nil
+}
+
+func (x *Summary) GetLots() []byte {
+	if x != nil {
+		return x.Lots
 	}
 	return nil
 }
@@ -2946,7 +2957,7 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x05Split\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12!\n" +
 	"\fsample_below\x18\x02 \x01(\x04R\vsampleBelow\x128\n" +
-	"\bchildren\x18\x03 \x03(\v2\x1c.blackhole.keeper.v1.SummaryR\bchildren\"\x83\x05\n" +
+	"\bchildren\x18\x03 \x03(\v2\x1c.blackhole.keeper.v1.SummaryR\bchildren\"\x97\x05\n" +
 	"\aSummary\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x04R\x05count\x126\n" +
@@ -2965,7 +2976,8 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\vmax_storage\x18\f \x01(\x04H\x06R\n" +
 	"maxStorage\x88\x01\x01\x12(\n" +
 	"\rmax_bandwidth\x18\r \x01(\x04H\aR\fmaxBandwidth\x88\x01\x01\x12\x16\n" +
-	"\x06tokens\x18\x0e \x01(\fR\x06tokensB\r\n" +
+	"\x06tokens\x18\x0e \x01(\fR\x06tokens\x12\x12\n" +
+	"\x04lots\x18\x0f \x01(\fR\x04lotsB\r\n" +
 	"\v_max_uptimeB\x11\n" +
 	"\x0f_min_error_rateB\x12\n" +
 	"\x10_min_response_msB\x10\n" +
