@@ -25,6 +25,16 @@ type Question map[string]any
 // name orders records of one value.
 func (r Record) name() string { return text(r["provider_id"]) + "/" + text(r["id"]) }
 
+// position orders records for pages: by their place, then by name.
+func (r Record) position() string {
+	cell, lat := "", r.at("location", "latitude")
+	if lat != nil {
+		lon, _ := r.number("location", "longitude")
+		cell = geohash(lat.(float64), lon, 8)
+	}
+	return cell + "/" + r.name()
+}
+
 func text(v any) string { s, _ := v.(string); return s }
 
 // at reads a path of names; nil for what is not there.
@@ -505,6 +515,9 @@ func judgeOrder(q Question, matches []Record, a *Answer) error {
 		v, known := q.Value(r)
 		if known && worse(last, lastName, v, r.name()) {
 			return fmt.Errorf("result %d, %s with %v, stands behind one with %v", n, r.name(), v, last)
+		}
+		if q["sort"] == "stable" && n > 0 && a.Results[n-1].Record.position() > r.position() {
+			return fmt.Errorf("result %d, %s, stands behind one of a later position", n, r.name())
 		}
 		last, lastName = v, r.name()
 	}
