@@ -24,6 +24,7 @@ type seller struct {
 	node     *lightNode
 	config   registry.Config
 	registry *registry.Registry
+	lossy    bool // keepers leave, so announcements may miss some
 }
 
 func newSeller(t *testing.T, peers, offers int) *seller {
@@ -80,7 +81,7 @@ func (s *seller) announce(recs []*records.Record) {
 	}
 	for i, o := range store(s.t.Context(), append(recs[:len(recs):len(recs)], s.registry.Manifest(time.Now())))[:len(recs)] {
 		require.NoError(s.t, o.Err)
-		require.Equal(s.t, o.Stored.Of, o.Stored.On)
+		require.True(s.t, s.lossy || o.Stored.Of == o.Stored.On)
 		s.registry.Announced(recs[i].Name(), recs[i].Sequence(), o.Stored, time.Now())
 	}
 }

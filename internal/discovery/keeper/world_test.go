@@ -63,28 +63,34 @@ func world(t testing.TB, n int, places spread) []*records.Record {
 		if i%20 == 0 {
 			p = keepertest.NewProvider(t)
 		}
-		lat, lon := places(random)
-		uptime, response := 90+10*random.Float64(), uint64(1+random.IntN(2000))
-		o := keepertest.Offer(fmt.Sprintf("s%d", i), keepertest.Priced(0.01+random.Float64()*10))
-		o.Metadata.Subtype = ""
-		o.Location.Latitude, o.Location.Longitude = &lat, &lon
-		o.Health = &records.Health{Status: "HEALTHY", UptimePercent: &uptime, ResponseTimeMs: &response}
-		if random.IntN(200) == 0 {
-			o.Location.Country = "FJ"
-		}
-		if random.IntN(500) == 0 {
-			o.Metadata.Attributes = map[string]string{"tier": "gold"}
-		}
-		model := "T4"
-		if random.IntN(100) == 0 {
-			model = "H100"
-		}
-		o.Capabilities.Compute.GPUs = []records.GPU{{Model: model, MemoryMB: 16_000}}
+		o := worldOffer(random, i, places)
 		r, err := records.Sign("test", p.Key, o, records.Stamp{Sequence: 1, Issued: now, Expires: now.Add(24 * time.Hour)})
 		require.NoError(t, err)
 		recs = append(recs, r)
 	}
 	return recs
+}
+
+// worldOffer draws the offer of a number.
+func worldOffer(random *rand.Rand, i int, places spread) records.Offer {
+	lat, lon := places(random)
+	uptime, response := 90+10*random.Float64(), uint64(1+random.IntN(2000))
+	o := keepertest.Offer(fmt.Sprintf("s%d", i), keepertest.Priced(0.01+random.Float64()*10))
+	o.Metadata.Subtype = ""
+	o.Location.Latitude, o.Location.Longitude = &lat, &lon
+	o.Health = &records.Health{Status: "HEALTHY", UptimePercent: &uptime, ResponseTimeMs: &response}
+	if random.IntN(200) == 0 {
+		o.Location.Country = "FJ"
+	}
+	if random.IntN(500) == 0 {
+		o.Metadata.Attributes = map[string]string{"tier": "gold"}
+	}
+	model := "T4"
+	if random.IntN(100) == 0 {
+		model = "H100"
+	}
+	o.Capabilities.Compute.GPUs = []records.GPU{{Model: model, MemoryMB: 16_000}}
+	return o
 }
 
 // Worldwide queries over more records than one cell holds: every answer has exactly the best records, and says so. Above 100,000 records a
