@@ -3,6 +3,7 @@
 package index_test
 
 import (
+	"math"
 	"runtime"
 	"sync"
 	"syscall"
@@ -66,7 +67,7 @@ func working() time.Duration {
 
 // load puts all records and returns the longest and the total time.
 func (w fixture) load(b *testing.B) (x *index.Index, longest, took time.Duration) {
-	x = index.New(index.Config{})
+	x = index.New(index.Config{MaxBytes: math.MaxInt64})
 	begin := time.Now()
 	last := begin
 	for _, r := range w.records {
