@@ -97,8 +97,8 @@ func mayBeNews(r *records.Record) bool {
 	return r.Service().GetCreatedAt().AsTime().Before(r.Issued())
 }
 
-// confirm looks up the young records that a complete answer should list and does not. The index learns which of
-// them are withdrawn, and the answer has those that may be news. Beyond confirmMost the answer stays incomplete.
+// confirm looks up the young records that a complete answer should list and does not. Withdrawn ones
+// enter the index. The answer gets those that may be news. Beyond confirmMost the answer stays incomplete.
 func (p *Parts) confirm(ctx context.Context, plan *query.Plan, found *query.Found) {
 	if !found.Complete || found.Local {
 		return

@@ -8,8 +8,6 @@ import (
 	"math/bits"
 	"slices"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -187,32 +185,21 @@ func token(field path, begins bool, parts ...string) uint64 {
 }
 
 // TokensOf returns the tokens of a record: hashes of its texts in the fields that summaries of many records know. A match of a
-// plan has the tokens that Plan.MayMatch asks for.
-func TokensOf(r *records.Record) []uint64 { return appendTokens(nil, r.Payload(), path{}, 0) }
-
-// appendTokens adds the tokens of the message at a path, depth numbers long. A repeated single field adds more than its last value,
-// which harms nobody.
-func appendTokens(dst []uint64, b []byte, at path, depth int) []uint64 {
-	for len(b) > 0 {
-		number, kind, value, rest := cutField(b)
-		if b = rest; kind != protowire.BytesType {
-			continue
-		}
-		switch at[depth] = number; {
+// plan has the tokens that Plan.MayMatch asks for. A repeated single field adds more than its last value, which harms nobody.
+func TokensOf(r *records.Record) (tokens []uint64) {
+	forTexts(r.Payload(), path{}, 0, func(at path, key, v []byte) {
+		switch {
 		case at == attribute():
-			key, v := readEntry(value.bytes)
-			dst = append(dst, token(at, false, string(key), string(v.bytes)))
+			tokens = append(tokens, token(at, false, string(key), string(v)))
 		case tokened(at):
-			text := Fold(string(value.bytes))
-			dst = append(dst, token(at, false, text))
+			text := Fold(string(v))
+			tokens = append(tokens, token(at, false, text))
 			for n := 1; at == gpuModel() && n <= min(len(text), maxTokenPrefix); n++ {
-				dst = append(dst, token(at, true, text[:n]))
+				tokens = append(tokens, token(at, true, text[:n]))
 			}
-		case number >= 3 && number <= 5 && depth == 0, at[0] == 4 && depth < 3:
-			dst = appendTokens(dst, value.bytes, at, depth+1)
 		}
-	}
-	return dst
+	})
+	return tokens
 }
 
 // tokensFor returns the tokens that matches of a normalised query have: at least one of each list.

@@ -221,7 +221,7 @@ func (s *reading) read(r *records.Record, payload []byte) {
 		return
 	}
 	if f.special == words {
-		forTexts(payload, path{}, 0, s.takeText)
+		forWords(payload, s.takeText)
 		return
 	}
 	s.walk(payload, f.path[:s.test.depth])

@@ -93,15 +93,8 @@ func hasWords(text, want []byte) bool {
 
 func inWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
-// forTexts calls take with all texts of the message at a path, depth numbers long, but endpoints and those that no provider writes: each is ASCII
-// or folded.
-func forTexts(b []byte, at path, depth int, take func([]byte)) {
-	text := func(v []byte) {
-		if slices.ContainsFunc(v, func(c byte) bool { return c >= utf8.RuneSelf }) {
-			v = []byte(Fold(string(v)))
-		}
-		take(v)
-	}
+// forTexts calls take with all texts that a provider writes into the message at a path, depth numbers long. key is that of an attribute.
+func forTexts(b []byte, at path, depth int, take func(at path, key, text []byte)) {
 	for len(b) > 0 {
 		number, kind, value, rest := cutField(b)
 		if b = rest; kind != protowire.BytesType {
@@ -110,14 +103,27 @@ func forTexts(b []byte, at path, depth int, take func([]byte)) {
 		switch at[depth] = number; {
 		case at == attribute():
 			key, v := readEntry(value.bytes)
-			text(key)
-			text(v.bytes)
+			take(at, key, v.bytes)
 		case depth == 0 && number >= 3 && number <= 5, at[0] == 4 && depth == 1, at == path{4, 2, 3}:
 			forTexts(value.bytes, at, depth+1, take)
-		case at == path{1}, depth > 0 && at != path{3, 6}:
-			text(value.bytes)
+		case at == path{1}, depth > 0:
+			take(at, nil, value.bytes)
 		}
 	}
+}
+
+// forWords calls take with the texts in which words are looked for: all but endpoints. Each is ASCII or folded.
+func forWords(payload []byte, take func(text []byte)) {
+	forTexts(payload, path{}, 0, func(at path, key, v []byte) {
+		for _, text := range [...][]byte{key, v} {
+			if slices.ContainsFunc(text, func(c byte) bool { return c >= utf8.RuneSelf }) {
+				text = []byte(Fold(string(text)))
+			}
+			if len(text) > 0 && at != (path{3, 6}) {
+				take(text)
+			}
+		}
+	})
 }
 
 // Words is a set of words that may seem to have others (a Bloom filter with three bits for each word): the record of some 25 words passes for
@@ -125,7 +131,7 @@ func forTexts(b []byte, at path, depth int, take func([]byte)) {
 type Words [4]uint64
 
 // Add adds the words of a record's texts.
-func (w *Words) Add(r *records.Record) { forTexts(r.Payload(), path{}, 0, w.add) }
+func (w *Words) Add(r *records.Record) { forWords(r.Payload(), w.add) }
 
 // add adds the words of a text that is ASCII or folded.
 func (w *Words) add(text []byte) {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"strconv"
 	"strings"
 )
 
@@ -46,38 +45,4 @@ func (q Question) parameters() url.Values {
 		}
 	}
 	return v
-}
-
-// text is the clause as people write it.
-func (c Clause) text() string {
-	s, not := c.Field, ""
-	if c.OrUnstated {
-		s += "?"
-	}
-	if c.Not {
-		not = "!"
-	}
-	var values []string
-	for _, v := range c.Values {
-		values = append(values, strconv.Quote(v))
-	}
-	list := strings.Join(values, ",")
-	switch c.Op {
-	case "stated":
-		return not + s
-	case "any":
-		return s + not + "=" + list
-	case "all":
-		return s + not + "&=" + list
-	case "prefix":
-		return s + not + "^=" + list
-	}
-	s += not
-	if c.Min != nil {
-		s += fmt.Sprint(">=", *c.Min)
-	}
-	if c.Max != nil {
-		s += fmt.Sprint("<=", *c.Max)
-	}
-	return s
 }

@@ -27,10 +27,17 @@ func answer(q Question, all ...Record) *Answer {
 	return a
 }
 
+// judged is Judge of an answer that is no matter of rounding.
+func judged(t *testing.T, q Question, all []Record, a *Answer) error {
+	unsure, wrong := Judge(q, all, a)
+	require.False(t, unsure)
+	return wrong
+}
+
 func TestFaultsAreFound(t *testing.T) {
 	all := []Record{at("a", 0, 0, 1), at("b", 0, 1, 1), at("c", 0, 2, 2), at("d", 80, 0, 3)}
 	q := Question{"type": "compute", "sort": "price", "limit": 3.0, "near": map[string]any{"latitude": 0.0, "longitude": 0.0, "radius_km": 9000.0}}
-	require.NoError(t, Judge(q, all, answer(q, all...)))
+	require.NoError(t, judged(t, q, all, answer(q, all...)))
 	for name, fault := range map[string]func(a *Answer){
 		"lacks one":            func(a *Answer) { a.Results = a.Results[:2] },
 		"another one":          func(a *Answer) { a.Results[2].Record = all[3] },
@@ -43,10 +50,11 @@ func TestFaultsAreFound(t *testing.T) {
 	} {
 		a := answer(q, all...)
 		fault(a)
-		require.Error(t, Judge(q, all, a), name)
+		require.Error(t, judged(t, q, all, a), name)
 	}
 	q["near"].(map[string]any)["radius_km"] = q.distance(all[3])
-	require.NoError(t, Judge(q, all, &Answer{Complete: true}), "rounding decides whether the last one is inside")
+	unsure, _ := Judge(q, all, &Answer{Complete: true})
+	require.True(t, unsure, "rounding decides whether the last one is inside")
 }
 
 func TestFaultsInCountsAndGroups(t *testing.T) {
@@ -57,13 +65,13 @@ func TestFaultsInCountsAndGroups(t *testing.T) {
 		var a Answer
 		require.NoError(t, read([]byte(text), &a))
 		if text == counted {
-			require.NoError(t, Judge(q, all, &a))
+			require.NoError(t, judged(t, q, all, &a))
 			a.Cells.Counts[1].Count--
-			require.ErrorContains(t, Judge(q, all, &a), "1 records in cell u33 instead of 2")
+			require.ErrorContains(t, judged(t, q, all, &a), "1 records in cell u33 instead of 2")
 			a.Cells.Counts[1].Count++
 			a.Cells.Unplaced = 0
 		}
-		require.ErrorContains(t, Judge(q, all, &a), "no ")
+		require.ErrorContains(t, judged(t, q, all, &a), "no ")
 	}
 }
 

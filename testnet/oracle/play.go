@@ -32,6 +32,7 @@ type Report struct {
 	Questions  int            `json:"questions"`
 	Results    int            `json:"results"`
 	Complete   int            `json:"complete"`
+	Unsure     int            `json:"unsure"`     // complete answers that are not judged
 	Incomplete map[string]int `json:"incomplete"` // answers that said so, by reason
 	Watches    int            `json:"watches"`
 	Events     int            `json:"events"`
@@ -44,7 +45,8 @@ func (r *Report) Held() bool { return r.Mismatches == 0 && 100*(r.Questions-r.Co
 
 // Show tells people what came out.
 func (r *Report) Show(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "%d questions with %d results, %d answers complete, %d states of watches after %d events: %d mismatches\n", r.Questions, r.Results, r.Complete, r.Watches, r.Events, r.Mismatches)
+	_, err := fmt.Fprintf(w, "%d questions with %d results, %d answers complete, %d of them not judged at an edge, %d states of watches after %d events: %d mismatches\n",
+		r.Questions, r.Results, r.Complete, r.Unsure, r.Watches, r.Events, r.Mismatches)
 	for _, reason := range slices.Sorted(maps.Keys(r.Incomplete)) {
 		_, err = fmt.Fprintf(w, "not complete, %d times: %s\n", r.Incomplete[reason], reason)
 	}
@@ -207,7 +209,7 @@ func (t *trial) question(ctx context.Context, n int, q Question) error {
 	if err != nil {
 		return err
 	}
-	wrong := Judge(q, t.offers, &a)
+	unsure, wrong := Judge(q, t.offers, &a)
 	switch {
 	case !a.Complete:
 	case wrong != nil:
@@ -229,7 +231,8 @@ func (t *trial) question(ctx context.Context, n int, q Question) error {
 			whole.Results, whole.Complete, whole.Reason = append(whole.Results, page.Results...), page.Complete, page.Reason
 		}
 		q["limit"] = float64(len(t.offers))
-		a, wrong = whole, Judge(q, t.offers, &whole)
+		a = whole
+		unsure, wrong = Judge(q, t.offers, &whole)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -243,6 +246,9 @@ func (t *trial) question(ctx context.Context, n int, q Question) error {
 		t.report.mismatch("%s of %s, source %s: %v; %s", q.body(), t.Network.Peers[at%len(t.providers)].Name, a.Source, wrong, strings.Join(a.Notes, "; "))
 	default:
 		t.report.Complete++
+		if unsure {
+			t.report.Unsure++
+		}
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 func playOracle(ctx context.Context, c call) (held bool, err error) {
 	var o oracle.Config
 	peers, data, asJSON := 5, "", false
-	f := c.flags("Puts random questions over all filters to real peers, follows random watches, and compares both with a loop over all offers.")
+	f := c.flags("Puts random questions over all filters but domain to real peers, follows random watches, and compares both with a loop over all offers.")
 	f.IntVar(&peers, "peers", peers, "1 to 40")
 	f.IntVar(&o.Records, "records", 400, "offers to begin with, at most 80 for each peer")
 	f.IntVar(&o.Questions, "questions", 10_000, "half of them after changes")

@@ -143,8 +143,8 @@ func (g *group) total() (n int, atLeast bool) {
 	return g.median(false), atLeast
 }
 
-// median returns the median of the totals of the keepers that hold the cells whole, or also of those that split some. Who does not keep
-// all cells, or lacks a change, has fewer records: such totals count if there are no others.
+// median returns the median of the totals of the keepers that hold the cells whole, or also of those that split some. A peer that keeps
+// only some cells, or lacks a change, counts too few records. Its total counts only beside no full answer.
 func (g *group) median(split bool) int {
 	var totals []int
 	for i := range g.answers {

@@ -40,7 +40,7 @@ type Best struct {
 }
 
 // Tokens is a set of query.TokensOf that may seem to have others (a Bloom filter with three bits for each token). It
-// stays small, so that a parent's keepers can have it of each child. The union of two sets is the or of their bits.
+// stays small, because the keepers of a parent hold one for each child. The union of two sets is the or of their bits.
 type Tokens [tokenBytes]byte
 
 const tokenBytes = 1 << 10

@@ -29,7 +29,7 @@ import (
 
 // script says what happens in a network, to whole peers and to simulated ones.
 type script struct {
-	peers   []peer.ID // those with offers, which stay; those that are there; those that join
+	peers   []peer.ID // first the providers, which stay; then other peers; then later joiners
 	present int
 	keys    []crypto.PrivKey // of the first peers
 	offers  int

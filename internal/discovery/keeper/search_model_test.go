@@ -18,7 +18,7 @@ import (
 // modelCell is a cell as its keepers hold it, from the rules of cells alone. So a search below it is known for more records than can be played.
 type modelCell struct {
 	place    geo.Cell
-	held     []*records.Record // all, or the sample and what has no place
+	held     []*records.Record // of a divided cell the sample, and records without a place
 	summary  cell.Summary
 	children map[geo.Cell]*modelCell // of a divided cell
 }

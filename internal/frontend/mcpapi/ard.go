@@ -283,7 +283,7 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, here string) (an
 			Text   string            `json:"text"`
 			Filter map[string]choice `json:"filter"`
 		} `json:"query"`
-		Federation string `json:"federation"` // auto is none: there is no registry upstream that this peer asks
+		Federation string `json:"federation"` // auto means none: this peer asks no other registry
 		Size       *int   `json:"pageSize"`
 		Token      string `json:"pageToken"`
 	}
