@@ -97,10 +97,10 @@ func commandRooms() []room {
 	const root = "internal/cli/"
 	base := []string{root + "term", root + "exit", root + "command", root + "file", "internal/platform/environ", "internal/platform/spelling", "internal/platform/strictjson"}
 	client := slices.Concat(contracts(), base, []string{"pkg/client", "internal/platform/config"})
-	connected := append(slices.Clone(client), root+"remote", root+"guard", root+"settings", "internal/platform/disk")
+	connected := append(slices.Clone(client), root+"remote", root+"guard", root+"settings", "internal/platform/disk", "internal/platform/pause")
 	subjects := []string{root + "offer", root + "service", root + "coordination", root + "group", root + "doctor"}
 	rooms := []room{
-		{path: "internal/cli", floor: 15, only: slices.Concat(connected, subjects, []string{root + "peer", root + "mirror"}), users: []string{"cmd/blackholed"}},
+		{path: "internal/cli", floor: 15, only: slices.Concat(connected, subjects, []string{root + "peer"}), users: []string{"cmd/blackholed"}},
 		{path: root + "peer", floor: 14, only: slices.Concat(connected, subjects)},
 		{path: root + "remote", floor: 12, only: client},
 		{path: root + "guard", floor: 12, only: client},
@@ -110,8 +110,6 @@ func commandRooms() []room {
 		{path: root + "exit", floor: 2, only: base},
 		{path: root + "term", floor: 1, only: []string{}},
 	}
-	mirror := room{path: root + "mirror", floor: 13, only: append(slices.Clone(client), root+"remote", "internal/platform/pause", "internal/frontend/etcdapi/etcdserverpb")} // speaks to others, not to the peer
-	rooms = append(rooms, mirror)
 	for _, subject := range subjects {
 		rooms = append(rooms, room{path: subject, floor: 13, only: connected})
 	}
@@ -253,7 +251,7 @@ func fences() []fence {
 		},
 		{
 			library: "go.etcd.io/etcd",
-			rooms:   []string{"internal/frontend/etcdapi", "internal/cli/mirror"},
+			rooms:   []string{"internal/frontend/etcdapi"},
 			reason:  "the API of etcd is one front end, over the contracts of the planes",
 		},
 		{
