@@ -25,7 +25,7 @@ type room struct {
 
 // floors is the house, from the roof down. A package imports only rooms on
 // lower floors. Two exceptions stand here and nowhere else: a room may import
-// itself (its own subfolders), and every room may import pkg/fault.
+// itself (its own subfolders), and every room may import foundations.
 //
 // Tests may import their own floor too, and are bound by neither only nor
 // users: the needs of a test do not ship.
@@ -66,6 +66,7 @@ func floors() []room {
 
 			{path: "internal/platform/config", floor: 1, only: []string{"internal/platform/environ", "internal/platform/secret"}, users: []string{"internal/daemon", "internal/cli", "internal/cli/peer", "internal/cli/doctor", "internal/cli/remote", "internal/cli/settings", "cmd/blackholed", "testnet"}},
 			{path: "internal/platform/bounded", floor: 0},
+			{path: "internal/platform/clean", floor: 0},
 			{path: "internal/platform/condition", floor: 0, users: wiring("internal/coordination", "internal/coordination/formation", "internal/coordination/upkeep", "internal/discovery", "internal/discovery/wire", "internal/discovery/route", "internal/platform/p2p")},
 			{path: "internal/platform/disk", floor: 0},
 			{path: "internal/platform/environ", floor: 0},
@@ -194,6 +195,9 @@ func wiring(more ...string) []string {
 	return append([]string{"internal/daemon", "internal/sim", "pkg/embed"}, more...)
 }
 
+// foundations are what every room may import: the error type, and the gate of text from outside, which stands on it alone.
+func foundations() []string { return []string{"pkg/fault", "internal/platform/clean"} }
+
 // contracts are the nouns and interfaces of planes that front ends and the SDK
 // speak in.
 func contracts() []string { return []string{"pkg/discovery", "pkg/coord"} }
@@ -301,11 +305,11 @@ func meetings() map[string][]string {
 	return map[string][]string{"internal/agent": {"pkg/coord", "pkg/records"}}
 }
 
-// sdk lists what the SDK may consist of: contracts, nouns, messages, the
+// sdk lists what the SDK may consist of: contracts, nouns, messages, foundations, the
 // readers of JSON, and what finds the word that a wrong one stands for. So it contains no engine: no index, no state machine, no
 // snapshot.
 func sdk() []string {
-	return append(append(contracts(), nouns()...), "pkg/client", "internal/platform/spelling", "internal/platform/strictjson")
+	return append(slices.Concat(contracts(), nouns(), foundations()), "pkg/client", "internal/platform/spelling", "internal/platform/strictjson")
 }
 
 // pure are the rooms that compute and do nothing else: equal arguments give
