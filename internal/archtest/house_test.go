@@ -138,7 +138,6 @@ func discoveryRooms() []room {
 		{path: root + "/wire", floor: 4, users: plane},
 		{path: root + "/index", floor: 3, only: []string{}, users: plane},
 		{path: root + "/clock", floor: 3, only: []string{}, users: plane},
-		{path: root + "/evidence", floor: 3, only: []string{}, users: plane},
 		{path: root + "/witness", floor: 3, only: []string{}, users: plane},
 		{path: root + "/cell", floor: 3, only: []string{"internal/platform/bounded"}, users: plane},
 		{path: root + "/digest", floor: 3, only: []string{}, users: plane},
