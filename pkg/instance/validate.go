@@ -67,7 +67,7 @@ func (r *Registration) Normalize() error {
 	if err := n.Spec.normalize(); err != nil {
 		return err
 	}
-	if n.most() > MaxSize-overhead {
+	if most(&n.Key, &n.Spec) > MaxSize-overhead {
 		if size := proto.Size((&Instance{Key: n.Key, Spec: n.Spec}).whole()); size > MaxSize-overhead {
 			return fault.New("", fault.TooLarge, "the encoded instance has %d bytes: reduce it to %d", size, MaxSize-overhead)
 		}
@@ -79,25 +79,25 @@ func (r *Registration) Normalize() error {
 
 // most returns a cheap upper bound of the encoded size, enough for all but the
 // largest instances.
-func (r *Registration) most() int {
+func most(k *Key, s *Spec) int {
 	const (
 		numbers = 256 // numbers, times, tags and lengths of all single fields
 		one     = 8   // tag and length of one repeated field
 	)
-	n := numbers + len(r.Namespace) + len(r.Service) + len(r.ID) + len(r.Spec.Host) + len(r.Spec.Version) + len(r.Spec.Environment) +
-		len(r.Spec.Region) + len(r.Spec.Owner) + len(r.Spec.Description) + len(r.Spec.Zone) + len(r.Spec.Offer) + len(r.Spec.later)
-	for _, list := range [][]string{r.Spec.Tags, r.Spec.Dependencies} {
+	n := numbers + len(k.Namespace) + len(k.Service) + len(k.ID) + len(s.Host) + len(s.Version) + len(s.Environment) +
+		len(s.Region) + len(s.Owner) + len(s.Description) + len(s.Zone) + len(s.Offer) + len(s.later)
+	for _, list := range [][]string{s.Tags, s.Dependencies} {
 		for _, text := range list {
 			n += one + len(text)
 		}
 	}
-	for _, pairs := range []map[string]string{r.Spec.Interfaces, r.Spec.Metadata} {
+	for _, pairs := range []map[string]string{s.Interfaces, s.Metadata} {
 		for key, value := range pairs {
 			n += 3*one + len(key) + len(value)
 		}
 	}
-	if r.Spec.Check != nil {
-		n += len(r.Spec.Check.Type) + len(r.Spec.Check.Endpoint)
+	if s.Check != nil {
+		n += len(s.Check.Type) + len(s.Check.Endpoint)
 	}
 	return n
 }

@@ -181,6 +181,8 @@ func (c *choice) UnmarshalJSON(text []byte) error {
 // resources answers by the draft: errors have a form of their own.
 func (s *Server) resources(serve func(http.ResponseWriter, *http.Request, string) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r, end := holding(r)
+		defer end()
 		here := "http://" + r.Host
 		if r.TLS != nil {
 			here = "https://" + r.Host
@@ -337,7 +339,7 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, here string) (an
 			Total    int
 			Complete bool
 		}
-		if err := s.results(r, http.MethodPost, "/v1/discovery/query", body, &answer); err != nil {
+		if err := s.results(r, http.MethodPost, pathQuery, body, &answer); err != nil {
 			return nil, err
 		}
 		complete = answer.Complete && answer.Total <= len(answer.Results)

@@ -84,7 +84,7 @@ func (s *Server) declared(w http.ResponseWriter, r *http.Request, query map[stri
 		Next     string
 		Complete bool
 	}
-	if err := s.results(r, http.MethodPost, "/v1/discovery/query", body, &answer); err != nil {
+	if err := s.results(r, http.MethodPost, pathQuery, body, &answer); err != nil {
 		return nil, "", err
 	}
 	for n := range answer.Results {
