@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -52,7 +53,7 @@ func (w *web) call(ctx context.Context, method, at string, query url.Values, bod
 	case err != nil:
 		return nil, fault.As("", fault.Unavailable, err)
 	case got.StatusCode/100 != 2:
-		return got.Header, fault.New("", kindOf(got.StatusCode), "%s: %s", got.Status, strings.TrimSpace(string(text[:min(len(text), 500)])))
+		return got.Header, fault.New("", kindOf(got.StatusCode), "%s: %s", got.Status, clean.Text(strings.TrimSpace(string(text)), 500))
 	case answer == nil:
 		return got.Header, nil
 	}
