@@ -56,6 +56,42 @@ var update = flag.Bool("update", false, "")
 			},
 		},
 		{
+			rule: "text", name: "permitted",
+			files: files{
+				"pkg/records/a.go": `package records
+
+import "strings"
+
+func f(s string, list []string, b []byte) []string {
+	_, _ = s[:strings.Index(s, ".")], string(b[:8])
+	return list[:min(len(list), 3)]
+}
+`,
+				"internal/platform/clean/a.go": "package clean\n\nimport \"strings\"\n\nfunc f(s string) string { return strings.ToValidUTF8(s[:3], \"\") }\n",
+			},
+		},
+		{
+			rule: "text", name: "refused",
+			files: files{
+				"internal/platform/probe/a.go": `package probe
+
+import "strings"
+
+type outcome struct{ detail string }
+
+const most = 200
+
+func f(o outcome, err error, b []byte) {
+	_ = o.detail[:min(len(o.detail), most)]
+	_ = err.Error()[:most]
+	_ = string(b[:min(len(b), most)])
+	_ = strings.ToValidUTF8(o.detail, "")
+}
+`,
+			},
+			want: []string{"internal/platform/probe/a.go:10", "internal/platform/probe/a.go:11", "internal/platform/probe/a.go:12", "internal/platform/probe/a.go:13"},
+		},
+		{
 			rule: "injected", name: "permitted",
 			files: files{
 				"pkg/client/a.go":        "package client\n\nimport \"time\"\n\nvar now func() time.Time = time.Now\n",

@@ -3,6 +3,7 @@ package archtest
 import (
 	"go/ast"
 	"go/token"
+	"go/types"
 	"regexp"
 	"slices"
 	"strings"
@@ -169,4 +170,60 @@ func checkSleep(p *pkg) []finding {
 		}
 	}
 	return all
+}
+
+// checkText refuses what cuts or mends a text beside the gate: strings.ToValidUTF8, and a string that ends at a number of bytes, which may be
+// in the middle of a character. The end of a search (s[:i]) is fine.
+func checkText(p *pkg) []finding {
+	const gate = "internal/platform/clean"
+	if p.dir == gate || !withinAny(p.dir, []string{"pkg", "internal", "cmd"}) {
+		return nil
+	}
+	var all []finding
+	for _, f := range p.shipped() {
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if from, name := p.qualified(n); name == "ToValidUTF8" {
+				all = append(all, p.found(n.Pos(), from+"."+name, "%s.%s: use package clean", from, name))
+			}
+			if p.cuts(n) {
+				all = append(all, p.found(n.Pos(), "cut", "a text is cut at a number of bytes: use package clean"))
+			}
+			return true
+		})
+	}
+	return all
+}
+
+// cuts reports whether a node is text[:length] or string(bytes[:min(...)]).
+func (p *pkg) cuts(n ast.Node) bool {
+	convert, ok := n.(*ast.CallExpr)
+	if ok {
+		if id, ok := convert.Fun.(*ast.Ident); !ok || id.Name != "string" {
+			return false
+		}
+		n = convert.Args[0]
+	}
+	s, ok := n.(*ast.SliceExpr)
+	if !ok || s.Low != nil || s.High == nil || !p.isLength(s.High) {
+		return false
+	}
+	return p.isText(s.X) == (convert == nil) && (convert == nil || p.types[s.High].Value == nil)
+}
+
+func (p *pkg) isText(x ast.Expr) bool {
+	t := p.types[x].Type
+	if t == nil {
+		return false
+	}
+	basic, ok := t.Underlying().(*types.Basic)
+	return ok && basic.Info()&types.IsString != 0
+}
+
+// isLength reports whether an expression is a constant, or a call of min.
+func (p *pkg) isLength(x ast.Expr) bool {
+	if call, ok := x.(*ast.CallExpr); ok {
+		id, ok := call.Fun.(*ast.Ident)
+		return ok && id.Name == "min"
+	}
+	return p.types[x].Value != nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/Masterminds/semver/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -434,13 +435,10 @@ func tooMany(field string, n, most int) error {
 	return fault.Invalidf(field, n, "has %d entries, limit %d", n, most)
 }
 
-// shorten bounds a rejected text in an error and replaces invalid UTF-8.
+// shorten makes a rejected text fit for an error.
 func shorten(text string) string {
-	const most = 128
-	if len(text) > most {
-		text = text[:most] + "..."
-	}
-	return strings.ToValidUTF8(text, "?")
+	const most = 128 // bytes
+	return clean.Text(text, most)
 }
 
 // Unaskable names, in a sentence, the first word of an instance of this key with these tags that does not fit into a name of

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -196,7 +197,7 @@ func (a *agentAPI) report(r *request) error {
 	if err := a.allowed(r, c.of.Service); err != nil {
 		return err
 	}
-	return a.done(r, a.tell(r.Context(), id, c.of, status, cut(output, maxOutput), r.local()))
+	return a.done(r, a.tell(r.Context(), id, c.of, status, clean.Lines(output, maxOutput), r.local()))
 }
 
 // tell gives a check a status.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -66,7 +67,7 @@ func (r *record) text() (string, error) {
 	for most := maxOutput; err == nil && len(text) > maxRecord && most > 0; text, err = json.Marshal(r) {
 		most /= 2
 		for _, c := range r.Checks {
-			c.Output = cut(c.Output, most)
+			c.Output = clean.Lines(c.Output, most)
 		}
 	}
 	return string(text), err

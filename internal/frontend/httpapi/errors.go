@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -79,8 +80,8 @@ func status(k fault.Kind) (code int, name string) {
 // bodyOf renders an error.
 func bodyOf(err error) (int, errorBody) {
 	code, name := status(fault.KindOf(err))
-	b := errorBody{Error: name, Message: fault.Message(err), Field: fault.FieldOf(err), Value: fault.ValueOf(err)}
-	if whole := err.Error(); whole != b.Message && (code >= http.StatusInternalServerError || !isPlain(err)) {
+	b := errorBody{Error: name, Message: clean.Message(fault.Message(err)), Field: clean.Message(fault.FieldOf(err)), Value: fault.ValueOf(err)}
+	if whole := clean.Message(err.Error()); whole != b.Message && (code >= http.StatusInternalServerError || !isPlain(err)) {
 		b.Details = whole
 	}
 	if r, _ := utf8.DecodeRuneInString(b.Message); code == http.StatusBadRequest && b.Field != "" && unicode.IsLower(r) {

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/bounded"
+	"github.com/blackhole/blackhole/internal/platform/clean"
 )
 
 // State is what a probe found.
@@ -118,7 +119,7 @@ func (p *Prober) Probe(ctx context.Context, t Target) (Outcome, bool) {
 	if o.State == Answers {
 		o.RoundTrip = cmp.Or(o.RoundTrip, time.Since(s.began))
 	}
-	o.Detail = o.Detail[:min(len(o.Detail), maxDetail)]
+	o.Detail = clean.Text(o.Detail, maxDetail)
 	return o, true
 }
 
