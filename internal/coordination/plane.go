@@ -299,6 +299,9 @@ func (p *plane) work() {
 			p.retire(l)
 			continue
 		}
+		if l.member.Status().Leader.ID == 0 {
+			l.membership.Introduce()
+		}
 		if time.Since(asked) > asking {
 			asked = time.Now()
 			for _, at := range p.peers() { // the only contact between members of two incarnations
