@@ -27,7 +27,7 @@ const (
 	phaseMember   = "member"
 	phaseClient   = "client"   // not eligible: it asks members
 	phaseRemoved  = "removed"  // an operator keeps it out
-	phaseStopped  = "stopped"  // its member failed: it asks members until a restart
+	phaseStopped  = "stopped"  // its member failed: it asks members until a restart, or until its full disk has room
 	phaseOutlived = "outlived" // a member of an older incarnation: it asks members until its directory is cleared
 )
 
