@@ -73,7 +73,7 @@ func floors() []room {
 			{path: "internal/platform/metrics", floor: 0},
 			{path: "internal/platform/metrics/metricstest", floor: 0, support: true},
 			{path: "internal/platform/pause", floor: 0},
-			{path: "internal/platform/probe", floor: 1, only: []string{"internal/platform/bounded", "internal/platform/special"}, users: wiring("internal/discovery", "internal/agent/health")},
+			{path: "internal/platform/probe", floor: 1, only: []string{"internal/platform/bounded", "internal/platform/special"}, users: wiring("internal/discovery", "internal/agent/health", "internal/cli/offer")},
 			{path: "internal/platform/secret", floor: 0},
 			{path: "internal/platform/spelling", floor: 0},
 			{path: "internal/platform/special", floor: 0, users: []string{"internal/platform/probe", "internal/frontend"}},
@@ -115,6 +115,9 @@ func commandRooms() []room {
 	rooms = append(rooms, mirror)
 	for _, subject := range subjects {
 		rooms = append(rooms, room{path: subject, floor: 13, only: connected})
+		if subject == root+"offer" {
+			rooms[len(rooms)-1].only = append(slices.Clip(connected), "internal/platform/probe") // it crawls
+		}
 	}
 	return rooms
 }
@@ -315,6 +318,11 @@ func sdk() []string {
 // equal results, on every peer.
 func pure() []string {
 	return []string{"pkg/fault", "pkg/network", "pkg/geo", "pkg/records", "pkg/query", "pkg/coord", "internal/coordination/machine"}
+}
+
+// dialing are the rooms that connect to what strangers name, and the file with the one dialer that they have.
+func dialing() (rooms []string, dialer string) {
+	return []string{"internal/platform/probe", "internal/discovery", "internal/agent/health", "internal/cli/offer"}, "internal/platform/probe/line.go"
 }
 
 // within reports whether the slash path p is root or lies below it.
