@@ -73,7 +73,7 @@ func floors() []room {
 			{path: "internal/platform/metrics", floor: 0},
 			{path: "internal/platform/metrics/metricstest", floor: 0, support: true},
 			{path: "internal/platform/pause", floor: 0},
-			{path: "internal/platform/probe", floor: 1, only: []string{"internal/platform/bounded", "internal/platform/special"}, users: wiring("internal/discovery", "internal/agent/health", "internal/cli/offer")},
+			{path: "internal/platform/probe", floor: 1, only: []string{"internal/platform/bounded", "internal/platform/special"}, users: wiring("internal/discovery", "internal/agent/health", "internal/cli", "internal/cli/offer")},
 			{path: "internal/platform/secret", floor: 0},
 			{path: "internal/platform/spelling", floor: 0},
 			{path: "internal/platform/special", floor: 0, users: []string{"internal/platform/probe", "internal/frontend"}},
@@ -101,7 +101,7 @@ func commandRooms() []room {
 	connected := append(slices.Clone(client), root+"remote", root+"guard", root+"settings", "internal/platform/disk")
 	subjects := []string{root + "offer", root + "service", root + "coordination", root + "group", root + "doctor"}
 	rooms := []room{
-		{path: "internal/cli", floor: 15, only: slices.Concat(connected, subjects, []string{root + "peer", root + "mirror"}), users: []string{"cmd/blackholed"}},
+		{path: "internal/cli", floor: 15, only: slices.Concat(connected, subjects, []string{root + "peer", root + "mirror", "internal/platform/probe"}), users: []string{"cmd/blackholed"}},
 		{path: root + "peer", floor: 14, only: slices.Concat(connected, subjects)},
 		{path: root + "remote", floor: 12, only: client},
 		{path: root + "guard", floor: 12, only: client},

@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -17,9 +18,12 @@ const (
 )
 
 // Domain returns the target of a probe that asks whether a domain names a peer: Answers means yes, Refuses means no. It reports
-// false for a domain that belongs to nobody: a public suffix, or a name for documentation.
+// false for a domain that belongs to nobody: a public suffix, an address, or a name for documentation.
 func Domain(name, peer string) (Target, bool) {
 	_, err := publicsuffix.EffectiveTLDPlusOne(name)
+	if _, no := netip.ParseAddr(name); no == nil {
+		return Target{}, false
+	}
 	t := Target{Kind: "domain", Host: name, Port: 443, Path: wellKnown, Secure: true, peer: peer}
 	t.kind = kind{name: t.Kind, late: true, speak: speakDomain}
 	return t, err == nil && !reserved(name)

@@ -82,7 +82,7 @@ func TestDomainNamesItsPeer(t *testing.T) {
 			require.Equal(t, c.want, o.State, o.Detail)
 		})
 	}
-	for _, name := range []string{"co.uk", "github.io", "net", "shop.example.com", "a.test"} {
+	for _, name := range []string{"co.uk", "github.io", "net", "shop.example.com", "a.test", "1.2.3.4", "2a01::1", "localhost"} {
 		_, ok := Domain(name, "12D3a")
 		require.False(t, ok, name)
 	}

@@ -16,7 +16,7 @@ func webTLS() []string { return []string{"https"} }
 
 // httpKind gets the path. Any answer is one, but an error of the server.
 func httpKind() kind {
-	return kind{name: "http", schemes: web(), secure: webTLS(), port: 80, speak: func(ctx context.Context, s *session) (Outcome, error) {
+	return kind{name: "http", root: true, schemes: web(), secure: webTLS(), port: 80, speak: func(ctx context.Context, s *session) (Outcome, error) {
 		a, err := s.ask(ctx, http.MethodGet, s.target.Path, nil, nil)
 		if err != nil {
 			return Outcome{}, err

@@ -42,7 +42,7 @@ const (
 type Outcome struct {
 	State     State
 	RoundTrip time.Duration // from the first packet to the answer of the protocol; 0 without one
-	Detail    string        // in words, for people; at most 200 bytes
+	Detail    string        // in words, for people; at most 300 bytes
 }
 
 // Bounds of a probe.
@@ -119,6 +119,9 @@ func (p *Prober) Probe(ctx context.Context, t Target) (Outcome, bool) {
 		o.RoundTrip = cmp.Or(o.RoundTrip, time.Since(s.began))
 	}
 	o.Detail = o.Detail[:min(len(o.Detail), maxDetail)]
+	if t.without != "" {
+		o.Detail += " (asked without " + t.without + ": the host has not named the provider's peer)"
+	}
 	return o, true
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -230,4 +231,47 @@ func TestLookUpsAreBounded(t *testing.T) {
 		}
 		require.LessOrEqual(t, asked["victim.co.uk."], 2*nameBurst+20)
 	})
+}
+
+// Before its host consents, a check asks for what any client of the protocol asks for: a stranger's link is not followed.
+func TestNoLinkIsFollowed(t *testing.T) {
+	const link = "/unsubscribe/all?user=7"
+	for _, c := range []struct{ scheme, protocol, bare, whole string }{
+		{"http", "", "/", link},
+		{"http", "s3", "/", link},
+		{"http", "mcp", "/unsubscribe/all", link},
+		{"http", "websocket", "/unsubscribe/all", link},
+		{"ws", "", "/unsubscribe/all", link},
+		{"http", "grpc", "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Check"},
+		{"http", "a2a", "/.well-known/agent-card.json", "/.well-known/agent-card.json"},
+	} {
+		for _, bare := range []bool{true, false} {
+			seen := make(chan string, 8)
+			s := &http.Server{ReadHeaderTimeout: time.Minute, Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				seen <- r.URL.RequestURI()
+			})}
+			s.Protocols.SetHTTP1(true)
+			s.Protocols.SetUnencryptedHTTP2(true)
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			done := make(chan struct{})
+			go func() { defer close(done); _ = s.Serve(l) }()
+			target, ok := Parse(c.scheme+"://"+l.Addr().String()+link, []string{c.protocol})
+			require.True(t, ok)
+			want := c.whole
+			if bare {
+				want = c.bare
+				require.NotEmpty(t, target.Withheld())
+				target = target.Bare()
+				require.Empty(t, target.Withheld())
+				require.Equal(t, target.String(), target.Bare().String())
+			}
+			o, measured := New(Config{Loopback: true}).Probe(t.Context(), target)
+			require.True(t, measured)
+			require.Equal(t, bare, strings.Contains(o.Detail, "has not named"), o.Detail)
+			require.Equal(t, want, <-seen, c.protocol)
+			_ = s.Close()
+			<-done
+		}
+	}
 }
