@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -42,6 +43,7 @@ type Line struct {
 	target Target
 	within time.Duration // of all attempts to connect together
 	addrs  []netip.Addr  // allowed ones of the host; after a connection the first one answers
+	client *http.Transport
 }
 
 // Line finds at most so many addresses of a target that allow accepts. The attempts to connect share a time equally.
@@ -157,6 +159,23 @@ func (l *Line) dial(ctx context.Context, network string) (conn net.Conn, err err
 		return err
 	})
 	return conn, err
+}
+
+// web speaks HTTP with the target, over one connection while the server keeps it: a session then takes one place. The owner calls hangUp.
+func (l *Line) web() *http.Transport {
+	if l.client == nil {
+		l.client = &http.Transport{
+			DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx, "tcp") },
+			TLSClientConfig: l.tls(), ForceAttemptHTTP2: true, DisableCompression: true, IdleConnTimeout: Timeout, MaxResponseHeaderBytes: maxAnswer,
+		}
+	}
+	return l.client
+}
+
+func (l *Line) hangUp() {
+	if l.client != nil {
+		l.client.CloseIdleConnections()
+	}
 }
 
 // packets has try speak to the first address that answers it, over a socket of its own.

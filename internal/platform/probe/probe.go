@@ -99,6 +99,7 @@ func (p *Prober) Probe(ctx context.Context, t Target) (Outcome, bool) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	s := &session{Line: &Line{prober: p, target: t}, began: time.Now()}
+	defer func() { s.hangUp() }()
 	var o Outcome
 	var err error
 	if !t.kind.late {

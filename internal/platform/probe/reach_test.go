@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -120,19 +121,41 @@ func TestEachConnectionCounts(t *testing.T) {
 	}
 }
 
-// A session of MCP over three connections takes three places.
+// A session of MCP over three connections takes three places, and over a kept one it takes one.
 func TestConnectionsOfASessionCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		net := &counted{to: map[string]int{}}
-		net.serve = says(httpAnswer(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","tools":[]}}`))
-		net.serve = closing(net.serve)
-		p := New(Config{Dial: net.dial})
-		for i := range 60 {
-			target, _ := Parse(fmt.Sprintf("mcp+http://%s:%d/mcp", victim, i+1), nil)
-			p.Probe(t.Context(), target)
-		}
-		require.Equal(t, burst, net.to[victim])
-	})
+	for _, kept := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			network, sessions := &counted{to: map[string]int{}}, 0
+			var lock sync.Mutex
+			network.serve = func(c net.Conn) {
+				defer func() { _ = c.Close() }()
+				for r := bufio.NewReader(c); ; {
+					q, err := http.ReadRequest(r)
+					if err != nil {
+						return
+					}
+					body, _ := io.ReadAll(q.Body)
+					lock.Lock()
+					if strings.Contains(string(body), "tools/list") {
+						sessions++
+					}
+					lock.Unlock()
+					_, _ = io.WriteString(c, httpAnswer(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","tools":[]}}`))
+					if !kept {
+						return
+					}
+				}
+			}
+			p := New(Config{Dial: network.dial})
+			for i := range 60 {
+				target, _ := Parse(fmt.Sprintf("mcp+http://%s:%d/mcp", victim, i+1), nil)
+				p.Probe(t.Context(), target)
+				synctest.Wait()
+			}
+			require.Equal(t, burst, network.to[victim])
+			require.Equal(t, map[bool]int{false: burst / 3, true: burst}[kept], sessions)
+		})
+	}
 }
 
 func closing(serve func(net.Conn)) func(net.Conn) {
