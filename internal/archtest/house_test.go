@@ -322,7 +322,7 @@ func pure() []string {
 
 // dialing are the rooms that connect to what strangers name, and the file with the one dialer that they have.
 func dialing() (rooms []string, dialer string) {
-	return []string{"internal/platform/probe", "internal/discovery", "internal/agent/health", "internal/cli/offer"}, "internal/platform/probe/line.go"
+	return []string{"internal/platform/probe", "internal/platform/p2p/probe", "internal/discovery", "internal/agent/health", "internal/cli/offer"}, "internal/platform/probe/line.go"
 }
 
 // within reports whether the slash path p is root or lies below it.

@@ -145,6 +145,8 @@ func f() {
 	_ = &http.Client{}
 	_ = &http.Transport{Proxy: nil}
 	_ = &net.Resolver{PreferGo: true}
+	_ = new(http.Client)
+	var r net.Resolver
 }
 `,
 				"internal/cli/offer/a.go":            "package offer\n\nimport \"net/http\"\n\nfunc f() { http.DefaultClient.Do(nil) }\n",
@@ -155,6 +157,7 @@ func f() {
 				"internal/agent/health/probe_tls.go:5", "internal/cli/offer/a.go:5", "internal/discovery/wire/deep/a.go:5",
 				"internal/platform/probe/a.go:9", "internal/platform/probe/a.go:10", "internal/platform/probe/a.go:11", "internal/platform/probe/a.go:12",
 				"internal/platform/probe/a.go:13", "internal/platform/probe/a.go:14", "internal/platform/probe/a.go:15", "internal/platform/probe/a.go:16", "internal/platform/probe/a.go:17",
+				"internal/platform/probe/a.go:18", "internal/platform/probe/a.go:19",
 			},
 		},
 	}

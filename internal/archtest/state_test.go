@@ -155,12 +155,12 @@ func dials() ban {
 	}}
 }
 
-// owned are the literals that dial by themselves without a field.
+// owned are the types that dial by themselves without a field.
 func owned() map[[2]string]string {
 	return map[[2]string]string{{"net/http", "Client"}: "Transport", {"net/http", "Transport"}: "DialContext", {"net", "Resolver"}: "Dial"}
 }
 
-// checkDial refuses dialers beside the one.
+// checkDial refuses dialers beside the one, and owned types other than pointers to them and literals with their field.
 func checkDial(p *pkg) []finding {
 	rooms, dialer := dialing()
 	if !withinAny(p.dir, rooms) {
@@ -171,15 +171,22 @@ func checkDial(p *pkg) []finding {
 		if f.path == dialer {
 			continue
 		}
+		fine := make(map[ast.Node]bool)
 		ast.Inspect(f.ast, func(n ast.Node) bool {
-			if from, name := p.qualified(n); dials().refuses(from, name) {
-				all = append(all, p.found(n.Pos(), from+"."+name, "%s.%s in %s", from, name, p.dir))
+			from, name := p.qualified(n)
+			field := owned()[[2]string{from, name}]
+			switch n := n.(type) {
+			case *ast.StarExpr:
+				fine[n.X] = true
+			case *ast.CompositeLit:
+				from, name := p.qualified(n.Type)
+				fine[n.Type] = sets(n, owned()[[2]string{from, name}])
 			}
-			if literal, ok := n.(*ast.CompositeLit); ok {
-				from, name := p.qualified(literal.Type)
-				if field := owned()[[2]string{from, name}]; field != "" && !sets(literal, field) {
-					all = append(all, p.found(n.Pos(), from+"."+name, "%s.%s without %s in %s", from, name, field, p.dir))
-				}
+			switch {
+			case dials().refuses(from, name):
+				all = append(all, p.found(n.Pos(), from+"."+name, "%s.%s in %s", from, name, p.dir))
+			case field != "" && !fine[n]:
+				all = append(all, p.found(n.Pos(), from+"."+name, "%s.%s without %s in %s", from, name, field, p.dir))
 			}
 			return true
 		})

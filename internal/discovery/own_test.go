@@ -38,6 +38,7 @@ func TestChecksLeaveThisMachineAlone(t *testing.T) {
 		"all":       {"/ip4/12.0.0.7/tcp/4801", "/ip4/192.168.7.7/tcp/4801", "/ip6/2a01:7::7/tcp/4801"},
 		"one":       {"/ip4/192.168.7.7/tcp/4801"},
 		"leaf":      nil,
+		"relayed":   {"/ip4/13.0.0.7/tcp/4801/p2p/12D3KooWExFKd9gKCrBdxSPxDhjxtbUjAFWEnrXCsuu4W9kfH82c/p2p-circuit"},
 		"announced": {"/ip4/13.0.0.7/tcp/4801", "/dns4/peer.net/tcp/4801"},
 	} {
 		node := &listening{}

@@ -222,7 +222,10 @@ func (p *Plane) endpointProber(node Node) *probe.Prober {
 	c := p.config
 	machine := probe.NewInterfaces(c.Interfaces, c.Now)
 	own := func(a netip.Addr) bool {
-		announced := func(m multiaddr.Multiaddr) bool { return address.IP(m) == a }
+		announced := func(m multiaddr.Multiaddr) bool {
+			_, err := m.ValueForProtocol(multiaddr.P_CIRCUIT) // the address of a relay is not of this peer
+			return err != nil && address.IP(m) == a
+		}
 		return !c.OneMachine && (machine.Have(a, !c.Loopback) || slices.ContainsFunc(node.Host().Addrs(), announced))
 	}
 	return probe.New(probe.Config{Private: c.Loopback, Loopback: c.OneMachine, Own: own, Resolver: c.Resolver})
