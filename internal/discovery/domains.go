@@ -74,9 +74,9 @@ func (x *endpoints) require(e *endpoint, now time.Time) {
 	e.sought = now
 }
 
-// permitted returns the target of a check. The host consents to all of it as a domain does, by naming the provider's peer; a claimed domain
-// speaks for the hosts below it. Only a check of this peer counts: what others say must not make it follow a stranger's link. Without consent it
-// is the part that anybody would ask for. The caller holds x.mu.
+// permitted returns the target of a check: without the consent of the host the part that anybody would ask for. A host
+// consents as a domain does, by naming the provider's peer; a claimed domain speaks for the hosts below it. Only a check
+// of this peer counts: nobody's word makes it follow a stranger's link. The caller holds x.mu.
 func (x *endpoints) permitted(r *records.Record, t probe.Target) (_ probe.Target, whole bool) {
 	if t.Withheld() == "" {
 		return t, true
@@ -98,7 +98,7 @@ func (x *endpoints) permitted(r *records.Record, t probe.Target) (_ probe.Target
 	return t.Bare(), false
 }
 
-// partial says what checks of an own offer's endpoint leave out, and how its host changes that; "" for nothing.
+// partial says what checks leave out of the endpoint of an own offer; "" for nothing.
 func (x *endpoints) partial(r *records.Record) string {
 	t, state := targetOf(r)
 	if state != canMeasure {

@@ -216,8 +216,8 @@ func (p *Plane) asked(n records.Name, by peer.ID) {
 	}
 }
 
-// endpointProber speaks to the endpoints of offers, but not to this machine, nor to private addresses on the Internet. Own addresses are
-// those of the interfaces, whatever this peer listens on, and those that it announces, such as a router's.
+// endpointProber speaks to the endpoints of offers, but not to this machine, nor to private addresses on the Internet.
+// Own addresses are those of the interfaces, whatever this peer listens on, and those that it announces.
 func (p *Plane) endpointProber(node Node) *probe.Prober {
 	c := p.config
 	machine := probe.NewInterfaces(c.Interfaces, c.Now)

@@ -68,7 +68,9 @@ func catalogOf(ctx context.Context, con *term.Console, from string) ([]byte, err
 	}
 	// The caller names the site: it may be in the caller's own network, but no metadata service is a catalog.
 	site := probe.New(probe.Config{Private: true, Loopback: true, Trusted: true})
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: site.DialContext, ForceAttemptHTTP2: true, DisableKeepAlives: true}
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: site.DialContext, ForceAttemptHTTP2: true, DisableKeepAlives: true,
+	}
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		return nil, fault.As("", fault.Unavailable, err)

@@ -276,8 +276,8 @@ func (s *Server) referrals() []entry {
 	return all
 }
 
-// prove has this peer check domains of entries itself that only others checked: a question for checked domains does so. Later answers then
-// name the entries by them.
+// prove has this peer check domains of entries that only others checked: a question for checked domains does so.
+// Later answers then name the entries by them.
 func (s *Server) prove(r *http.Request, domains []string) {
 	slices.Sort(domains)
 	domains = slices.DeleteFunc(slices.Compact(domains), func(d string) bool { return d == "" })
@@ -285,8 +285,9 @@ func (s *Server) prove(r *http.Request, domains []string) {
 		return
 	}
 	where := map[string]any{"field": "domain", "op": "any", "values": domains[:min(len(domains), maxWords)]}
-	body, _ := json.Marshal(map[string]any{"types": searched(), "where": []any{where}, "domain": "*", "limit": maxPage}) // texts always have a JSON form
-	_ = s.results(r, http.MethodPost, "/v1/discovery/query", body, &struct{}{})                                          // the next answer tries again
+	query := map[string]any{"types": searched(), "where": []any{where}, "domain": "*", "limit": maxPage}
+	body, _ := json.Marshal(query)                                              // texts always have a JSON form
+	_ = s.results(r, http.MethodPost, "/v1/discovery/query", body, &struct{}{}) // the next answer tries again
 }
 
 // hit is a result that has words of a search.

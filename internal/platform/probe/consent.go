@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// A stranger's offer may name any path of any host, and a request for a path may do something there: confirm, unsubscribe, vote. Until
-// the host consents, by naming the provider's peer as a domain does, checks ask for what anybody would ask the host for.
+// A stranger's offer may name any path of any host, and a request for a path may do something there: confirm,
+// unsubscribe, vote. Until the host consents, by naming the provider's peer as a domain does, checks ask for what anybody
+// would ask the host for.
 
 // Withheld says what a check leaves out as long as the host does not consent; "" for nothing.
 func (t Target) Withheld() string {
@@ -42,7 +43,8 @@ func (t Target) Partial(peer string) string {
 	if !ok {
 		return "other peers check the endpoint without " + left + ": only a host with a name of its own can ask for more"
 	}
-	return fmt.Sprintf("other peers check the endpoint without %s until its host names this peer: publish a TXT record of %s with the text %s, or that line at https://%s",
+	return fmt.Sprintf("other peers check the endpoint without %s until its host names this peer: "+
+		"publish a TXT record of %s with the text %s, or that line at https://%s",
 		left, txtLabel+d.Host, peerIs+peer, d.Host+wellKnown)
 }
 

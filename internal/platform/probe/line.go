@@ -16,8 +16,8 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/special"
 )
 
-// This file is the one dialer. Whatever a check, a probe or a crawl connects to, it looks names up and opens connections here, where
-// addresses are judged and places are taken.
+// This file is the one dialer: checks, probes and crawls look names up and open connections here, where addresses are
+// judged and places are taken.
 
 // connect fills in the functions of the machine.
 func (c *Config) connect() {
@@ -69,7 +69,7 @@ func (p *Prober) Line(ctx context.Context, t Target, within time.Duration, most 
 	return l, nil
 }
 
-// lookup resolves a name. A stranger's one is absolute, because the search list of the resolver would lead it into this peer's network.
+// lookup resolves a name. A stranger's one is absolute: the resolver's search list would lead it into this peer's network.
 func (p *Prober) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{a}, nil
@@ -96,8 +96,9 @@ func (p *Prober) texts(ctx context.Context, name string) ([]string, error) {
 
 func absolute(name string) string { return strings.TrimSuffix(name, ".") + "." }
 
-// mayAsk takes a place for a look-up of all names below one that somebody registered, as they may share servers. On the Internet it
-// refuses names that no public DNS has: whether one exists in this peer's network is no stranger's business.
+// mayAsk takes a place for a look-up. All names below one that somebody registered share a bound, as they may share
+// servers. On the Internet it refuses names that no public DNS has: whether this peer's network has one, no stranger
+// should learn.
 func (p *Prober) mayAsk(name string) bool {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	suffix, listed := publicsuffix.PublicSuffix(name)
@@ -161,12 +162,14 @@ func (l *Line) dial(ctx context.Context, network string) (conn net.Conn, err err
 	return conn, err
 }
 
-// web speaks HTTP with the target, over one connection while the server keeps it: a session then takes one place. The owner calls hangUp.
+// web speaks HTTP with the target, over one connection while the server keeps it: a session then takes one place. The
+// owner calls hangUp.
 func (l *Line) web() *http.Transport {
 	if l.client == nil {
 		l.client = &http.Transport{
 			DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx, "tcp") },
-			TLSClientConfig: l.tls(), ForceAttemptHTTP2: true, DisableCompression: true, IdleConnTimeout: Timeout, MaxResponseHeaderBytes: maxAnswer,
+			TLSClientConfig: l.tls(), ForceAttemptHTTP2: true, DisableCompression: true,
+			IdleConnTimeout: Timeout, MaxResponseHeaderBytes: maxAnswer,
 		}
 	}
 	return l.client
@@ -190,8 +193,8 @@ func (l *Line) packets(ctx context.Context, try func(context.Context, net.Packet
 	})
 }
 
-// each tries the addresses until one answers, and stays with it. Each try takes a place of its address. If none answers and one had no place, nothing
-// is known.
+// each tries the addresses until one answers, and stays with it. Each try takes a place of its address. If none answers
+// and one had no place, nothing is known.
 func (l *Line) each(ctx context.Context, try func(context.Context, netip.AddrPort) error) (err error) {
 	var untried error
 	for i, a := range l.addrs {

@@ -64,7 +64,7 @@ type Config struct {
 	Private  bool                  // private addresses are targets: the network is a LAN
 	Loopback bool                  // loopback addresses are targets: the network is one machine
 	Own      func(netip.Addr) bool // addresses of this peer; nil: none
-	Trusted  bool                  // the operator names the targets: names may be relative, and neither look-ups nor connections have a bound
+	Trusted  bool                  // the operator names the targets: names may be relative, and nothing has a bound
 	Roots    *x509.CertPool        // nil: the system's
 	Resolver *net.Resolver         // of the two below; nil: the machine's
 	Resolve  func(ctx context.Context, host string) ([]netip.Addr, error)
@@ -86,7 +86,8 @@ func New(c Config) *Prober {
 	c.connect()
 	return &Prober{
 		Config: c, policy: NewPolicy(), listen: listen,
-		rates: bounded.NewBuckets[netip.Prefix](addresses, perAddress, burst), names: bounded.NewBuckets[string](addresses, perName, nameBurst),
+		rates: bounded.NewBuckets[netip.Prefix](addresses, perAddress, burst),
+		names: bounded.NewBuckets[string](addresses, perName, nameBurst),
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package special has the table of special-purpose addresses: those that belong to no host of the public Internet, or to no single one.
+// Package special has the table of special-purpose addresses: those of no host of the public Internet, or of no single one.
 //
 // It decides nothing. DNS answers and checks of endpoints ask it where an address leads.
 package special
@@ -28,7 +28,7 @@ type Table struct{ rows []row }
 
 // New returns the table of
 //
-//   - the IANA IPv4 and IPv6 Special-Purpose Address Registries (RFC 6890; as of 2026-11), with the ranges that they call globally
+//   - the IANA IPv4 and IPv6 Special-Purpose Address Registries (RFC 6890), with the ranges that they call globally
 //     reachable, other than NAT64's: many hosts have such an anycast address, and none sells there
 //   - the IANA IPv6 address space registry: only 2000::/3 is assigned
 //   - the metadata services of clouds at addresses outside the link-local range, from the clouds' documentation
@@ -92,8 +92,8 @@ func New() Table {
 	return t
 }
 
-// Find returns the use of an address, with the range that decides and its name in words; neither for a public one. An address that embeds
-// an IPv4 address has at most the use of that. One with a zone is on a link, and nobody's.
+// Find returns the use of an address, with the range that decides and its name in words; neither for a public one. An
+// address that embeds an IPv4 address has at most the use of that. One with a zone is on a link, and nobody's.
 func (t Table) Find(a netip.Addr) (use Use, in netip.Prefix, name string) {
 	if !a.IsValid() || a.Zone() != "" {
 		return Nobody, in, "no address of a host, or one with a zone"
