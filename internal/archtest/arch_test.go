@@ -31,6 +31,7 @@ func rules() []rule {
 		{"state", "two daemons live in one process, and nothing happens because of an import: state belongs to a value with an owner", perPackage(checkState)},
 		{"injected", "clock, randomness, system and logger are arguments, so that tests and replicas agree", perPackage(checkInjected)},
 		{"text", "text of strangers cut in the middle of a character, or cleaned by other rules, breaks decoders and drives terminals", perPackage(checkText)},
+		{"dial", "one dialer judges addresses and bounds connections; a second one would reach inside, or flood", perPackage(checkDial)},
 		{"sleep", "a sleeping test is slow on a fast machine and wrong on a slow one; use testing/synctest", perPackage(checkSleep)},
 	}
 }
