@@ -117,6 +117,14 @@ func (p *Pool) TakeBytes(ctx context.Context, op string, n int, patience time.Du
 	return p.occupy(ctx, op, min(n, p.total/2), patience)
 }
 
+// TakeWithin is TakeBytes for what counts however small it is. Its release is never nil.
+func (p *Pool) TakeWithin(ctx context.Context, op string, n int, patience time.Duration) (release func(), err error) {
+	if p == nil {
+		return func() {}, nil
+	}
+	return p.occupy(ctx, op, min(n, p.total/2), patience)
+}
+
 // occupy occupies n places, and waits for them until patience or ctx end.
 func (p *Pool) occupy(ctx context.Context, op string, n int, patience time.Duration) (release func(), err error) {
 	client, kept := Client(ctx), p.kept
