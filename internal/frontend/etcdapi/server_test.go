@@ -478,6 +478,8 @@ func TestCluster(t *testing.T) {
 	st, err := f.Status(t.Context(), &pb.StatusRequest{})
 	require.NoError(t, err)
 	require.Equal(t, etcdapi.Version, st.GetVersion())
+	require.Positive(t, st.GetDbSize(), "clients divide by it")
+	require.Equal(t, st.GetDbSize(), st.GetDbSizeInUse())
 	require.Equal(t, members.GetMembers()[0].GetID(), st.GetLeader())
 	alarms, err := f.Alarm(t.Context(), &pb.AlarmRequest{})
 	require.NoError(t, err)
