@@ -25,6 +25,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // begin sends a request for a watch.
@@ -33,10 +34,17 @@ func (w watching) begin(r *pb.WatchCreateRequest) {
 	require.NoError(w.t, w.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: r}}))
 }
 
-// faulty is a plane whose watches fail with an error while it has one.
+// faulty is a plane whose watches fail with an error while it has one. It counts what is read.
 type faulty struct {
 	coord.Service
-	with atomic.Pointer[error]
+	with  atomic.Pointer[error]
+	reads atomic.Int64
+}
+
+// Read implements coord.Service.
+func (f *faulty) Read(ctx context.Context, q *coordv1.Question) (*coordv1.Answer, error) {
+	f.reads.Add(1)
+	return f.Service.Read(ctx, q)
 }
 
 // Watch implements coord.Service.
@@ -73,14 +81,14 @@ func (l *leader) leading() (uint64, string, <-chan struct{}) {
 type group struct {
 	*front
 	leader leader
-	broken *faulty
-	t      *testing.T
+	*faulty
+	t *testing.T
 }
 
 func newGroup(t *testing.T, bounds etcdapi.Config) *group {
-	g := &group{leader: leader{name: "solo", changed: make(chan struct{})}, broken: &faulty{}, t: t}
+	g := &group{leader: leader{name: "solo", changed: make(chan struct{})}, faulty: &faulty{}, t: t}
 	l := bufconn.Listen(1 << 10)
-	bounds.Service, bounds.Leading, bounds.NoLeader = g.broken, g.leader.leading, 1500*time.Millisecond
+	bounds.Service, bounds.Leading, bounds.NoLeader = g.faulty, g.leader.leading, 1500*time.Millisecond
 	g.front = startWith(t, l, "passthrough:///peer", bounds, nil,
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 	return g
@@ -104,7 +112,7 @@ func (g *group) heal() {
 }
 
 func (g *group) watch(ctx context.Context) watching {
-	stream, err := g.Watch(ctx)
+	stream, err := g.front.Watch(ctx)
 	require.NoError(g.t, err)
 	return watching{stream, g.t}
 }
@@ -245,7 +253,7 @@ func TestEndsOfWatches(t *testing.T) {
 				old.create(&pb.WatchCreateRequest{Key: []byte("a")})
 				old.create(&pb.WatchCreateRequest{Key: []byte("b")})
 				synctest.Wait()
-				g.broken.with.Store(&c.fault)
+				g.with.Store(&c.fault)
 				fresh := g.watch(t.Context())
 				fresh.begin(&pb.WatchCreateRequest{Key: []byte("a")})
 				old.askProgress() // begins the shared watch anew

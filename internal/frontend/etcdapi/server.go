@@ -66,6 +66,10 @@ type Config struct {
 	Leading func() (term uint64, leader string, changed <-chan struct{})
 	// NoLeader is the time after which a group without a leader has none for clients that require one.
 	NoLeader time.Duration
+	// DiskBytes returns what the group takes on the disk of this peer. Nil: unknown.
+	DiskBytes func() int64
+	// KeyBytes is how much keys and values of the group may have; 0: unknown.
+	KeyBytes int64
 	// Peer is the id of this peer.
 	Peer string
 	// Prefix of all keys; not empty.
@@ -125,6 +129,9 @@ func New(c Config) (*Server, error) {
 		Config: c, keys: keyspace(c.Prefix), watches: c.Answers.Twin("watch_bytes"), refusals: budget.NewRefusals(),
 	}
 	s.led.Store(newLed())
+	if c.DiskBytes == nil {
+		s.DiskBytes = func() int64 { return 0 }
+	}
 	if c.Leading == nil {
 		s.Leading = func() (uint64, string, <-chan struct{}) { return 0, c.Peer, nil }
 	}
