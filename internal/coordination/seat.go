@@ -185,6 +185,9 @@ func (s *Seat) Leading() (term uint64, leader string, changed <-chan struct{}) {
 	return s.plane.Load().routing.Leading()
 }
 
+// ElectionTimeout returns the shortest time without a leader before an election.
+func (s *Seat) ElectionTimeout() time.Duration { return s.config.Replica.ElectionTimeout() }
+
 // ID returns the group's id in hex; empty while no group is known.
 func (s *Seat) ID() string { return s.plane.Load().view.ID() }
 
