@@ -85,7 +85,7 @@ func (r *Registration) most() int {
 		one     = 8   // tag and length of one repeated field
 	)
 	n := numbers + len(r.Namespace) + len(r.Service) + len(r.ID) + len(r.Spec.Host) + len(r.Spec.Version) + len(r.Spec.Environment) +
-		len(r.Spec.Region) + len(r.Spec.Owner) + len(r.Spec.Description) + len(r.Spec.Zone) + len(r.Spec.Offer) + len(r.Spec.later)
+		len(r.Spec.Region) + len(r.Spec.Owner) + len(r.Spec.Description) + len(r.Spec.Zone) + len(r.Spec.Offer) + len(r.Spec.Note) + len(r.Spec.later)
 	for _, list := range [][]string{r.Spec.Tags, r.Spec.Dependencies} {
 		for _, text := range list {
 			n += one + len(text)
@@ -396,6 +396,9 @@ func (s *Spec) normalizeThresholds() error {
 }
 
 func (s *Spec) normalizeOffer() error {
+	if len(s.Note) > MaxNote || !utf8.ValidString(s.Note) {
+		return fault.Invalidf("note", nil, "must be valid UTF-8, at most %d bytes", MaxNote)
+	}
 	if len(s.Offer) == 0 {
 		s.Offer = nil
 		return nil
