@@ -106,6 +106,9 @@ func (p *parts) startAgent(context.Context) (err error) {
 		return err
 	}
 	p.onClose(p.agent.Close)
+	if aside := p.agent.Aside(); len(aside) > 0 {
+		p.conditions.Raise(condition.SetAside, "%s on the disk of this peer did not pass at its start, and is left out: register it again. The first: %s", fault.Counted(len(aside), "instance"), aside[0])
+	}
 	return countInstances(p.gatherer, p.agent.Stats, p.agent.Pending)
 }
 
@@ -138,6 +141,15 @@ func (c consulChecks) Set(id string, of instance.Spec, local bool) error {
 }
 
 func (c consulChecks) Remove(id string) { c.Checker.Remove(instance.Key{ID: id}) }
+
+// frontFailed raises the condition of a front end whose periodic work fails for a reason, and clears it for nil.
+func (p *parts) frontFailed(reason error) {
+	if reason == nil {
+		p.conditions.Clear(condition.FrontFailed)
+		return
+	}
+	p.conditions.Raise(condition.FrontFailed, "the front end for clients of Consul has a %s", fault.Message(reason))
+}
 
 // refusedByGroup raises the condition of refused instances for a reason, and clears it for nil.
 func (p *parts) refusedByGroup(reason error) {

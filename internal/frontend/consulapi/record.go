@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,9 +15,9 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// recordKey is the metadata key of an instance under which this front keeps, as JSON, what an instance of this program does not have. The
-// directory thus shows it at every peer.
-const recordKey = "consul"
+// noteMark begins the notes of this front, which keep as JSON what an instance of this program does not have. The directory thus
+// shows it at every peer.
+const noteMark = Front + " "
 
 // record is what Consul knows of a service besides the instance.
 type record struct {
@@ -25,9 +26,10 @@ type record struct {
 	Maintenance *string            `json:",omitempty"` // its reason; nil: none
 	Warning     int                `json:",omitempty"` // weight while a check warns
 	Override    bool               `json:",omitempty"` // EnableTagOverride
-	Peer        string             `json:",omitempty"` // on whose host a loopback address of the service is
 	Addresses   map[string]address `json:",omitempty"` // TaggedAddresses
 	Order       []int              `json:",omitempty"` // of the tags, by their places among those of the instance, which are ascending; nil: the same
+
+	broken string // why a part of it did not pass and is left out; "": all passed
 }
 
 type address struct {
@@ -56,30 +58,99 @@ const (
 )
 
 const (
-	maxOutput = 512     // bytes kept of a check's output
-	maxRecord = 4 << 10 // bytes, as of all metadata
+	maxOutput = 512 // bytes kept of a check's output
+	maxChecks = 64  // of a service
+	maxPlaces = 2 * instance.MaxTags
+	maxWeight = 65535
 )
 
-// text is the record as metadata. Many checks have shorter outputs; what is still too long, the registry refuses.
-func (r *record) text() (string, error) {
+// note is the record as a note of its instance. Many checks have shorter outputs; what is still too long, the registry refuses.
+func (r *record) note() (string, error) {
 	text, err := json.Marshal(r)
-	for most := maxOutput; err == nil && len(text) > maxRecord && most > 0; text, err = json.Marshal(r) {
+	for most := maxOutput; err == nil && len(noteMark)+len(text) > instance.MaxNote && most > 0; text, err = json.Marshal(r) {
 		most /= 2
 		for _, c := range r.Checks {
 			c.Output = cut(c.Output, most)
 		}
 	}
-	return string(text), err
+	if err == nil && len(noteMark)+len(text) > instance.MaxNote {
+		err = fault.Invalidf("Checks", nil, "and what belongs to them take %d bytes, limit %d: shorten names and notes, or define fewer", len(text), instance.MaxNote-len(noteMark))
+	}
+	return noteMark + string(text), err
 }
 
-// recordOf reads the record of an instance; nil without one: another front end registered it.
+// recordOf reads the record of an instance; nil without one: another front end registered it. Another member of the group may have written
+// the note, so the rules of a registration hold for each part of it, and what breaks them is left out.
 func recordOf(i *instance.Instance) *record {
-	text, ok := i.Spec.Metadata[recordKey]
-	rec := new(record)
-	if !ok || json.Unmarshal([]byte(text), rec) != nil {
+	text, ok := strings.CutPrefix(i.Spec.Note, noteMark)
+	if !ok {
 		return nil
 	}
+	rec := new(record)
+	if err := json.Unmarshal([]byte(text), rec); err != nil {
+		return &record{broken: "it is no record: " + err.Error()}
+	}
+	rec.sift(i)
 	return rec
+}
+
+// sift leaves out what breaks the rules of a registration.
+func (r *record) sift(i *instance.Instance) {
+	bad := func(is bool, what string) bool {
+		if is {
+			r.broken = cmp.Or(r.broken, what)
+		}
+		return is
+	}
+	if bad(r.ID != "" && instanceID(r.ID) != i.ID, "ID is that of another service") {
+		r.ID = ""
+	}
+	if bad(r.Maintenance != nil && len(*r.Maintenance) > maxOutput, "Maintenance is too long") {
+		*r.Maintenance = cut(*r.Maintenance, maxOutput)
+	}
+	if bad(r.Warning < 0 || r.Warning > maxWeight, "Warning is no weight") {
+		r.Warning = 0
+	}
+	if bad(len(r.Order) > maxPlaces || len(r.Order) > 0 && slices.Min(r.Order) < 0, "Order has no such tags") {
+		r.Order = nil
+	}
+	maps.DeleteFunc(r.Addresses, func(_ string, a address) bool { return bad(a.Port < 0 || a.Port > 65535, "Addresses has no such port") })
+	seen := map[string]bool{}
+	r.Checks = slices.DeleteFunc(r.Checks, func(c *check) bool {
+		if bad(c == nil || len(seen) == maxChecks, "Checks has too many, or none where one must be") {
+			return true
+		}
+		if err := c.validate(); err != nil {
+			return bad(true, "Checks: "+fault.FieldOf(err)+" "+fault.Message(err))
+		}
+		if bad(seen[c.ID], "Checks has an id twice") {
+			return true
+		}
+		seen[c.ID] = true
+		return false
+	})
+}
+
+// validate applies the rules that hold for each check, whoever wrote it.
+func (c *check) validate() error {
+	switch {
+	case c.ID == "":
+		return fault.Invalidf("CheckID", nil, "is missing")
+	case c.Status != passing && c.Status != warning && c.Status != critical:
+		return fault.Invalidf("Status", c.Status, "must be passing, warning or critical")
+	case c.TTL < 0 || c.Remove < 0:
+		return fault.Invalidf("TTL", nil, "must not be negative")
+	case (c.TTL > 0) == (c.Run != nil) || (c.TTL > 0) != (c.Type == "ttl"):
+		return fault.Invalidf("Check", nil, "needs one of TTL, HTTP, TCP and GRPC")
+	}
+	c.Output = cut(c.Output, maxOutput)
+	if c.Run == nil {
+		return nil
+	}
+	if !strings.EqualFold(string(c.Run.Type), c.Type) || c.Run.Type == instance.Script {
+		return fault.Invalidf("Check", nil, "needs one of TTL, HTTP, TCP and GRPC")
+	}
+	return c.Run.Normalize()
 }
 
 // idOf is the id of the service of an instance.
@@ -106,9 +177,6 @@ func tagsOf(i *instance.Instance, rec *record) []string {
 	}
 	tags := []string{}
 	for _, n := range rec.Order {
-		if n < 0 {
-			return append([]string{}, all...)
-		}
 		tags = append(tags, all[n])
 	}
 	return tags
@@ -135,7 +203,7 @@ func (r *record) override() instance.Status {
 	if r.Maintenance != nil {
 		return instance.StatusOutOfService
 	}
-	if slices.ContainsFunc(r.Checks, func(c *check) bool { return c.Status == critical }) {
+	if r.broken != "" || slices.ContainsFunc(r.Checks, func(c *check) bool { return c.Status == critical }) {
 		return instance.StatusDown
 	}
 	return instance.StatusUp
@@ -237,15 +305,10 @@ func (d *serviceDefinition) registration(before *instance.Instance, replace bool
 	if d.Name == "" {
 		return reg, nil, fault.New("", fault.Invalid, "Missing service name")
 	}
-	if _, taken := d.Meta[recordKey]; taken {
-		return reg, nil, fault.Invalidf("Meta", recordKey, "is the name of this front's own record: use another one")
-	}
 	id := cmp.Or(d.ID, d.Name)
 	reg.Key = instance.Key{Namespace: instance.DefaultNamespace, Service: d.Name, ID: instanceID(id)}
 	reg.Spec = instance.Spec{Host: cmp.Or(d.Address, node), Port: d.Port, Tags: d.Tags, Metadata: map[string]string{}}
-	for name, value := range d.Meta {
-		reg.Spec.Metadata[name] = value
-	}
+	maps.Copy(reg.Spec.Metadata, d.Meta)
 	old := &record{}
 	if before != nil {
 		if was := recordOf(before); was != nil {

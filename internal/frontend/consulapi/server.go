@@ -18,13 +18,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/frontend/authority"
@@ -79,6 +83,9 @@ type Config struct {
 	Logger *slog.Logger // nil disables logging
 	Agent  *Agent       // nil disables the agent plane
 
+	// Failed hears why the periodic work of the front failed by a fault of this program or of what it kept, and nil when all
+	// works again. It must not block. Nil ignores it.
+	Failed func(error)
 	// Refused hears of each place of a pool that a caller did not get, and must not block. Nil ignores them.
 	Refused func(access.Refusal)
 	// Answers bounds the bytes of answers that clients have not taken yet. Nil: they have no bound.
@@ -93,6 +100,10 @@ type Server struct {
 	watches *access.Pool
 	lasting lasting
 	agent   *agentAPI // nil: off
+
+	panicked atomic.Bool
+	mu       sync.Mutex       // guards faults
+	faults   map[string]error // of jobs whose last round failed by a fault
 }
 
 // New makes a server. Errors: Invalid for a prefix with keys of the group itself.
@@ -101,7 +112,7 @@ func New(c Config) (*Server, error) {
 		return nil, fault.Wrap("consulapi.New", err)
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	s := &Server{Config: c, watches: access.NewPool("watches", maxWatches, c.Refused)}
+	s := &Server{Config: c, watches: access.NewPool("watches", maxWatches, c.Refused), faults: map[string]error{}}
 	s.lasting.plane, s.lasting.peer = c.Plane, c.Peer
 	if c.Agent != nil {
 		s.agent = newAgent(s)
@@ -109,22 +120,82 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// Run does the periodic work of the front until the context ends.
+// Run does the periodic work of the front until the context ends. No job waits for another one.
 func (s *Server) Run(ctx context.Context) {
-	for n := 0; n == 0 || pause.For(ctx, time.Second); n++ {
-		var sessions, services error
-		if n%renewEvery == 0 {
-			sessions = s.lasting.renew(ctx)
-		}
-		if s.agent != nil {
-			if n%renewEvery == 0 {
-				services = s.agent.attend(ctx)
+	var jobs sync.WaitGroup
+	every := func(pace time.Duration, name string, job func(context.Context) error) {
+		jobs.Go(func() {
+			for n := 0; n == 0 || pause.For(ctx, pace); n++ {
+				s.round(ctx, name, job)
 			}
-			s.agent.expire(ctx)
+		})
+	}
+	every(renewEvery, "sessions", s.lasting.renew)
+	if s.agent != nil {
+		every(renewEvery, "services", s.agent.attend)
+		every(time.Second, "checks", s.agent.expire)
+	}
+	jobs.Wait()
+}
+
+// errFault is the error of work that a fault of this program ended, or of something kept that does not pass.
+var errFault = errors.New("fault")
+
+// round runs a job once. A panic loses the round, not the daemon; the first one is logged.
+func (s *Server) round(ctx context.Context, name string, job func(context.Context) error) {
+	err := func() (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				what, _, _ := strings.Cut(fmt.Sprint(p), "\n")
+				err = fmt.Errorf("%w: a panic in the work for %s, see the log: %s", errFault, name, what)
+				if !s.panicked.Swap(true) {
+					s.Logger.Error("periodic work for clients of Consul caused a panic; it goes on, and later panics are not logged", "work", name, "panic", p, "stack", string(debug.Stack()))
+				}
+			}
+		}()
+		return job(ctx)
+	}()
+	if err != nil && ctx.Err() == nil {
+		s.Logger.Debug("periodic work for clients of Consul failed, and is repeated", "work", name, "error", err)
+	}
+	if !errors.Is(err, errFault) {
+		err = nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if before := s.faults[name]; before == nil && err == nil || s.Failed == nil {
+		return
+	}
+	if s.faults[name] = err; err == nil {
+		delete(s.faults, name)
+		for _, other := range s.faults {
+			err = other
 		}
-		if err := errors.Join(sessions, services); err != nil && ctx.Err() == nil {
-			s.Logger.Debug("sessions or services were not renewed", "error", err)
-		}
+	}
+	s.Failed(err)
+}
+
+// together calls f for all items, some at a time, so that a slow one does not delay all others. It panics after all if one of them did.
+func together[T any](items iter.Seq[T], f func(T)) {
+	var running sync.WaitGroup
+	var caught atomic.Pointer[string]
+	free := make(chan struct{}, 8)
+	for item := range items {
+		free <- struct{}{}
+		running.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					text := fmt.Sprintf("%v\n%s", p, debug.Stack())
+					caught.Store(&text)
+				}
+				<-free
+			}()
+			f(item)
+		})
+	}
+	running.Wait()
+	if text := caught.Load(); text != nil {
+		panic(*text)
 	}
 }
 
