@@ -19,6 +19,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/registry"
 	"github.com/blackhole/blackhole/internal/agent/requirement"
 	"github.com/blackhole/blackhole/internal/coordination"
+	"github.com/blackhole/blackhole/internal/frontend/consulapi"
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
 	"github.com/blackhole/blackhole/internal/frontend/dnssd"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
@@ -128,17 +129,13 @@ func (p *parts) startConsulChecks() consulChecks {
 	return checks
 }
 
-func (c consulChecks) target(id string, of instance.Spec, local bool) health.Target {
-	return health.Target{Key: instance.Key{ID: id}, Host: of.Host, Port: of.Port, Check: *of.Check, Local: c.loopback && local, Unmeasured: true}
+func (c consulChecks) target(p consulapi.Probe) health.Target {
+	return health.Target{Key: instance.Key{ID: p.ID}, Host: p.Host, Port: p.Port, Check: p.Check, Local: c.loopback && p.Local, TLS: p.TLS, Head: p.Head, Unmeasured: true}
 }
 
-func (c consulChecks) Validate(id string, of instance.Spec, local bool) error {
-	return c.Checker.Validate(c.target(id, of, local))
-}
+func (c consulChecks) Validate(p consulapi.Probe) error { return c.Checker.Validate(c.target(p)) }
 
-func (c consulChecks) Set(id string, of instance.Spec, local bool) error {
-	return c.Checker.Set(c.target(id, of, local))
-}
+func (c consulChecks) Set(p consulapi.Probe) error { return c.Checker.Set(c.target(p)) }
 
 func (c consulChecks) Remove(id string) { c.Checker.Remove(instance.Key{ID: id}) }
 

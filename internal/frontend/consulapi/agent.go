@@ -32,12 +32,22 @@ type Agent struct {
 	Checks Checker
 }
 
-// Checker runs checks of services by their ids, which are unique, and tells their results to Server.Checked. The check is that of the Spec. It leads
-// to loopback only for a service of this host.
+// Checker runs checks of services by their ids, which are unique, and tells their results to Server.Checked.
 type Checker interface {
-	Validate(id string, of instance.Spec, local bool) error
-	Set(id string, of instance.Spec, local bool) error
+	Validate(Probe) error
+	Set(Probe) error
 	Remove(id string)
+}
+
+// Probe is a check that a peer runs.
+type Probe struct {
+	ID    string
+	Host  string // of the service
+	Port  int
+	Check instance.Check
+	Local bool // the service is on this host: the check may lead to loopback
+	TLS   bool // of a check by gRPC
+	Head  bool // a check by HTTP asks for the header alone
 }
 
 // agentAPI serves the services of this peer. The clocks of their checks are here, the statuses in the records of instances.
@@ -217,6 +227,14 @@ func (a *agentAPI) register(r *request) error {
 	if text, err = lenient(text); err == nil {
 		err = decode(text, &d)
 	}
+	if err == nil {
+		err = r.none(d.scope)
+	}
+	for _, c := range append(d.Checks, d.Check) {
+		if err == nil && c != nil {
+			err = r.none(c.scope)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -247,7 +265,7 @@ func (a *agentAPI) enter(ctx context.Context, r *request, d *serviceDefinition) 
 			return err
 		}
 	}
-	reg.Local = r.local()
+	reg.Local, rec.Here = r.local(), r.local() && d.Address == ""
 	if rec.override() != instance.StatusUp && same == nil {
 		reg.Status = instance.StatusStarting // nobody finds it before its checks pass
 	}
@@ -267,7 +285,7 @@ func (a *agentAPI) enter(ctx context.Context, r *request, d *serviceDefinition) 
 func (a *agentAPI) claim(reg *instance.Registration, rec *record) (release func(), err error) {
 	for _, c := range rec.Checks {
 		if c.Run != nil {
-			if err := a.Checks.Validate(c.ID, c.in(reg.Spec), isLocal(reg.Spec.Host)); err != nil {
+			if err := a.Checks.Validate(c.probe(reg.Spec, rec)); err != nil {
 				return nil, err
 			}
 		}
@@ -295,10 +313,9 @@ func (a *agentAPI) claim(reg *instance.Registration, rec *record) (release func(
 	}, nil
 }
 
-// in returns the service with this check.
-func (c *check) in(of instance.Spec) instance.Spec {
-	of.Check = c.Run
-	return of
+// probe returns what the peer of a service runs.
+func (c *check) probe(of instance.Spec, rec *record) Probe {
+	return Probe{ID: c.ID, Host: of.Host, Port: of.Port, Check: *c.Run, Local: isLocal(of.Host) || rec.Here, TLS: c.TLS, Head: c.Head}
 }
 
 func (a *agentAPI) allowed(r *request, service string) error {

@@ -34,9 +34,9 @@ type peerOf struct {
 	checker *health.Checker
 	told    atomic.Pointer[consulapi.Server] // of the results of checks
 	disk    vfs.FS
-	down    atomic.Bool // checked addresses refuse connections
+	down    atomic.Bool  // checked addresses refuse connections
 	failed  atomic.Value // last error of Config.Failed; errNone for nil
-	named   bool        // callers have names, and the rights of their roles
+	named   bool         // callers have names, and the rights of their roles
 }
 
 func playAgent(t *testing.T, test func(t *testing.T, f *peerOf)) {
@@ -56,17 +56,13 @@ func (f *peerOf) close(t *testing.T) {
 // checks are those of the daemon.
 type checks struct{ *health.Checker }
 
-func targetOf(id string, of instance.Spec, local bool) health.Target {
-	return health.Target{Key: instance.Key{ID: id}, Host: of.Host, Port: of.Port, Check: *of.Check, Local: local}
+func targetOf(p consulapi.Probe) health.Target {
+	return health.Target{Key: instance.Key{ID: p.ID}, Host: p.Host, Port: p.Port, Check: p.Check, Local: p.Local, TLS: p.TLS, Head: p.Head}
 }
 
-func (c checks) Validate(id string, of instance.Spec, local bool) error {
-	return c.Checker.Validate(targetOf(id, of, local))
-}
+func (c checks) Validate(p consulapi.Probe) error { return c.Checker.Validate(targetOf(p)) }
 
-func (c checks) Set(id string, of instance.Spec, local bool) error {
-	return c.Checker.Set(targetOf(id, of, local))
-}
+func (c checks) Set(p consulapi.Probe) error { return c.Checker.Set(targetOf(p)) }
 
 func (c checks) Remove(id string) { c.Checker.Remove(instance.Key{ID: id}) }
 
@@ -244,7 +240,11 @@ func TestRefusedServices(t *testing.T) {
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"TTL":"soon"}}`, "duration"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"TTL":"1s","Status":"good"}}`, "Checks[0].Status must be"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"TCP":"1"}}`, "Interval is missing"},
-			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"HTTP":"http://127.0.0.1:1/","Method":"POST","Interval":"1s"}}`, "Method must be GET"},
+			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"HTTP":"http://127.0.0.1:1/","Method":"POST","Interval":"1s"}}`, "Method must be GET or HEAD"},
+			{"agent/service/register", `{"Name":"a","Port":1,"Checks":[null]}`, "Checks[0] must be an object"},
+			{"agent/service/register", `{"Name":"a","Port":1,"Namespace":"x"}`, "Namespace must be default"},
+			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"TTL":"1s","Partition":"x"}}`, "Partition must be default"},
+			{"session/create", `{"Namespace":"x"}`, "Namespace must be default"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"TCP":"192.0.2.1:1","Interval":"1s"}}`, "not the instance's own"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Checks":[{"CheckID":"x","TTL":"1s"},{"CheckID":"x","TTL":"1s"}]}`, "Checks[1].CheckID occurs twice"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"CheckID":"ttl","TTL":"1s"}}`, "that of a check of the service web"},

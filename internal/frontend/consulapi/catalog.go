@@ -236,6 +236,9 @@ func (a *agentAPI) node(r *request, list []*instance.Instance) (any, error) {
 
 // selects reports whether the parameters of a request select an instance.
 func (r *request) selects(i *instance.Instance) bool {
+	if r.values.Get("node-meta") != "" {
+		return false // no node has metadata
+	}
 	for _, tag := range r.values["tag"] {
 		if tag != "" && !slices.ContainsFunc(i.Spec.Tags, func(t string) bool { return strings.EqualFold(t, tag) }) {
 			return false

@@ -46,7 +46,7 @@ func (a *agentAPI) track(k instance.Key, spec instance.Spec, rec *record) {
 			a.Checks.Remove(c.ID)
 			t.found = ""
 		default:
-			if err := a.Checks.Set(c.ID, c.in(spec), isLocal(spec.Host)); err != nil {
+			if err := a.Checks.Set(c.probe(spec, rec)); err != nil {
 				a.Logger.Warn("a check of a service does not run; its status stays", "instance", k.String(), "check", c.ID, "error", err)
 			}
 		}
@@ -119,6 +119,9 @@ func (a *agentAPI) checks(r *request) error {
 func (a *agentAPI) registerCheck(r *request) error {
 	var d checkDefinition
 	if err := a.object(r, &d); err != nil {
+		return err
+	}
+	if err := r.none(d.scope); err != nil {
 		return err
 	}
 	switch {

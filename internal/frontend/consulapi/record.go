@@ -1,12 +1,13 @@
 package consulapi
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,7 @@ type record struct {
 	Maintenance *string            `json:",omitempty"` // its reason; nil: none
 	Warning     int                `json:",omitempty"` // weight while a check warns
 	Override    bool               `json:",omitempty"` // EnableTagOverride
+	Here        bool               `json:",omitempty"` // it was registered from this host without an address, so it is there
 	Addresses   map[string]address `json:",omitempty"` // TaggedAddresses
 	Order       []int              `json:",omitempty"` // of the tags, by their places among those of the instance, which are ascending; nil: the same
 
@@ -45,6 +47,8 @@ type check struct {
 	Type   string          // ttl, http, tcp or grpc
 	TTL    time.Duration   `json:",omitempty"`
 	Run    *instance.Check `json:",omitempty"` // nil: with a TTL
+	TLS    bool            `json:",omitempty"` // of Probe, as Head
+	Head   bool            `json:",omitempty"`
 	Remove time.Duration   `json:",omitempty"` // DeregisterCriticalServiceAfter
 	Status string          `json:",omitempty"`
 	Output string          `json:",omitempty"` // at the last change of the status
@@ -217,19 +221,64 @@ func (r *record) check(id string) *check {
 	return nil
 }
 
+// unsupported are fields of Consul that change what a service or a check is: without them it would be another one than its client thinks. What
+// else is unknown here has no effect on an answer, and is left out as Consul leaves out what it does not know.
+var errMesh = errors.New("is not supported here, and left out it would mislead: there is no service mesh")
+
+func unsupported(field string) error {
+	switch field {
+	case "kind", "proxy", "connect":
+		return errMesh
+	case "args", "script", "scriptargs":
+		return errors.New("is not supported here: name the command in the setting agent.checks.scripts of the peer, and register the instance by its own API")
+	case "dockercontainerid", "aliasnode", "aliasservice", "udp", "h2ping", "osservice":
+		return errors.New("is not supported here: use a check by TTL, HTTP, TCP or GRPC")
+	case "header", "body", "socketpath", "proxyhttp":
+		return errors.New("is not supported here, and left out it would mislead")
+	}
+	return nil
+}
+
+// void reports whether a value has no effect.
+func void(value json.RawMessage) bool {
+	var v any
+	if json.Unmarshal(value, &v) != nil {
+		return false
+	}
+	var none func(v any) bool
+	none = func(v any) bool {
+		switch v := v.(type) {
+		case map[string]any:
+			return !slices.ContainsFunc(slices.Collect(maps.Values(v)), func(v any) bool { return !none(v) })
+		case []any:
+			return len(v) == 0
+		}
+		return v == nil || v == "" || v == false || v == 0.0
+	}
+	return none(v)
+}
+
 // lenient drops fields without a value, which would have no effect, and the underscores of names: Consul takes both ways to write them.
 func lenient(text []byte) ([]byte, error) {
 	var fields, kept = map[string]json.RawMessage{}, map[string]json.RawMessage{}
 	if err := json.Unmarshal(text, &fields); err != nil {
 		return nil, fault.Invalidf("body", nil, "must be a JSON object")
 	}
-	for name, value := range fields {
-		if v := string(bytes.TrimSpace(value)); !slices.Contains([]string{"null", `""`, "false", "0", "{}", "[]"}, v) {
-			kept[strings.ReplaceAll(name, "_", "")] = value
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if void(fields[name]) {
+			continue
 		}
+		plain := strings.ReplaceAll(name, "_", "")
+		if err := unsupported(strings.ToLower(plain)); err != nil {
+			return nil, fault.Invalidf(name, nil, "%w", err)
+		}
+		kept[plain] = fields[name]
 	}
 	return json.Marshal(kept)
 }
+
+// scope are the parts of Consul that there is one of.
+type scope struct{ Namespace, Partition string }
 
 // checkDefinition is a check as clients define it.
 type checkDefinition struct{ checkFields }
@@ -238,9 +287,11 @@ type checkFields struct {
 	CheckID, ID, Name, Notes, Status, ServiceID string
 	TTL, Interval, Timeout                      duration
 	DeregisterCriticalServiceAfter              duration
-	HTTP, Method, TCP, GRPC                     string
+	HTTP, Method, TCP, GRPC, TLSServerName      string
+	GRPCUseTLS, TLSSkipVerify                   bool
 	SuccessBeforePassing                        int
 	FailuresBeforeCritical                      int
+	scope
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -271,13 +322,22 @@ func (d *checkDefinition) check(id, service string) (*check, error) {
 		return nil, fault.Invalidf("Status", d.Status, "must be passing, warning or critical")
 	case c.TTL > 0:
 		return c, nil
-	case d.Method != "" && d.Method != "GET":
-		return nil, fault.Invalidf("Method", d.Method, "must be GET")
+	case d.Method != "" && !strings.EqualFold(d.Method, http.MethodGet) && !strings.EqualFold(d.Method, http.MethodHead):
+		return nil, fault.Invalidf("Method", d.Method, "must be GET or HEAD")
 	case d.Interval == 0:
 		return nil, fault.Invalidf("Interval", nil, "is missing")
 	}
+	c.TLS, c.Head = d.GRPC != "" && d.GRPCUseTLS, d.HTTP != "" && strings.EqualFold(d.Method, http.MethodHead)
+	if secure := c.TLS || len(d.HTTP) > 8 && strings.EqualFold(d.HTTP[:8], "https://"); secure && (d.TLSSkipVerify || d.TLSServerName != "") {
+		field := "TLSSkipVerify"
+		if !d.TLSSkipVerify {
+			field = "TLSServerName"
+		}
+		return nil, fault.Invalidf(field, nil, "is not supported here: the peer verifies the certificate, by its own roots and the host of the service")
+	}
+	interval := max(time.Duration(d.Interval), time.Second) // as Consul does; it also takes a longer timeout
 	c.Run = &instance.Check{
-		Type: instance.HTTP, Endpoint: d.HTTP + d.TCP + d.GRPC, Interval: time.Duration(d.Interval), Timeout: time.Duration(d.Timeout),
+		Type: instance.HTTP, Endpoint: d.HTTP + d.TCP + d.GRPC, Interval: interval, Timeout: min(time.Duration(d.Timeout), interval),
 		HealthyThreshold: max(d.SuccessBeforePassing, 1), UnhealthyThreshold: max(d.FailuresBeforeCritical, 1),
 	}
 	if kind, err := instance.ParseCheckType(c.Type); err == nil {
@@ -297,6 +357,11 @@ type serviceDefinition struct {
 	Weights           *struct{ Passing, Warning int }
 	Check             *checkDefinition
 	Checks            []*checkDefinition
+	Ports             []struct {
+		Port    int
+		Default bool
+	}
+	scope
 }
 
 // registration returns what the agent plane registers. Checks of the service before stay, unless they are to be replaced; one with the same id keeps
@@ -304,6 +369,14 @@ type serviceDefinition struct {
 func (d *serviceDefinition) registration(before *instance.Instance, replace bool, node string) (reg instance.Registration, rec *record, err error) {
 	if d.Name == "" {
 		return reg, nil, fault.New("", fault.Invalid, "Missing service name")
+	}
+	for _, p := range d.Ports { // the first one, or the default; an instance has one
+		if d.Port == 0 || p.Default {
+			d.Port = p.Port
+		}
+	}
+	if len(d.Tags) > maxPlaces {
+		return reg, nil, fault.Invalidf("Tags", nil, "must be at most %d", maxPlaces)
 	}
 	id := cmp.Or(d.ID, d.Name)
 	reg.Key = instance.Key{Namespace: instance.DefaultNamespace, Service: d.Name, ID: instanceID(id)}
@@ -327,6 +400,9 @@ func (d *serviceDefinition) registration(before *instance.Instance, replace bool
 		all = append([]*checkDefinition{d.Check}, all...)
 	}
 	for n, one := range all {
+		if one == nil {
+			return reg, nil, fault.Invalidf(fmt.Sprintf("Checks[%d]", n), nil, "must be an object")
+		}
 		name := "service:" + id
 		if len(all) > 1 {
 			name += fmt.Sprint(":", n+1)

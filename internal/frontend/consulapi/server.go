@@ -264,6 +264,9 @@ func (s *Server) route(pattern string, role access.Role, serve func(*request) er
 		r := &request{Request: hr, w: w, values: hr.URL.Query()}
 		err := r.read(parameters)
 		if err == nil {
+			if later := r.values.Get("index"); r.Method == http.MethodGet && r.index == 0 && later != "" && later != "0" && !slices.Contains(parameters, "index") {
+				pause.For(r.Context(), time.Second) // a blocking query may end at any time: its client asks again at once
+			}
 			err = serve(r)
 		}
 		if err != nil {
@@ -284,12 +287,24 @@ func tokenOf(next http.Handler) http.Handler {
 	})
 }
 
-// read checks the parameters of a request. One that this front would have to ignore is refused.
+// none refuses what is not in the default namespace and partition, in the body of a request.
+func (r *request) none(in scope) error {
+	for field, v := range map[string]string{"Namespace": in.Namespace, "Partition": in.Partition} {
+		if v != "" && v != "default" {
+			return fault.Invalidf(field, v, "must be default: there are no others")
+		}
+	}
+	return nil
+}
+
+// misleading are parameters that change what a request does or selects: where they cannot, their client must know. All others have no effect
+// there, as in Consul, whose library sends some with every request.
+var misleading = []string{"acquire", "cas", "connect", "enable", "filter", "keys", "near", "peer", "recurse", "release", "sg"}
+
+// read checks the parameters of a request.
 func (r *request) read(known []string) error {
 	for name := range r.values {
-		switch {
-		case slices.Contains([]string{"dc", "stale", "consistent", "pretty", "token", "cached", "ns", "partition"}, name):
-		case !slices.Contains(known, name):
+		if v := r.values.Get(name); slices.Contains(misleading, name) && !slices.Contains(known, name) && (name != "near" || v != "_agent") {
 			return fault.Invalidf(name, nil, "is not supported here: leave it out")
 		}
 	}
@@ -300,6 +315,9 @@ func (r *request) read(known []string) error {
 	}
 	if dc := r.values.Get("dc"); dc != "" && dc != Datacenter {
 		return errDatacenter
+	}
+	if !slices.Contains(known, "index") {
+		return nil // it answers at once, whatever the client knows
 	}
 	if text := r.values.Get("index"); text != "" {
 		n, err := strconv.ParseInt(text, 10, 64)
@@ -346,7 +364,7 @@ func (s *Server) body(r *request, most int64) (text []byte, release func(), err 
 	return text, release, nil
 }
 
-// object reads a JSON object as Consul does, whatever the case of its names. An unknown field is an error: it would have no effect.
+// object reads a JSON object as Consul does, whatever the case of its names, and without those that it does not know.
 func (s *Server) object(r *request, into any) error {
 	text, release, err := s.body(r, maxBody)
 	if err != nil {
@@ -360,21 +378,14 @@ func (s *Server) object(r *request, into any) error {
 }
 
 func decode(text []byte, into any) error {
-	d := json.NewDecoder(strings.NewReader(string(text)))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		if fault.FieldOf(err) != "" {
-			return err
-		}
-		if _, name, ok := strings.Cut(err.Error(), "unknown field "); ok {
-			return fault.Invalidf(strings.Trim(name, `"`), nil, "is not supported here: leave it out")
-		}
-		if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) {
-			return fault.Invalidf(cmp.Or(wrong.Field, "body"), nil, "must not be a JSON %s", wrong.Value)
-		}
-		return fault.Invalidf("body", nil, "is no JSON of this request: %w", err)
+	err := json.Unmarshal(text, into)
+	if err == nil || fault.FieldOf(err) != "" {
+		return err
 	}
-	return nil
+	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) {
+		return fault.Invalidf(cmp.Or(wrong.Field, "body"), nil, "must not be a JSON %s", wrong.Value)
+	}
+	return fault.Invalidf("body", nil, "is no JSON of this request: %w", err)
 }
 
 // fail answers an error in plain text, as Consul does.

@@ -171,7 +171,8 @@ type wanted struct {
 	LockDelay                 *duration
 	Checks, NodeChecks        []string
 	ServiceChecks             []json.RawMessage
-	Namespace, ID             string
+	ID                        string
+	scope
 }
 
 // session checks a request as Consul does.
@@ -186,9 +187,10 @@ func (w *wanted) session(peer string) (s session, id sessionID, ttl time.Duratio
 		return session{}, sessionID{}, 0, fault.Invalidf(field, value, text, args...)
 	}
 	if w.TTL != "" && w.TTL != "0s" {
-		if ttl, err = time.ParseDuration(w.TTL); err != nil || ttl < minTTL || ttl > maxTTL-delay {
-			return refuse("TTL", w.TTL, "must be from %v to 24h less the LockDelay", minTTL)
+		if ttl, err = time.ParseDuration(w.TTL); err != nil || ttl < minTTL || ttl > maxTTL {
+			return refuse("TTL", w.TTL, "must be from %v to 24h", minTTL)
 		}
+		ttl = min(ttl, maxTTL-delay) // that of the lease of the delay ends as late as a lease can
 	}
 	switch {
 	case w.Behavior != "" && w.Behavior != "release" && w.Behavior != "delete":
@@ -219,6 +221,10 @@ func (w *wanted) session(peer string) (s session, id sessionID, ttl time.Duratio
 func (s *Server) createSession(r *request) error {
 	var w wanted
 	if err := s.object(r, &w); err != nil {
+		return err
+	}
+	err := r.none(w.scope)
+	if err != nil {
 		return err
 	}
 	made, id, ttl, err := w.session(s.Peer)
