@@ -25,7 +25,7 @@ type room struct {
 
 // floors is the house, from the roof down. A package imports only rooms on
 // lower floors. Two exceptions stand here and nowhere else: a room may import
-// itself (its own subfolders), and every room may import pkg/fault.
+// itself (its own subfolders), and every room may import foundations.
 //
 // Tests may import their own floor too, and are bound by neither only nor
 // users: the needs of a test do not ship.
@@ -66,6 +66,7 @@ func floors() []room {
 
 			{path: "internal/platform/config", floor: 1, only: []string{"internal/platform/environ", "internal/platform/secret"}, users: []string{"internal/daemon", "internal/cli", "internal/cli/peer", "internal/cli/doctor", "internal/cli/remote", "internal/cli/settings", "cmd/blackholed", "testnet"}},
 			{path: "internal/platform/bounded", floor: 0},
+			{path: "internal/platform/clean", floor: 0},
 			{path: "internal/platform/condition", floor: 0, users: wiring("internal/coordination", "internal/coordination/formation", "internal/coordination/upkeep", "internal/discovery", "internal/discovery/wire", "internal/discovery/route", "internal/platform/p2p")},
 			{path: "internal/platform/disk", floor: 0},
 			{path: "internal/platform/environ", floor: 0},
@@ -97,10 +98,10 @@ func commandRooms() []room {
 	const root = "internal/cli/"
 	base := []string{root + "term", root + "exit", root + "command", root + "file", "internal/platform/environ", "internal/platform/spelling", "internal/platform/strictjson"}
 	client := slices.Concat(contracts(), base, []string{"pkg/client", "internal/platform/config"})
-	connected := append(slices.Clone(client), root+"remote", root+"guard", root+"settings", "internal/platform/disk")
+	connected := append(slices.Clone(client), root+"remote", root+"guard", root+"settings", "internal/platform/disk", "internal/platform/pause")
 	subjects := []string{root + "offer", root + "service", root + "coordination", root + "group", root + "doctor"}
 	rooms := []room{
-		{path: "internal/cli", floor: 15, only: slices.Concat(connected, subjects, []string{root + "peer", root + "mirror"}), users: []string{"cmd/blackholed"}},
+		{path: "internal/cli", floor: 15, only: slices.Concat(connected, subjects, []string{root + "peer"}), users: []string{"cmd/blackholed"}},
 		{path: root + "peer", floor: 14, only: slices.Concat(connected, subjects)},
 		{path: root + "remote", floor: 12, only: client},
 		{path: root + "guard", floor: 12, only: client},
@@ -110,8 +111,6 @@ func commandRooms() []room {
 		{path: root + "exit", floor: 2, only: base},
 		{path: root + "term", floor: 1, only: []string{}},
 	}
-	mirror := room{path: root + "mirror", floor: 13, only: append(slices.Clone(client), root+"remote", "internal/platform/pause", "internal/frontend/etcdapi/etcdserverpb")} // speaks to others, not to the peer
-	rooms = append(rooms, mirror)
 	for _, subject := range subjects {
 		rooms = append(rooms, room{path: subject, floor: 13, only: connected})
 	}
@@ -139,7 +138,6 @@ func discoveryRooms() []room {
 		{path: root + "/wire", floor: 4, users: plane},
 		{path: root + "/index", floor: 3, only: []string{}, users: plane},
 		{path: root + "/clock", floor: 3, only: []string{}, users: plane},
-		{path: root + "/evidence", floor: 3, only: []string{}, users: plane},
 		{path: root + "/witness", floor: 3, only: []string{}, users: plane},
 		{path: root + "/cell", floor: 3, only: []string{"internal/platform/bounded"}, users: plane},
 		{path: root + "/digest", floor: 3, only: []string{}, users: plane},
@@ -195,6 +193,9 @@ func agentRooms() []room {
 func wiring(more ...string) []string {
 	return append([]string{"internal/daemon", "internal/sim", "pkg/embed"}, more...)
 }
+
+// foundations are what every room may import: the error type, and the gate of text from outside, which stands on it alone.
+func foundations() []string { return []string{"pkg/fault", "internal/platform/clean"} }
 
 // contracts are the nouns and interfaces of planes that front ends and the SDK
 // speak in.
@@ -253,7 +254,7 @@ func fences() []fence {
 		},
 		{
 			library: "go.etcd.io/etcd",
-			rooms:   []string{"internal/frontend/etcdapi", "internal/cli/mirror"},
+			rooms:   []string{"internal/frontend/etcdapi"},
 			reason:  "the API of etcd is one front end, over the contracts of the planes",
 		},
 		{
@@ -303,11 +304,11 @@ func meetings() map[string][]string {
 	return map[string][]string{"internal/agent": {"pkg/coord", "pkg/records"}}
 }
 
-// sdk lists what the SDK may consist of: contracts, nouns, messages, the
+// sdk lists what the SDK may consist of: contracts, nouns, messages, foundations, the
 // readers of JSON, and what finds the word that a wrong one stands for. So it contains no engine: no index, no state machine, no
 // snapshot.
 func sdk() []string {
-	return append(append(contracts(), nouns()...), "pkg/client", "internal/platform/spelling", "internal/platform/strictjson")
+	return append(slices.Concat(contracts(), nouns(), foundations()), "pkg/client", "internal/platform/spelling", "internal/platform/strictjson")
 }
 
 // pure are the rooms that compute and do nothing else: equal arguments give

@@ -38,11 +38,11 @@ func forbidden(from room, dir string, test bool) string {
 	switch {
 	case !ok:
 		return "that package has no floor"
-	case to.path == from.path:
+	case to.path == from.path, slices.Contains(foundations(), to.path) && from.path != "pkg/fault":
 		return ""
 	case within(from.path, "pkg") && within(to.path, "internal") && !test && !slices.Contains(from.only, to.path):
 		return "pkg imports no engine"
-	case to.path == "pkg/fault", to.support && (test || from.support):
+	case to.support && (test || from.support):
 		return ""
 	case to.support:
 		return to.path + " is for tests"

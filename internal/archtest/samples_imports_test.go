@@ -15,6 +15,7 @@ func floorSamples() []sample {
 				"internal/daemon/a.go":                importing("daemon", "m/internal/discovery/keeper"),
 				"cmd/blackholed/a.go":                 importing("main", "m/internal/daemon"),
 				"pkg/geo/a.go":                        importing("geo", "m/pkg/fault"),
+				"pkg/geo/b.go":                        importing("geo", "m/internal/platform/clean"),
 				"internal/discovery/keeper/wire/a.go": importing("wire", "m/internal/discovery/keeper"),
 				"examples/provider/a.go":              importing("main", "m/pkg/client"),
 				"internal/cli/a.go":                   importing("cli", "m/proto/blackhole/api/v1"),
@@ -22,8 +23,11 @@ func floorSamples() []sample {
 		},
 		{
 			rule: "floor", name: "up",
-			files: files{"pkg/geo/a.go": importing("geo", "m/pkg/records")},
-			want:  []string{"pkg/geo/a.go:2"},
+			files: files{
+				"pkg/geo/a.go":   importing("geo", "m/pkg/records"),
+				"pkg/fault/a.go": importing("fault", "m/internal/platform/clean"),
+			},
+			want: []string{"pkg/fault/a.go:2", "pkg/geo/a.go:2"},
 		},
 		{
 			rule: "floor", name: "siblings",

@@ -161,7 +161,7 @@ func (p *Plane) Start(node Node) (*Service, error) {
 	p.keepers, err = keeper.New(wire.Config{
 		Network: c.Network,
 		Host:    node.QuickHost(), Router: node.Routing(), Index: p.index, Verifier: p.verifier,
-		Key: c.Key, Now: c.Now, Logger: c.Logger.With("part", "keeper"), Wanted: p.watches.wants,
+		Now: c.Now, Logger: c.Logger.With("part", "keeper"), Wanted: p.watches.wants,
 		Limits: wire.Limits{Loopback: c.OneMachine},
 		Heard:  p.heard, Asked: p.asked, Draw: rand.IntN, CopyTypes: c.Keep,
 		Signals: wire.Signals{Conditions: c.Conditions, Tracer: c.Tracer, Metrics: c.Metrics},

@@ -18,7 +18,7 @@ func Text(field, s string, limit int) error {
 		return Invalidf(field, nil, "must be valid UTF-8")
 	case strings.ContainsFunc(s, unicode.IsControl):
 		return Invalidf(field, nil, "must not have control characters")
-	case strings.ContainsFunc(s, invisible):
+	case hides(s):
 		return Invalidf(field, nil, "must not have invisible characters, such as direction marks and zero-width spaces")
 	}
 	return nil
@@ -32,8 +32,22 @@ func Counted(n int, noun string) string {
 	return strconv.Itoa(n) + " " + noun
 }
 
+// hides reports whether a text has a character that shows nothing, or a selector of variants without a character before it to
+// select: emoji need one, and a row of them hides a message.
+func hides(s string) bool {
+	selected := true
+	for _, r := range s {
+		selector := unicode.Is(unicode.Variation_Selector, r)
+		if invisible(r) || selector && selected {
+			return true
+		}
+		selected = selector
+	}
+	return false
+}
+
 // invisible reports whether a character shows nothing: one of format, a separator of lines or paragraphs (Unicode categories
-// Cf, Zl, Zp), one that fonts leave out (fillers of Hangul), or the empty Braille pattern. Selectors of variants stay: emoji need them.
+// Cf, Zl, Zp), one that fonts leave out (fillers of Hangul), or the empty Braille pattern.
 func invisible(r rune) bool {
 	return unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point) || r == '\u2800'
 }

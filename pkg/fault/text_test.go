@@ -21,6 +21,9 @@ func TestInvisibleCharacters(t *testing.T) {
 		require.ErrorIs(t, err, fault.Invalid, "%U", r)
 		require.Equal(t, "name", fault.FieldOf(err))
 	}
+	for _, text := range []string{"\ufe0fname", "☁\ufe0f\ufe0f", "n\ufe00\U000e0101\U000e0102"} {
+		require.ErrorIs(t, fault.Text("name", text, 100), fault.Invalid, "%q", text) // a message in selectors
+	}
 	for _, text := range []string{"", "plain", "é", "日本語", "العربية", "naïve café 🚀 ☁️", "한국어"} {
 		require.NoError(t, fault.Text("name", text, 100), text)
 	}

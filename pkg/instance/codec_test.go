@@ -71,7 +71,7 @@ func TestEveryFieldTravels(t *testing.T) {
 func TestFromProtoRefuses(t *testing.T) {
 	for field, change := range map[string]func(*agentv1.Instance){
 		"id":                    func(p *agentv1.Instance) { p.Id = "" },
-		"service":               func(p *agentv1.Instance) { p.ServiceName = "A" },
+		"service":               func(p *agentv1.Instance) { p.ServiceName = "a/b" },
 		"registered_at":         func(p *agentv1.Instance) { p.RegisteredAt = &timestamppb.Timestamp{Nanos: -1} },
 		"lease_id":              func(p *agentv1.Instance) { p.LeaseId = "a\nb" },
 		"peer":                  func(p *agentv1.Instance) { p.Peer = string(bytes.Repeat([]byte("a"), 129)) },

@@ -19,8 +19,8 @@ const DefaultNamespace = "default"
 // Key identifies an instance in the cluster.
 type Key struct {
 	Namespace string // [a-z0-9-]{1,63}
-	Service   string // [a-z0-9-]{1,64}
-	ID        string // [A-Za-z0-9._:-]{1,128}; not "instances", "watch", "." and "..", which URLs use
+	Service   string // [A-Za-z0-9._:-]{1,64}, compared as written; not "." and "..", which URLs use
+	ID        string // the same in 1 to 128 bytes; not "instances" and "watch" either
 }
 
 // Name identifies a service.
@@ -43,7 +43,7 @@ func (k Key) String() string { return k.Namespace + "/" + k.Service + "/" + k.ID
 // Spec is the application's description of an instance.
 type Spec struct {
 	Host         string            // IP address or host name; "" with interfaces alone
-	Port         int               // 1 to 65535; 0 without a host
+	Port         int               // 1 to 65535; 0 for none, and without a host
 	Version      string            // semantic version 2.0.0, or ""
 	Interfaces   map[string]string // name (REST, gRPC, CLI, MCP, ...) to address, at most MaxInterfaces
 	Metadata     map[string]string // at most MaxMetadata

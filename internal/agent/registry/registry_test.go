@@ -80,7 +80,7 @@ func TestRegisterRefuses(t *testing.T) {
 	_, err := r.Register(strict, epoch())
 	require.ErrorIs(t, err, &fault.Error{Kind: fault.Exists, Op: "instances.Register", Field: "id"})
 	bad := registration("b")
-	bad.Spec.Port = 0
+	bad.Spec.Port = 65536
 	_, err = r.Register(bad, epoch())
 	require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Op: "instances.Register", Field: "port"})
 	strict.ID = "b"

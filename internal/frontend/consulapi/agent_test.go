@@ -232,8 +232,8 @@ func TestRefusedServices(t *testing.T) {
 		for _, c := range []struct{ path, body, text string }{
 			{"agent/service/register", `{}`, "Missing service name"},
 			{"agent/service/register", `{"Name":"a","Kind":"connect-proxy","Port":1}`, "Kind is not supported"},
-			{"agent/service/register", `{"Name":"A_b","Port":1}`, "must be lowercase alphanumeric"},
-			{"agent/service/register", `{"Name":"a"}`, "port must be 1 to 65535"},
+			{"agent/service/register", `{"Name":"a b","Port":1}`, "contains ' '"},
+			{"agent/service/register", `{"Name":"a","Port":65536}`, "port must be 1 to 65535"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"Name":"x"}}`, "Check needs one of"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"TTL":"1s","TCP":"1"}}`, "Check needs one of"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"Args":["x"]}}`, "Args is not supported"},

@@ -1,0 +1,45 @@
+// Package clean makes text from outside fit to be kept, sent and shown: names, details of checks, errors of other programs, whatever a
+// stranger wrote. It is the only gate for such text.
+//
+// The rules are those of fault.Text, which refuses what people enter. Text whose writer cannot be asked again passes here instead.
+package clean
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const (
+	mark   = "…" // ends a text that was cut
+	breaks = "\t\n\v\f\r\u0085\u2028\u2029"
+)
+
+// Text returns a text that fault.Text accepts: one line of UTF-8 of at most most bytes, without control characters, direction marks and
+// other characters that show nothing. Breaks of lines and tabs become spaces, and what else must not stay becomes U+FFFD. A longer text
+// ends after a whole character, with "…", for which most has room: it is at least 3. Cleaning a result again changes nothing.
+func Text(s string, most int) string {
+	if fault.Text("", s, most) == nil {
+		return s
+	}
+	var out []byte
+	before, fit := "", 0 // the last character, and the length that leaves room for the mark
+	for _, r := range s {
+		c := string(r)
+		switch {
+		case strings.ContainsRune(breaks, r):
+			c = " "
+		case fault.Text("", before+c, 2*utf8.UTFMax) != nil:
+			c = string(utf8.RuneError)
+		}
+		if len(out)+len(c) > most {
+			return string(out[:fit]) + mark
+		}
+		out, before = append(out, c...), c
+		if len(out)+len(mark) <= most {
+			fit = len(out)
+		}
+	}
+	return string(out)
+}
