@@ -168,6 +168,7 @@ func TestHealthCheckOfALaterVersionStays(t *testing.T) {
 func TestRegistrationFromProto(t *testing.T) {
 	want := full()
 	p := (&Instance{Key: want.Key, Spec: want.Spec, Status: want.Status, Lease: "lease", Peer: "peer"}).whole()
+	p.Note = "applications write none"
 	got, err := RegistrationFromProto(p)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
@@ -308,7 +309,7 @@ func TestCallersSeeNoLease(t *testing.T) {
 	require.NotEmpty(t, i.Lease)
 	require.NotEmpty(t, i.Principal)
 	shown, whole := i.Proto(), i.whole()
-	require.Empty(t, shown.GetLeaseId()+shown.GetPrincipal())
-	whole.LeaseId, whole.Principal = "", ""
+	require.Empty(t, shown.GetLeaseId()+shown.GetPrincipal()+shown.GetNote())
+	whole.LeaseId, whole.Principal, whole.Note = "", "", ""
 	require.True(t, proto.Equal(whole, shown))
 }

@@ -67,6 +67,11 @@ type Spec struct {
 	// while the instance is UP; nil: none. This package does not parse it.
 	Offer json.RawMessage
 
+	// Note is what a front end for other clients keeps of the instance, at most MaxNote bytes of UTF-8. That front end alone
+	// sets it: no view and no request of an application has it. Another member of the group may have written it, so its
+	// reader trusts nothing in it.
+	Note string
+
 	// later are the fields of the encoded instance that only a later version knows. They stay when a peer of this
 	// version adopts the instance; a new registration has none.
 	later []byte
@@ -78,6 +83,7 @@ const (
 	MaxMetadata     = 64
 	MaxTags         = 64
 	MaxDependencies = 64
+	MaxNote         = 4 << 10
 	MaxSize         = 16 << 10 // bytes of an encoded instance
 
 	DefaultWeight         = 1

@@ -51,6 +51,7 @@ func built(t require.TestingT, change func(*Registration)) *Instance {
 	if change != nil {
 		change(&r)
 	}
+	r.Spec.Note = "of a front"
 	require.NoError(t, r.Normalize())
 	return &Instance{
 		Key: r.Key, Spec: r.Spec, Status: StatusUp, Override: StatusUnknown,

@@ -86,7 +86,7 @@ func most(k *Key, s *Spec) int {
 		one     = 8   // tag and length of one repeated field
 	)
 	n := numbers + len(k.Namespace) + len(k.Service) + len(k.ID) + len(s.Host) + len(s.Version) + len(s.Environment) +
-		len(s.Region) + len(s.Owner) + len(s.Description) + len(s.Zone) + len(s.Offer) + len(s.later)
+		len(s.Region) + len(s.Owner) + len(s.Description) + len(s.Zone) + len(s.Offer) + len(s.Note) + len(s.later)
 	for _, list := range [][]string{s.Tags, s.Dependencies} {
 		for _, text := range list {
 			n += one + len(text)
@@ -410,6 +410,9 @@ func (s *Spec) normalizeThresholds() error {
 }
 
 func (s *Spec) normalizeOffer() error {
+	if len(s.Note) > MaxNote || !utf8.ValidString(s.Note) {
+		return fault.Invalidf("note", nil, "must be valid UTF-8, at most %d bytes", MaxNote)
+	}
 	if len(s.Offer) == 0 {
 		s.Offer = nil
 		return nil
