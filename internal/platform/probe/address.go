@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -68,8 +69,9 @@ func (i *Interfaces) Have(a netip.Addr, link bool) bool {
 		if list, err := i.read(); err == nil {
 			i.at, i.addrs = now, nil
 			for _, one := range list {
-				if p, err := netip.ParsePrefix(one.String()); err == nil {
-					i.addrs = append(i.addrs, p.Addr().Unmap())
+				text, _, _ := strings.Cut(one.String(), "/") // an anycast address has no length
+				if a, err := netip.ParseAddr(text); err == nil {
+					i.addrs = append(i.addrs, a.Unmap().WithZone(""))
 				}
 			}
 		}
