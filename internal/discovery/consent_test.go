@@ -56,8 +56,9 @@ func TestHostsConsent(t *testing.T) {
 		"domain of it":    {endpoint: "https://api.shop.net/pay", domain: "shop.net", names: "shop.net", bare: "", whole: "/pay", warning: "without its path"},
 		"other domain":    {endpoint: "https://api.shop.net/pay", domain: "other.net", names: "other.net", bare: "", whole: "", warning: "without its path"},
 		"not its domain":  {endpoint: "https://api.myshop.net/pay", domain: "shop.net", names: "shop.net", bare: "", whole: "", warning: "without its path"},
-		"address":         {endpoint: "http://11.2.3.4/pay", names: "11.2.3.4", bare: "", whole: "", warning: "only a host with a name of its own"},
-		"public suffix":   {endpoint: "http://github.io/pay", names: "github.io", bare: "", whole: "", warning: "only a host with a name of its own"},
+		"address":         {endpoint: "http://11.2.3.4/pay", names: "11.2.3.4", bare: "", whole: "", warning: "only a host with a name of its own and TLS"},
+		"no TLS":          {endpoint: "http://api.shop.net/pay", names: "api.shop.net", bare: "", whole: "", warning: "only a host with a name of its own and TLS"},
+		"public suffix":   {endpoint: "http://github.io/pay", names: "github.io", bare: "", whole: "", warning: "only a host with a name of its own and TLS"},
 		"nothing to hide": {endpoint: "https://api.shop.net/", names: "api.shop.net", bare: "/", whole: "/"},
 		"a bare protocol": {endpoint: "https://api.shop.net/mcp", protocols: []string{"mcp"}, bare: "/mcp", whole: "/mcp"},
 	} {

@@ -62,11 +62,7 @@ func (x *endpoints) seek(r *records.Record) {
 	now := x.now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.require(x.entry(n, r, now), now)
-}
-
-// require has this peer check a domain itself. The caller holds x.mu.
-func (x *endpoints) require(e *endpoint, now time.Time) {
+	e := x.entry(n, r, now)
 	if now.Sub(e.sought) >= endpointAsked && !e.due.IsZero() {
 		e.due = now
 		x.awake()
@@ -75,8 +71,9 @@ func (x *endpoints) require(e *endpoint, now time.Time) {
 }
 
 // permitted returns the target of a check: without the consent of the host the part that anybody would ask for. A host
-// consents as a domain does, by naming the provider's peer; a claimed domain speaks for the hosts below it. Only a check
-// of this peer counts: nobody's word makes it follow a stranger's link. The caller holds x.mu.
+// consents as a domain does, by naming the provider's peer; a claimed domain speaks for the hosts below it. TLS then shows
+// that the address is the name's: without it, a name of the provider's could lead to anybody's address. Only a check of
+// this peer counts: nobody's word makes it follow a stranger's link. The caller holds x.mu.
 func (x *endpoints) permitted(r *records.Record, t probe.Target) (_ probe.Target, whole bool) {
 	if t.Withheld() == "" {
 		return t, true
@@ -86,16 +83,24 @@ func (x *endpoints) permitted(r *records.Record, t probe.Target) (_ probe.Target
 		speaks = r.Domain()
 	}
 	n, now := records.Name{Provider: r.Name().Provider, ID: domainID + speaks}, x.now()
-	if _, state := domainTarget(n); state != canMeasure || x.prober == nil {
+	if _, state := domainTarget(n); state != canMeasure || !t.Secure || x.prober == nil {
 		return t.Bare(), false
 	}
 	e := x.entry(n, r, now)
-	x.require(e, now)
-	e.asked = now // by this peer
+	if !e.due.IsZero() && now.Sub(e.last.CheckedAt) >= proofAgain {
+		e.duty = true
+		x.awake()
+	}
 	if e.stands(now) && e.last.State == records.Answers {
 		return t, true
 	}
 	return t.Bare(), false
+}
+
+// private reports whether only this peer wants to know whether a host names the provider: no offer claims it as a domain.
+func (e *endpoint) private() bool {
+	claimed, _ := domainOf(e.record)
+	return e.domain && e.name != claimed
 }
 
 // partial says what checks leave out of the endpoint of an own offer; "" for nothing.

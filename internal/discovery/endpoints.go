@@ -399,7 +399,7 @@ func (x *endpoints) begin(e *endpoint) func(context.Context) {
 	if e.hasty && e.fails > 1 {
 		e.vain++
 	}
-	alone := x.sharing == nil || e.hasty && len(e.witnesses) == 0 // all who asked check now, so their findings are no news
+	alone := x.sharing == nil || e.private() || e.hasty && len(e.witnesses) == 0 // all who asked check now, so their findings are no news
 	duty := e.duty
 	e.due, e.duty, e.hasty, e.after = time.Time{}, false, false, 0
 	return func(ctx context.Context) { x.check(ctx, e, limit, alone, duty) }

@@ -54,7 +54,7 @@ func TestMemoryIsInMegabytes(t *testing.T) {
 func TestPartialChecks(t *testing.T) {
 	for endpoint, want := range map[string]string{
 		"https://gpu.nowhere.net/v1?key=1": "without its path until its host names this peer: publish a TXT record of _blackhole.gpu.nowhere.net with the text peer=12D3a, or that line at https://gpu.nowhere.net/.well-known/blackhole",
-		"http://11.0.0.1:8000/v1":          "without its path: only a host with a name of its own",
+		"http://11.0.0.1:8000/v1":          "without its path: only a host with a name of its own and TLS",
 		"https://gpu.nowhere.net/":         "", "wg://exit.nowhere.net:51820": "", "https://gpu.example.com/v1": "",
 	} {
 		all := partial(records.Offer{Metadata: records.Metadata{Endpoints: []string{endpoint}}}, "12D3a")

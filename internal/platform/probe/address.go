@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,7 +42,8 @@ func refused(a netip.Addr, why string) error {
 // readAgain is the time after which the addresses of this machine are read again: tunnels come and go.
 const readAgain = time.Minute
 
-// Interfaces knows the addresses of this machine's interfaces, whatever the peer listens on. It is safe for concurrent use.
+// Interfaces knows the addresses of this machine's interfaces, whatever the peer listens on. It is safe for concurrent
+// use.
 type Interfaces struct {
 	read func() ([]net.Addr, error)
 	now  func() time.Time
@@ -59,8 +61,8 @@ func NewInterfaces(read func() ([]net.Addr, error), now func() time.Time) *Inter
 	return &Interfaces{read: read, now: now}
 }
 
-// Have reports whether an address is one of this machine, or, of IPv6, in a /64 of it with link: the firewall of such a network stands in
-// front of all its machines. As long as no reading worked, every address may be one.
+// Have reports whether an address is one of this machine, or, with link, of IPv6 and in a /64 of it: one firewall stands
+// in front of all machines there. As long as no reading worked, every address may be one.
 func (i *Interfaces) Have(a netip.Addr, link bool) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -68,8 +70,9 @@ func (i *Interfaces) Have(a netip.Addr, link bool) bool {
 		if list, err := i.read(); err == nil {
 			i.at, i.addrs = now, nil
 			for _, one := range list {
-				if p, err := netip.ParsePrefix(one.String()); err == nil {
-					i.addrs = append(i.addrs, p.Addr().Unmap())
+				text, _, _ := strings.Cut(one.String(), "/") // an anycast address has no length
+				if a, err := netip.ParseAddr(text); err == nil {
+					i.addrs = append(i.addrs, a.Unmap().WithZone(""))
 				}
 			}
 		}

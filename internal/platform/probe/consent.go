@@ -40,8 +40,8 @@ func (t Target) Partial(peer string) string {
 		return ""
 	}
 	d, ok := Domain(strings.TrimSuffix(t.Host, "."), peer)
-	if !ok {
-		return "other peers check the endpoint without " + left + ": only a host with a name of its own can ask for more"
+	if !ok || !t.Secure {
+		return "other peers check the endpoint without " + left + ": only a host with a name of its own and TLS can ask for more"
 	}
 	return fmt.Sprintf("other peers check the endpoint without %s until its host names this peer: "+
 		"publish a TXT record of %s with the text %s, or that line at https://%s",

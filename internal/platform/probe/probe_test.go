@@ -279,6 +279,7 @@ func TestAddressesOfNobody(t *testing.T) {
 		require.NoError(t, err)
 		interfaces = append(interfaces, &net.IPNet{IP: ip, Mask: one.Mask})
 	}
+	interfaces = append(interfaces, &net.IPAddr{IP: net.ParseIP("2a01:9::9"), Zone: "eth0"})
 	machine := NewInterfaces(func() ([]net.Addr, error) {
 		if broken {
 			return nil, io.ErrUnexpectedEOF
@@ -341,6 +342,7 @@ func TestAddressesOfNobody(t *testing.T) {
 		"socks5://12.0.0.7":            {false, false},
 		"grpc://12.0.0.7:1":            {false, false},
 		"mcp://12.0.0.7":               {false, false},
+		"http://[2a01:9::9]":           {false, false},
 		"http://[2a01:7::8]":           {false, true}, // behind the same firewall
 		"http://12.0.0.8":              {true, true},
 		"http://[2a01:8::8]":           {true, true},
