@@ -51,8 +51,8 @@ export async function call(method, path, body) {
   return JSON.parse(text);
 }
 
-export async function open(method, path, body, signal) {
-  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+export async function open(method, path, body, signal, more) {
+  const headers = { ...more, ...(token && { Authorization: `Bearer ${token}` }) };
   if (body !== undefined) headers['Content-Type'] = 'application/json';
   const answer = await fetch(path, { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body) });
   if (answer.ok) return answer;
@@ -61,6 +61,16 @@ export async function open(method, path, body, signal) {
   try { parsed = JSON.parse(text); } catch { parsed = { message: text.slice(0, 200) }; }
   throw new ApiError(answer.status, parsed);
 }
+
+// asOffer is what lists and maps show of a result.
+export const asOffer = r => {
+  const m = r.record.metadata || {}, l = r.record.location || {}, p = r.record.pricing || {};
+  return {
+    key: r.record.key, id: r.record.id, provider_id: r.record.provider_id, offered_for: r.record.offered_for, type: m.type, subtype: m.subtype, name: m.name,
+    latitude: l.latitude, longitude: l.longitude, city: l.city, country: l.country, price: p.base_price, currency: p.currency, price_unit: p.price_unit,
+    capabilities: r.record.capabilities, updated_at: r.record.updated_at, expires_at: r.record.expires_at, measured: r.peer, endpoint: r.endpoint, domain: r.domain, doubts: r.doubts, distance_km: r.distance_km, score: r.score ?? 0, parts: r.explain || [],
+  };
+};
 
 // useCall repeats a GET while the view is open, at intervals and whenever a value of on changes.
 export function useCall(path, on = [], every = 0) {
