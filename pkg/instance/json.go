@@ -94,7 +94,7 @@ type LastCheck struct {
 	At      time.Time `json:"at"`
 	TookMs  float64   `json:"took_ms"`
 	Passing bool      `json:"passing"`
-	// State is what the check found, in the words for the endpoints of offers: answers, refuses, "wrong protocol", "no such name",
+	// State is what the check found, in the words for the endpoints of offers: answers, closed, refuses, wrong, "no such name",
 	// certificate, silent, or unmeasured. It is empty from a peer of an earlier version.
 	State  string `json:"state,omitempty"`
 	Status Status `json:"status"`          // what the checks made of the instance from then on

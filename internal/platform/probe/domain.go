@@ -38,7 +38,7 @@ func speakDomain(ctx context.Context, s *session) (Outcome, error) {
 	}
 	if err = s.resolve(ctx); err == nil {
 		var a *answer
-		if a, err = s.ask(ctx, http.MethodGet, s.target.Path, nil, nil); err == nil && a.status == http.StatusOK && slices.ContainsFunc(strings.Split(string(a.body), "\n"), names) {
+		if a, err = s.ask(ctx, &dialect{}, s.target.Path); err == nil && a.status == http.StatusOK && slices.ContainsFunc(strings.Split(string(a.body), "\n"), names) {
 			return s.answered("the file " + wellKnown + " names the peer"), nil
 		}
 	}

@@ -24,11 +24,12 @@ func libp2pKind() kind {
 			return Outcome{}, err
 		}
 		reply := make([]byte, len(hello))
-		if _, err := io.ReadFull(conn, reply); err != nil {
+		n, err := io.ReadFull(conn, reply)
+		switch {
+		case !strings.HasPrefix(hello, string(reply[:n])):
+			return Outcome{}, &Foreign{"multistream", printable(string(reply[:n]))}
+		case err != nil:
 			return Outcome{}, err
-		}
-		if string(reply) != hello {
-			return Outcome{State: WrongProtocol, Detail: "answered no multistream"}, nil
 		}
 		return s.answered("multistream"), nil
 	}}

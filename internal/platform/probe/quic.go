@@ -30,10 +30,15 @@ func (s *session) quic(ctx context.Context, c *tls.Config) (Outcome, error) {
 	defer func() { _ = transport.Close() }()
 	conn, err := transport.Dial(ctx, net.UDPAddrFromAddrPort(netip.AddrPortFrom(s.addrs[0], s.target.Port)), c, &quic.Config{HandshakeIdleTimeout: Timeout})
 	var told *quic.TransportError
+	var other *quic.VersionNegotiationError
 	switch {
 	case err == nil:
 		_ = conn.CloseWithError(0, "")
 		return s.answered("handshake"), nil
+	case errors.As(err, &other):
+		return s.answered("speaks other versions of QUIC"), nil
+	case errors.As(err, &told) && told.Remote && told.ErrorCode == quic.ConnectionRefused:
+		return Outcome{State: Closed, Detail: "speaks QUIC, and takes no connection now"}, nil
 	case errors.As(err, &told) && told.Remote:
 		return s.answered("speaks QUIC, and another protocol over it"), nil
 	default:
