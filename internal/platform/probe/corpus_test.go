@@ -127,6 +127,14 @@ func corpus(t *testing.T, secure *httptest.Server) (all []recorded) {
 	add(6, "openai", ok(`{"error":{"message":"quota"}}`), "openai", "closed")
 	each(7, cannotTell, "openai", "bad request", 400)
 	each(7, cannotTell, "mcp", `{"detail":"bad"}`, 400)
+	first := map[string]bool{}
+	add(7, "and closes then", "http://"+replies(t, func(r *http.Request, body string) string {
+		if first[r.Method] {
+			return ""
+		}
+		first[r.Method] = true
+		return reply(400, "what?")
+	}), "mcp", cannotTell)
 	each(8, "refuses", "mcp", "", 404, 410)
 	each(8, "refuses", "websocket", "", 404, 410)
 	each(8, "refuses", "", "", 404, 410)
@@ -159,6 +167,7 @@ func corpus(t *testing.T, secure *httptest.Server) (all []recorded) {
 	each(22, cannotTell, "mcp", "", 301)
 	add(22, "in circles", always(t, 308, "", "Location: /"), "", cannotTell)
 	add(21, "", always(t, 308, "", "Location: "+secure.URL+"/here"), "", "answers")
+	add(22, "with an error", always(t, 302, `{"error":"moved"}`, "Location: http://other.nowhere.net/"), "openai", cannotTell)
 	add(22, "", always(t, 307, "", "Location: http://other.nowhere.net/"), "", cannotTell)
 	add(22, "another port", always(t, 307, "", "Location: http://127.0.0.1:1/"), "", cannotTell)
 	add(23, "403", always(t, 403, page, htmlType, "Cf-Mitigated: challenge"), "mcp", "closed")
@@ -178,6 +187,7 @@ func corpus(t *testing.T, secure *httptest.Server) (all []recorded) {
 	add(27, "", cut(`{"object":"list","data":[{"id":`), "openai", "answers")
 	add(28, "", cut(`{"object":"li`), "openai", cannotTell)
 	add(28, "at once", cut(""), "openai", cannotTell)
+	add(28, "gRPC without a trailer", grpcCut(t), "", cannotTell)
 	add(29, "proved", ok(`{"data":[`+strings.Repeat(`"x",`, maxAnswer)), "openai", "answers")
 	add(29, "not proved", ok(`{"about":"`+strings.Repeat(`x`, 2*maxAnswer)+`","data":[]}`), "openai", cannotTell)
 	var packed bytes.Buffer
@@ -301,6 +311,19 @@ func grpcFailingWith(t *testing.T, code codes.Code, message string) string {
 	go func() { defer close(done); _ = s.Serve(l) }()
 	t.Cleanup(func() { s.Stop(); <-done })
 	return "grpc://" + l.Addr().String()
+}
+
+// grpcCut answers as gRPC, and ends without a status.
+func grpcCut(t *testing.T) string {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/grpc")
+		_, _ = w.Write(make([]byte, 3))
+	}))
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	t.Cleanup(s.Close)
+	return strings.Replace(s.URL, "http:", "grpc:", 1)
 }
 
 // otherQUIC offers a version of QUIC that nobody speaks (RFC 8999, section 6).

@@ -96,26 +96,28 @@ func models(a *answer) (string, string, bool) {
 	return a.text(), "", a.find(nil, "data") || bytes.HasPrefix(a.body, []byte("["))
 }
 
-func discovers(a *answer) (string, string, bool) {
+func discovers(a *answer) (words, text string, ok bool) {
 	var all []string
-	ok := a.find(&all, "result", "supportedVersions") && len(all) > 0
-	return knownRevision("discovered", all...), strings.Join(all, " "), ok
+	ok = a.find(&all, "result", "supportedVersions") && len(all) > 0
+	words, text = spoken("discovered", all...)
+	return words, text, ok
 }
 
-func initializes(a *answer) (string, string, bool) {
+func initializes(a *answer) (words, text string, ok bool) {
 	var revision string
-	ok := a.find(&revision, "result", "protocolVersion") && revision != ""
-	return knownRevision("initialized", revision), revision, ok
+	ok = a.find(&revision, "result", "protocolVersion") && revision != ""
+	words, text = spoken("initialized", revision)
+	return words, text, ok
 }
 
-// knownRevision names the newest known revision that a server speaks.
-func knownRevision(did string, theirs ...string) string {
+// spoken names the newest known revision of those that a server speaks. Only unknown ones are told in its own words.
+func spoken(did string, theirs ...string) (words, text string) {
 	for _, revision := range revisions() {
 		if slices.Contains(theirs, revision) {
-			return did + " " + revision
+			return did + " " + revision, ""
 		}
 	}
-	return did + " an unknown revision"
+	return did + " an unknown revision", strings.Join(theirs, " ")
 }
 
 func streams(a *answer) (string, string, bool) {

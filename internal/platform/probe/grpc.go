@@ -25,12 +25,12 @@ func grpcKind() kind {
 
 func speakGRPC(ctx context.Context, s *session) (Outcome, error) {
 	a, err := s.Health(ctx, "grpc-go/"+grpc.Version, "")
-	if err != nil {
+	if err != nil && (a.HTTP == 0 || ctx.Err() != nil) {
 		return Outcome{}, err
 	}
 	if a.Status == "" {
 		o := (&answer{status: a.HTTP, header: a.Header, secure: s.target.Secure}).refusal(false, false)
-		if a.HTTP/100 == 2 {
+		if a.HTTP/100 == 2 && !a.grpc() {
 			o.State, o.Detail = Wrong, o.Detail+" and no gRPC"
 		}
 		return o, nil
@@ -64,6 +64,10 @@ type HealthAnswer struct {
 	Header http.Header                         // the one with the status of gRPC
 	Status string                              // of gRPC; empty: it speaks something else
 	Health *grpc_health_v1.HealthCheckResponse // nil: the answer has none, or another one than the protocol wants
+}
+
+func (a *HealthAnswer) grpc() bool {
+	return strings.HasPrefix(a.Header.Get("Content-Type"), "application/grpc")
 }
 
 // Health asks a gRPC server for the health of a service, of the server with "": "GRPC Health Checking Protocol",
@@ -117,14 +121,14 @@ func (l *Line) http2(conn net.Conn) *http.Transport {
 // healthOf reads an answer.
 func healthOf(resp *http.Response) (a HealthAnswer, err error) {
 	a.HTTP, a.Header = resp.StatusCode, resp.Header
-	if resp.StatusCode != http.StatusOK || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/grpc") {
+	if resp.StatusCode != http.StatusOK || !a.grpc() {
 		return a, nil
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return a, err
 	}
-	if resp.Header.Get("Grpc-Status") == "" { // else an answer of trailers only
+	if resp.Trailer.Get("Grpc-Status") != "" { // else an answer of trailers only, or none
 		a.Header = resp.Trailer
 	}
 	a.Status = a.Header.Get("Grpc-Status")

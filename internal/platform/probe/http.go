@@ -3,6 +3,7 @@ package probe
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"compress/zlib"
 	"context"
@@ -31,7 +32,7 @@ func talk(ctx context.Context, s *session) (last Outcome, err error) {
 	for i, d := range dialectsOf(s.target.Kind, s.target.Path) {
 		a, err := s.follow(ctx, &d)
 		switch {
-		case err != nil && i > 0 && (d.only || last.State == Closed):
+		case err != nil && i > 0: // the server is there: it answered the dialect before
 			return last, nil
 		case err != nil:
 			return Outcome{}, err
@@ -102,7 +103,7 @@ func (a *answer) judge(d *dialect, declared bool) Outcome {
 	if a.status/100 != 2 || a.gated() {
 		text, failed := d.errs(a)
 		o := a.refusal(failed, declared)
-		o.Text = text
+		o.Text = cmp.Or(text, o.Text)
 		return o
 	}
 	words, text, proved := d.proves(a)
@@ -133,7 +134,7 @@ func (a *answer) refusal(failed, declared bool) Outcome {
 		}
 	case unavailable && (a.header.Get("Retry-After") != "" || failed && a.says("loading")):
 		o.State, o.Passing, o.Again, o.Detail = Closed, true, a.wait(), o.Detail+": will soon serve"
-	case failed && !unavailable && a.status <= http.StatusInternalServerError:
+	case failed && !unavailable && a.status >= 400 && a.status <= http.StatusInternalServerError:
 		o.State, o.Detail = Closed, o.Detail+" with an error of its protocol"
 	case a.status == http.StatusNetworkAuthenticationRequired: // of a network between
 	case a.status >= 500, gone && declared:
@@ -143,7 +144,7 @@ func (a *answer) refusal(failed, declared bool) Outcome {
 	case a.status == http.StatusRequestTimeout, a.status == http.StatusTooEarly:
 		o.Again = sooner
 	case a.status/100 == 3:
-		o.Detail += ": a redirect that is not followed"
+		o.Detail, o.Text = o.Detail+": a redirect that is not followed", a.header.Get("Location")
 	}
 	return o
 }
