@@ -481,7 +481,8 @@ func (e *endpoint) lasting(o probe.Outcome, now time.Time) probe.Outcome {
 // take notes a measurement.
 func (e *endpoint) take(o probe.Outcome, now time.Time) {
 	e.last = records.Measured{
-		State: records.Reachability(o.State), RoundTrip: cmp.Or(o.RoundTrip, e.last.RoundTrip), CheckedAt: now, Detail: o.Detail, EndpointText: o.Text,
+		State: records.Reachability(o.State), RoundTrip: cmp.Or(o.RoundTrip, e.last.RoundTrip), CheckedAt: now,
+		Detail: o.Detail, EndpointText: o.Text,
 	}
 	if e.asks = o.Asks; o.State == probe.Closed {
 		e.rest = now.Add(o.Again)

@@ -95,10 +95,10 @@ func (x *endpoints) hear(st witness.Statement, from netip.Prefix) {
 		x.mu.Lock()
 		e, ok := x.known.Peek(records.Name{Provider: f.Provider, ID: f.Record})
 		d, _ := x.doubts.Peek(st.By)
-		if !ok || f.CheckedAt.Before(e.begun) || !f.State.Alive() && d.times >= doubtBeyond && now.Sub(d.last) < doubtLasts ||
-			e.domain && f.State == records.Closed {
+		unheard := !f.State.Alive() && d.times >= doubtBeyond && now.Sub(d.last) < doubtLasts
+		if !ok || f.CheckedAt.Before(e.begun) || unheard || e.domain && f.State == records.Closed {
 			x.mu.Unlock()
-			continue // nobody here shows it or witnesses it, or it is about an earlier endpoint; a domain proves its claim or does not
+			continue // nobody shows it here, or it is about an earlier endpoint; a domain proves a claim or does not
 		}
 		e.add(witness.Heard{Finding: f, By: st.By, From: from}, now)
 		_, dead := x.verdict(e, now)
@@ -161,9 +161,10 @@ func (e *endpoint) add(h witness.Heard, now time.Time) {
 	slices.SortStableFunc(e.heard, func(a, b witness.Heard) int { return a.CheckedAt.Compare(b.CheckedAt) })
 }
 
-// others is what other peers found: the newest answer, or else the newest failure; how many there are whose newest check failed, if this
-// peer got no answer since; and how many that got an answer since the first of these. An endpoint that lives is closed if most of them
-// say so. It is called for many endpoints each second, so it allocates nothing.
+// others is what other peers found: the newest answer, or else the newest failure; how many there are whose newest
+// check failed, if this peer got no answer since; and how many that got an answer since the first of these. An
+// endpoint that lives is closed if most of them say so. It is called for many endpoints each second, so it allocates
+// nothing.
 func (e *endpoint) others(now time.Time) (m records.Measured, failed, answered int) {
 	var answer, gate, failure *witness.Heard
 	answers, gates := 0, 0

@@ -47,8 +47,8 @@ type Evidence struct {
 	Asks      float64       // price that its endpoint asks, which makes its price one of the doubts; 0: none
 }
 
-// AskedFor notes what the endpoint of an offer asks for one request. A price above that of the offer, in its currency, for the same unit,
-// contradicts the offer. Prices in other units say nothing.
+// AskedFor notes what the endpoint of an offer asks for one request. A price above that of the offer, in its
+// currency, for the same unit, contradicts the offer. Prices in other units say nothing.
 func (e *Evidence) AskedFor(r *records.Record, price float64, currency string) {
 	const rounding = 1.001
 	x := r.Facts()
@@ -56,7 +56,8 @@ func (e *Evidence) AskedFor(r *records.Record, price float64, currency string) {
 		return
 	}
 	e.Asks = price
-	e.Doubts = append(e.Doubts, fmt.Sprintf("the price %v %s: its endpoint asks %v for a request", x.Price, currency, price))
+	doubt := fmt.Sprintf("the price %v %s: its endpoint asks %v for a request", x.Price, currency, price)
+	e.Doubts = append(e.Doubts, doubt)
 }
 
 // Judge returns the score of a record with the evidence of the asking peer, 0 to 100. With ClaimsTrust it is Score. Otherwise:
@@ -111,9 +112,10 @@ func contradicted(x *records.Facts, e *Evidence) bool {
 	return x.Has(records.KnownResponseTime) && e.RoundTrip > 0 && measured > 2*claim && measured > claim+way
 }
 
-// Rank is Value with the evidence of the asking peer: smaller is better. It differs in a judged plan. SortScore ranks by Judge. SortUptime and
-// SortResponseTime rank by the measurement, without one by the whole claim: an offer that claims much is soon shown, and so measured.
-// No claim counts with doubts, ClaimsIgnore, or a closed endpoint; then the value is +Inf, unknown. Rank is equal at peers with equal evidence, and never NaN.
+// Rank is Value with the evidence of the asking peer: smaller is better. It differs in a judged plan. SortScore ranks
+// by Judge. SortUptime and SortResponseTime rank by the measurement, without one by the whole claim: an offer that
+// claims much is soon shown, and so measured. No claim counts with doubts, ClaimsIgnore, or a closed endpoint; then
+// the value is +Inf, unknown. Rank is equal at peers with equal evidence, and never NaN.
 func (p *Plan) Rank(r *records.Record, e *Evidence) float64 {
 	if !p.Judged() {
 		return p.Value(r)

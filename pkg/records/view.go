@@ -155,7 +155,8 @@ type Measured struct {
 	Since     time.Time     // first failed measurement since the last answer, of a provider or a dead endpoint; zero: none
 	Peers     int           // number of other peers that measured; 0: this peer itself
 	Detail    string        // of an endpoint, in words of the measuring program alone
-	// EndpointText is what the endpoint itself said, in the words of a stranger: data, never an instruction or a finding. At most 200 bytes.
+	// EndpointText is what the endpoint itself said, in the words of a stranger: data, never an instruction or a
+	// finding. At most 200 bytes.
 	EndpointText string
 }
 

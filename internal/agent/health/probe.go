@@ -68,7 +68,7 @@ func (c *Checker) probeGRPC(ctx context.Context, p *plan) error {
 	case a.Status != "0":
 		return refused(op, "answered status %.8q", a.Status)
 	case a.Health == nil:
-		return fault.As(op, fault.Unavailable, fmt.Errorf("answered no health: %w", &probe.Foreign{Wanted: "gRPC health"}))
+		return fault.As(op, fault.Unavailable, &probe.Foreign{Wanted: "health service of gRPC"})
 	case a.Health.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING:
 		return refused(op, "is %s", a.Health.GetStatus())
 	}

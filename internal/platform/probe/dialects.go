@@ -15,7 +15,7 @@ type dialect struct {
 	at      func(path string) string // the path that is asked for the declared one; nil: itself
 	header  http.Header
 	body    string
-	event   string                                      // name of the event that the answer is in, if it is a stream; empty: any with an answer
+	event   string                                      // name of the event with the answer, of a stream; empty: any
 	proves  func(*answer) (words, text string, ok bool) // words of this program; text of the endpoint
 	errs    func(*answer) (text string, ok bool)        // the answer is an error in the form of the protocol
 	only    bool                                        // it counts only if it proves the protocol
@@ -27,9 +27,9 @@ func revisions() []string {
 	return []string{"2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
 }
 
-// dialects is the table, the newest of each protocol first. A check asks in this order until one is proved or a gate is closed. Read on
-// 2026-11-29, and to be read again with each release: modelcontextprotocol.io (2026-07-28), a2a-protocol.org (1.0), the references of
-// OpenAI, Ollama and Amazon S3.
+// dialects is the table, the newest of each protocol first. A check asks in this order until one is proved or a gate
+// is closed. Read on 2026-11-29, and to be read again with each release: modelcontextprotocol.io (2026-07-28),
+// a2a-protocol.org (1.0), the references of OpenAI, Ollama and Amazon S3.
 func dialects() []dialect {
 	rpc := http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
 	stateless := rpc.Clone()
@@ -39,20 +39,26 @@ func dialects() []dialect {
 	return []dialect{
 		{kind: "http", since: "2026-11", proves: anything, errs: problem, anyBody: true},
 		{
-			kind: "mcp", since: "2026-07-28", method: http.MethodPost, header: stateless, proves: discovers, errs: rpcFails,
-			body: `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
-				`"io.modelcontextprotocol/clientInfo":{"name":"mcp","version":"0.1.0"},"io.modelcontextprotocol/clientCapabilities":{}}}}`,
+			kind: "mcp", since: "2026-07-28", method: http.MethodPost, header: stateless,
+			proves: discovers, errs: rpcFails,
+			body: `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{` +
+				`"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+				`"io.modelcontextprotocol/clientInfo":{"name":"mcp","version":"0.1.0"},` +
+				`"io.modelcontextprotocol/clientCapabilities":{}}}}`,
 		},
 		{ // a server of an earlier revision answers with its own
 			kind: "mcp", since: "2025-11-25", method: http.MethodPost, header: rpc, proves: initializes, errs: rpcFails,
-			body: `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},` +
-				`"clientInfo":{"name":"mcp","version":"0.1.0"}}}`,
+			body: `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{` +
+				`"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"mcp","version":"0.1.0"}}}`,
 		},
-		{kind: "mcp", since: "2024-11-05", header: http.Header{"Accept": {"text/event-stream"}}, event: "endpoint", proves: streams, errs: rpcFails, only: true},
+		{
+			kind: "mcp", since: "2024-11-05", header: http.Header{"Accept": {"text/event-stream"}}, event: "endpoint",
+			proves: streams, errs: rpcFails, only: true,
+		},
 		{kind: "a2a", since: "1.0", at: below("/.well-known/agent-card.json"), proves: card, errs: fails},
 		{kind: "a2a", since: "0.3", at: root("/.well-known/agent-card.json"), proves: card, errs: fails},
 		{kind: "a2a", since: "0.2", at: root("/.well-known/agent.json"), proves: card, errs: fails},
-		{kind: "openai", since: "2026-11", at: func(path string) string { return strings.TrimSuffix(below("")(path), "/v1") + "/v1/models" }, proves: models, errs: fails},
+		{kind: "openai", since: "2026-11", at: besideV1, proves: models, errs: fails},
 		{kind: "ollama", since: "2026-11", at: below("/api/tags"), proves: member("models"), errs: fails},
 		{kind: "s3", since: "2006-03-01", proves: buckets, errs: denies},
 	}
@@ -75,16 +81,21 @@ func dialectsOf(kind, declared string) (list []dialect) {
 	return list
 }
 
-// below appends to the declared path; root replaces it.
+// below appends to the declared path, besideV1 to what is before its version, and root replaces it.
 func below(rest string) func(string) string {
 	return func(path string) string { return strings.TrimSuffix(path, "/") + rest }
+}
+
+func besideV1(path string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(path, "/"), "/v1") + "/v1/models"
 }
 
 func root(path string) func(string) string { return func(string) string { return path } }
 
 func anything(a *answer) (string, string, bool) { return a.text(), "", true }
 
-// member proves a protocol whose answer is a JSON object with one of some members. A cut body counts if the member comes before the cut.
+// member proves a protocol whose answer is a JSON object with one of some members. A cut body counts if the member
+// comes before the cut.
 func member(names ...string) func(*answer) (string, string, bool) {
 	return func(a *answer) (string, string, bool) {
 		return a.text(), "", slices.ContainsFunc(names, func(name string) bool { return a.find(nil, name) })
@@ -146,7 +157,8 @@ func problem(a *answer) (text string, ok bool) {
 }
 
 func buckets(a *answer) (string, string, bool) {
-	return a.text(), "", a.says("<listallmybucketsresult", "<listbucketresult") || a.header.Get("X-Amz-Request-Id") != ""
+	lists := a.says("<listallmybucketsresult", "<listbucketresult")
+	return a.text(), "", lists || a.header.Get("X-Amz-Request-Id") != ""
 }
 
 func denies(a *answer) (text string, ok bool) {

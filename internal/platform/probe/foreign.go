@@ -23,8 +23,8 @@ type firstBytes struct {
 
 const maxFirst = 64
 
-// of returns the connection, remembered. It gives nothing to read before something was written: a client of HTTP takes a greeting for an
-// answer to an earlier request.
+// of returns the connection, remembered. It gives nothing to read before something was written: a client of HTTP
+// takes a greeting for an answer to an earlier request.
 func (f *firstBytes) of(c net.Conn) net.Conn {
 	if c == nil {
 		return nil
@@ -60,7 +60,8 @@ func (r *remembered) Close() error {
 	return r.Conn.Close()
 }
 
-// explain returns Foreign for an error of a connection on which something else than TLS, or than the wanted protocol, answered.
+// explain returns Foreign for an error of a connection on which something else than TLS, or than the wanted protocol,
+// answered.
 func (f *firstBytes) explain(err error, secure bool, wanted string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,7 +72,8 @@ func (f *firstBytes) explain(err error, secure bool, wanted string) error {
 	case secure && (b[0] < 20 || b[0] > 23): // types of records of TLS
 		return &Foreign{"TLS", printable(string(b))}
 	case secure:
-	case wanted == "HTTP" && !strings.HasPrefix(status, string(b[:min(len(b), len(status))])), wanted == "gRPC" && (b[0] != 0 || len(b) > 3 && b[3] != settings):
+	case wanted == "HTTP" && !strings.HasPrefix(status, string(b[:min(len(b), len(status))])),
+		wanted == "gRPC" && (b[0] != 0 || len(b) > 3 && b[3] != settings):
 		return &Foreign{wanted, printable(string(b))}
 	}
 	return err

@@ -26,8 +26,8 @@ func httpKind() kind {
 	return kind{name: "http", schemes: web(), secure: webTLS(), port: 80, speak: talk}
 }
 
-// talk asks in the dialects of the target's kind until one is proved, or a gate is closed. Otherwise the last one that counts decides,
-// but an error in the form of the protocol is stronger than what says nothing.
+// talk asks in the dialects of the target's kind until one is proved, or a gate is closed. Otherwise the last one
+// that counts decides, but an error in the form of the protocol is stronger than what says nothing.
 func talk(ctx context.Context, s *session) (last Outcome, err error) {
 	for i, d := range dialectsOf(s.target.Kind, s.target.Path) {
 		a, err := s.follow(ctx, &d)
@@ -74,14 +74,15 @@ const (
 	sooner  = 20 * time.Second // to the check after one that came at a bad moment
 )
 
-// gated reports whether the server is alive and lets nobody in without a key, a payment, a pause, or a proof of being no robot.
+// gated reports whether the server is alive and lets nobody in without a key, a payment, a pause, or a proof of being
+// no robot.
 func (a *answer) gated() bool {
 	switch a.status {
-	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusUpgradeRequired,
-		http.StatusTooManyRequests, http.StatusUnavailableForLegalReasons:
+	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusProxyAuthRequired,
+		http.StatusUpgradeRequired, http.StatusTooManyRequests, http.StatusUnavailableForLegalReasons:
 		return true
 	}
-	challenge := a.status == http.StatusServiceUnavailable && a.html() && bytes.Contains(bytes.ToLower(a.body), []byte("challenge"))
+	challenge := a.status == http.StatusServiceUnavailable && a.html() && a.says("challenge")
 	return challenge || a.header.Get("Cf-Mitigated") != "" || a.header.Get("X-Amzn-Waf-Action") != ""
 }
 
@@ -98,7 +99,8 @@ func (a *answer) says(texts ...string) bool {
 	return false
 }
 
-// judge says what an answer in a dialect means. declared: the offer names the path. docs/endpoint-checks.md has the table.
+// judge says what an answer in a dialect means. declared: the offer names the path. docs/endpoint-checks.md has the
+// table.
 func (a *answer) judge(d *dialect, declared bool) Outcome {
 	if a.status/100 != 2 || a.gated() {
 		text, failed := d.errs(a)
@@ -121,7 +123,8 @@ func (a *answer) judge(d *dialect, declared bool) Outcome {
 	return Outcome{State: Wrong, Detail: a.text() + ", and not in the form of " + d.kind}
 }
 
-// refusal says what a status other than success means in every protocol. failed: the body is an error in the form of the protocol.
+// refusal says what a status other than success means in every protocol. failed: the body is an error in the form of
+// the protocol.
 func (a *answer) refusal(failed, declared bool) Outcome {
 	o := Outcome{Detail: a.text()}
 	gone := a.status == http.StatusNotFound || a.status == http.StatusGone
@@ -139,7 +142,8 @@ func (a *answer) refusal(failed, declared bool) Outcome {
 	case a.status == http.StatusNetworkAuthenticationRequired: // of a network between
 	case a.status >= 500, gone && declared:
 		o.State = Refuses
-	case a.status == http.StatusBadRequest && !a.secure && a.says("to an https server", "sent to https port", "ssl-enabled server port"):
+	case a.status == http.StatusBadRequest && !a.secure &&
+		a.says("to an https server", "sent to https port", "ssl-enabled server port"):
 		o.State, o.Detail = Wrong, o.Detail+": speaks TLS at this port"
 	case a.status == http.StatusRequestTimeout, a.status == http.StatusTooEarly:
 		o.Again = sooner
@@ -163,7 +167,8 @@ func (a *answer) wait() time.Duration {
 	return wait
 }
 
-// find reads the value under a path of members of a JSON object into v, nil for none. A cut body counts if the value comes before the cut.
+// find reads the value under a path of members of a JSON object into v, nil for none. A cut body counts if the value
+// comes before the cut.
 func (a *answer) find(v any, path ...string) bool {
 	d := json.NewDecoder(bytes.NewReader(a.body))
 	for i := 0; i < len(path); {
@@ -185,7 +190,8 @@ func (a *answer) find(v any, path ...string) bool {
 	return v == nil || d.Decode(v) == nil
 }
 
-// follow asks in a dialect, and once more where a redirect within the origin, or from http to https of the same host, points.
+// follow asks in a dialect, and once more where a redirect within the origin, or from http to https of the same host,
+// points.
 func (s *session) follow(ctx context.Context, d *dialect) (*answer, error) {
 	a, err := s.ask(ctx, d, d.at(""))
 	if err != nil || a.status/100 != 3 {
@@ -200,7 +206,8 @@ func (s *session) follow(ctx context.Context, d *dialect) (*answer, error) {
 	return (&session{Line: &line}).ask(ctx, d, next.Path)
 }
 
-// moved is the target of a redirect that a check follows. See and Found turn other methods than GET into GET, which asks something else.
+// moved is the target of a redirect that a check follows. See and Found turn other methods than GET into GET, which
+// asks something else.
 func (t Target) moved(d *dialect, a *answer) (Target, bool) {
 	if d.method != "" && (a.status == http.StatusFound || a.status == http.StatusSeeOther) {
 		return t, false
@@ -279,7 +286,8 @@ func (s *session) ask(ctx context.Context, d *dialect, path string) (*answer, er
 	return a, nil
 }
 
-// decoded is the body as the server meant it: some compress without being asked. It reports false for an unknown encoding.
+// decoded is the body as the server meant it: some compress without being asked. It reports false for an unknown
+// encoding.
 func decoded(resp *http.Response) (r io.Reader, ok bool) {
 	var err error
 	switch limited := io.LimitReader(resp.Body, maxAnswer); strings.ToLower(resp.Header.Get("Content-Encoding")) {
@@ -295,7 +303,8 @@ func decoded(resp *http.Response) (r io.Reader, ok bool) {
 	return r, err == nil
 }
 
-// eventOf returns the first event of a stream that has a name, or without one the first that is an answer: it is no request and no notice.
+// eventOf returns the first event of a stream that has a name, or without one the first that is an answer: it is no
+// request and no notice.
 func eventOf(r io.Reader, wanted string) (name string, data []byte) {
 	scan := bufio.NewScanner(io.LimitReader(r, maxAnswer))
 	scan.Buffer(nil, maxAnswer)

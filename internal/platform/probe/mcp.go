@@ -16,5 +16,6 @@ func mcpKind() kind {
 func (s *session) endSession(ctx context.Context, d *dialect, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_, _ = s.ask(ctx, &dialect{method: http.MethodDelete, header: http.Header{"Mcp-Session-Id": {id}, "Mcp-Protocol-Version": {d.since}}}, d.at(""))
+	header := http.Header{"Mcp-Session-Id": {id}, "Mcp-Protocol-Version": {d.since}}
+	_, _ = s.ask(ctx, &dialect{method: http.MethodDelete, header: header}, d.at(""))
 }

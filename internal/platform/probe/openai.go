@@ -2,5 +2,6 @@ package probe
 
 // openaiKind lists the models of an API in the style of OpenAI.
 func openaiKind() kind {
-	return kind{name: "openai", schemes: nil, protocols: []string{"openai", "openai-api", "v1/models"}, over: web(), atop: true, secure: webTLS(), port: 80, speak: talk}
+	return kind{name: "openai", protocols: []string{"openai", "openai-api", "v1/models"}, over: web(), atop: true,
+		secure: webTLS(), port: 80, speak: talk}
 }

@@ -16,8 +16,8 @@ type Price struct {
 	Currency string
 }
 
-// stablecoins are tokens whose currency and decimals are known, by their address on their chain: USDC on Base, Avalanche, Polygon and
-// Solana, each with 6 decimals. Read on 2026-11-29. An amount in another token says nothing.
+// stablecoins are tokens whose currency and decimals are known, by their address on their chain: USDC on Base,
+// Avalanche, Polygon and Solana, each with 6 decimals. Read on 2026-11-29. An amount in another token says nothing.
 func stablecoins() []string {
 	return []string{
 		"0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",

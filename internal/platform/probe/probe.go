@@ -1,10 +1,11 @@
 // Package probe speaks to an endpoint of a stranger in the endpoint's own protocol, and says whether it answers.
 //
-// A table has a row for each kind of endpoint (kinds.go); a kind is one file, and dialects.go has what those over HTTP say first. Only
-// positive evidence says that an endpoint is Wrong. A probe follows one redirect at most, within the origin or to TLS at the same host,
-// uses no proxy, sends no credential, reads a bounded number of bytes, ends with its context, and connects only to addresses that Policy
-// and Config allow: an endpoint that names an address of this peer, of a metadata service, or a private one on the Internet, is not
-// measured. A bound on the probes of each target address keeps strangers from turning peers into a flood.
+// A table has a row for each kind of endpoint (kinds.go); a kind is one file, and dialects.go has what those over
+// HTTP say first. Only positive evidence says that an endpoint is Wrong. A probe follows one redirect at most, within
+// the origin or to TLS at the same host, uses no proxy, sends no credential, reads a bounded number of bytes, ends
+// with its context, and connects only to addresses that Policy and Config allow: an endpoint that names an address of
+// this peer, of a metadata service, or a private one on the Internet, is not measured. A bound on the probes of each
+// target address keeps strangers from turning peers into a flood.
 //
 // A probe has the name of a common client: an endpoint that answers probes alone must not know them by theirs.
 package probe
@@ -152,7 +153,8 @@ type session struct {
 	asked *atomic.Bool // for a client certificate; nil before resolve
 }
 
-// family returns when something last answered over the addresses of the target's family, in seconds of Unix time; nil without an address.
+// family returns when something last answered over the addresses of the target's family, in seconds of Unix time; nil
+// without an address.
 func (s *session) family() *atomic.Int64 {
 	switch {
 	case len(s.addrs) == 0:
@@ -169,7 +171,8 @@ func (s *session) worked() {
 	}
 }
 
-// works reports whether this peer has a network with addresses of the target's family. Without one all targets would seem dead.
+// works reports whether this peer has a network with addresses of the target's family. Without one all targets would
+// seem dead.
 func (s *session) works() bool {
 	f := s.family()
 	return f != nil && time.Now().Unix()-f.Load() < int64(networkStands/time.Second)
@@ -191,10 +194,11 @@ func (s *session) resolve(ctx context.Context) error {
 		return err
 	}
 	asked := new(atomic.Bool)
-	line.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: p.Roots, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	none := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		asked.Store(true)
 		return new(tls.Certificate), nil
-	}}
+	}
+	line.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: p.Roots, GetClientCertificate: none}
 	s.Line, s.began, s.asked = line, time.Now(), asked
 	return nil
 }
@@ -261,7 +265,8 @@ func Interpret(err error) Outcome {
 		return Outcome{State: Silent, Detail: "no route to it"}
 	case errors.As(err, &op) && op.Op == "remote error":
 		return Outcome{Detail: alerted}
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
 		strings.Contains(err.Error(), "server closed idle connection"): // net/http has no name for it
 		return Outcome{State: Refuses, Detail: broke}
 	case strings.Contains(err.Error(), "malformed HTTP"): // nor for this
