@@ -481,7 +481,7 @@ func TestWhatEndpointsSay(t *testing.T) {
 	}
 	require.Zero(t, ask(always(t, 402, "", "Payment-Required: ?")).Asks)
 
-	for header, want := range map[string]time.Duration{"120": 2 * time.Minute, "0": 0, "-1": 0, "soon": 0, "99999": MaxWait, "Fri, 31 Dec 2100 23:59:59 GMT": MaxWait, "Fri, 31 Dec 1999 23:59:59 GMT": 0} {
+	for header, want := range map[string]time.Duration{"120": 2 * time.Minute, "0": 0, "-1": 0, "soon": 0, "99999": MaxWait, "99999999999999999999999": MaxWait, "Fri, 31 Dec 2100 23:59:59 GMT": MaxWait, "Fri, 31 Dec 1999 23:59:59 GMT": 0} {
 		o := ask(always(t, 429, "", "Retry-After: "+header), "openai")
 		require.Equal(t, want, o.Again, header)
 		require.False(t, o.Passing)

@@ -8,6 +8,7 @@ import (
 	"compress/zlib"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -156,22 +157,22 @@ func (a *answer) refusal(failed, declared bool) Outcome {
 // wait is the bounded time that a server asks not to be asked.
 func (a *answer) wait() time.Duration {
 	text := a.header.Get("Retry-After")
-	wait := MaxWait
-	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
-		wait = min(wait, time.Duration(n)*time.Second)
-	} else if at, err := http.ParseTime(text); err == nil {
-		wait = min(wait, max(time.Until(at), 0))
-	} else {
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err == nil || errors.Is(err, strconv.ErrRange) { // then n is the greatest
+		return min(time.Duration(n)*time.Second, MaxWait)
+	}
+	at, err := http.ParseTime(text)
+	if err != nil {
 		return 0
 	}
-	return wait
+	return min(max(time.Until(at), 0), MaxWait)
 }
 
 // find reads the value under a path of members of a JSON object into v, nil for none. A cut body counts if the value
 // comes before the cut.
 func (a *answer) find(v any, path ...string) bool {
 	d := json.NewDecoder(bytes.NewReader(a.body))
-	for i := 0; i < len(path); {
+	for _, wanted := range path {
 		if t, err := d.Token(); err != nil || t != json.Delim('{') {
 			return false
 		}
@@ -181,11 +182,10 @@ func (a *answer) find(v any, path ...string) bool {
 			}
 			name, err := d.Token()
 			var skip json.RawMessage
-			if found = err == nil && name == path[i]; !found && (err != nil || d.Decode(&skip) != nil) {
+			if found = err == nil && name == wanted; !found && (err != nil || d.Decode(&skip) != nil) {
 				return false
 			}
 		}
-		i++
 	}
 	return v == nil || d.Decode(v) == nil
 }
