@@ -86,7 +86,7 @@ class Client:
         self.opener = urllib.request.OpenerDirector()  # without redirects: they would carry the token elsewhere
         for handler in (
             urllib.request.ProxyHandler({"http": proxy, "https": proxy} if proxy else {}), urllib.request.HTTPHandler(), tls,
-            urllib.request.HTTPErrorProcessor(), urllib.request.HTTPDefaultErrorHandler(),
+            urllib.request.HTTPErrorProcessor(), urllib.request.HTTPDefaultErrorHandler(), urllib.request.UnknownHandler(),
         ):
             if handler:
                 self.opener.add_handler(handler)
