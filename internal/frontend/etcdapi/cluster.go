@@ -34,7 +34,8 @@ func Need(fullMethod string) access.Role {
 	return access.RoleAdmin
 }
 
-// MemberList implements etcdserverpb.ClusterServer. A member that answers clients on its own host alone has no address elsewhere.
+// MemberList implements etcdserverpb.ClusterServer. A member that answers clients on its own host alone has no address
+// elsewhere.
 func (s *Server) MemberList(ctx context.Context, _ *pb.MemberListRequest) (*pb.MemberListResponse, error) {
 	now, err := s.present(ctx)
 	if err != nil {
@@ -68,8 +69,8 @@ func (s *Server) clientID() uint64 {
 	return id.Sum64()
 }
 
-// Status implements etcdserverpb.MaintenanceServer. The database of a peer is what its part in the group takes on disk. All of it is in use:
-// there is nothing to defragment. Clients divide by the sizes, so they are above 0.
+// Status implements etcdserverpb.MaintenanceServer. The database of a peer is what its part in the group takes on
+// disk. All of it is in use: there is nothing to defragment. Clients divide by the sizes, so they are above 0.
 func (s *Server) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusResponse, error) {
 	now, err := s.present(ctx)
 	if err != nil {
@@ -120,8 +121,8 @@ func (s *Server) AuthStatus(ctx context.Context, _ *pb.AuthStatusRequest) (*pb.A
 	return &pb.AuthStatusResponse{Header: &pb.ResponseHeader{}, Enabled: s.Authenticated}, nil
 }
 
-// Authenticate implements etcdserverpb.AuthServer. The password is a token of this peer, and becomes the token of etcd's client. The
-// name of the user is free: the token has its own.
+// Authenticate implements etcdserverpb.AuthServer. The password is a token of this peer, and becomes the token of
+// etcd's client. The name of the user is free: the token has its own.
 func (s *Server) Authenticate(ctx context.Context, req *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
 	if !s.Authenticated {
 		return nil, rpctypes.ErrGRPCAuthNotEnabled

@@ -104,7 +104,8 @@ func (s *Server) web() http.Handler {
 	return mux
 }
 
-// call makes a call for the requests in a body: one, or of a stream one after another. The answers of a stream have a line each.
+// call makes a call for the requests in a body: one, or of a stream one after another. The answers of a stream have a
+// line each.
 func call(c *transcode.Call, w http.ResponseWriter, r *http.Request) {
 	streams, begun := c.Descriptor.IsStreamingServer(), false
 	control := http.NewResponseController(w)

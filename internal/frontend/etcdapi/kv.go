@@ -26,7 +26,8 @@ func (s *Server) present(ctx context.Context) (*pb.ResponseHeader, error) {
 	return header(r.GetHeader()), err
 }
 
-// horizon returns the revision of the last compaction through this front, 0 without one, and when its key was last changed.
+// horizon returns the revision of the last compaction through this front, 0 without one, and when its key was last
+// changed.
 func (s *Server) horizon(ctx context.Context) (compacted, changed int64, now *pb.ResponseHeader, err error) {
 	r, err := coord.Range(ctx, s.Service, &apiv1.RangeRequest{Key: []byte(s.keys.compacted()), Limit: 1})
 	if err != nil {
@@ -67,7 +68,8 @@ const (
 	kvBytes   = 64      // about as much as a version takes beside its key and value
 )
 
-// grow takes room for the next page of a range behind what was read. A single key needs none before: there is at most one value.
+// grow takes room for the next page of a range behind what was read. A single key needs none before: there is at most
+// one value.
 func (s *Server) grow(ctx context.Context, req *pb.RangeRequest, read int) error {
 	if req.GetCountOnly() || len(req.GetRangeEnd()) == 0 && read == 0 {
 		return nil
@@ -171,8 +173,9 @@ func (s *Server) DeleteRange(ctx context.Context, req *pb.DeleteRangeRequest) (*
 	return out, nil
 }
 
-// Compact implements etcdserverpb.KVServer. It hides the history below a revision from the clients of this front, and removes nothing:
-// other users of the group need it. A caller needs the right to change the key with the revision. Of two compactions at once the later one stands.
+// Compact implements etcdserverpb.KVServer. It hides the history below a revision from the clients of this front, and
+// removes nothing: other users of the group need it. A caller needs the right to change the key with the revision. Of
+// two compactions at once the later one stands.
 func (s *Server) Compact(ctx context.Context, req *pb.CompactionRequest) (*pb.CompactionResponse, error) {
 	for {
 		compacted, changed, now, err := s.horizon(ctx)

@@ -19,8 +19,9 @@ import (
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// Locks and elections are queues of keys, as etcd's library concurrency has them, so that callers of the two services and users of
-// the library wait for each other: NAME/LEASE in hexadecimal, and the key with the least create revision is first.
+// Locks and elections are queues of keys, as etcd's library concurrency has them, so that callers of the two services
+// and users of the library wait for each other: NAME/LEASE in hexadecimal, and the key with the least create revision
+// is first.
 
 const (
 	sessionTTL  = 60 // seconds, of a lease that a call without one gets
@@ -36,8 +37,8 @@ type place struct {
 	entered   bool // by this call
 }
 
-// enter puts a key at the end of the queue of a name. A lease with a key there keeps its place. Without a lease it grants one, which
-// the caller keeps alive.
+// enter puts a key at the end of the queue of a name. A lease with a key there keeps its place. Without a lease it
+// grants one, which the caller keeps alive.
 func (s *Server) enter(ctx context.Context, name []byte, lease int64, value []byte) (*place, error) {
 	if lease == 0 {
 		granted, err := s.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: sessionTTL})
@@ -63,8 +64,8 @@ func (s *Server) enter(ctx context.Context, name []byte, lease int64, value []by
 	return p, nil
 }
 
-// first waits until a place is the first of its queue, and returns the header of that state. If the call ends before, the key that it
-// put goes.
+// first waits until a place is the first of its queue, and returns the header of that state. If the call ends before,
+// the key that it put goes.
 func (s *Server) first(ctx context.Context, p *place) (*pb.ResponseHeader, error) {
 	now, err := s.await(ctx, p)
 	if err == nil || !p.entered {
@@ -107,8 +108,8 @@ func (s *Server) await(ctx context.Context, p *place) (*pb.ResponseHeader, error
 	}
 }
 
-// ofQueue reads the key of a queue that was created first or last. With a revision it is one of those up to it, without values: the
-// front reads all of them, and the values of a long queue would exceed an answer.
+// ofQueue reads the key of a queue that was created first or last. With a revision it is one of those up to it,
+// without values: the front reads all of them, and the values of a long queue would exceed an answer.
 func (s *Server) ofQueue(ctx context.Context, name []byte, order pb.RangeRequest_SortOrder, upTo int64) (*pb.RangeResponse, error) {
 	from, to := coord.Under(string(name) + "/").Bounds()
 	return s.Range(ctx, &pb.RangeRequest{Key: from, RangeEnd: to, Limit: 1, SortTarget: pb.RangeRequest_CREATE, SortOrder: order, MaxCreateRevision: upTo, KeysOnly: upTo > 0})

@@ -1,8 +1,8 @@
 // Package etcdapi is the front end for clients of etcd v3: gRPC, and JSON over HTTP/1 at the same address.
 //
-// It keeps the keys of its clients under a prefix of the group's keyspace, which it adds to requests and takes off answers.
-// Revisions are those of the whole group. Compact is logical: a key beside the prefix holds the revision below which this front
-// answers no reads, and other users of the group keep their history.
+// It keeps the keys of its clients under a prefix of the group's keyspace, which it adds to requests and takes off
+// answers. Revisions are those of the whole group. Compact is logical: a key beside the prefix holds the revision
+// below which this front answers no reads, and other users of the group keep their history.
 package etcdapi
 
 import (
@@ -81,8 +81,8 @@ type Config struct {
 	// Unary and Stream wrap each call over gRPC and JSON, with the first outermost.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []grpc.StreamServerInterceptor
-	// Name returns the context of a call with the name of its caller, whom nobody has admitted yet, for its share of the calls that begin. Nil:
-	// the shares are of addresses.
+	// Name returns the context of a call with the name of its caller, whom nobody has admitted yet, for its share of
+	// the calls that begin. Nil: the shares are of addresses.
 	Name func(context.Context) context.Context
 	// Refused hears of each place of a pool that a caller did not get, and must not block. Nil ignores them.
 	Refused func(access.Refusal)

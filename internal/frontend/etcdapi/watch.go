@@ -213,8 +213,8 @@ func (m *multiplex) unask() {
 	m.asked, m.due, m.marked = false, nil, nil
 }
 
-// lately returns the header of a state that a watch has shown here, as etcd that of its own copy; without one that of the present state. A watch
-// that does not begin must not cost the group a read.
+// lately returns the header of a state that a watch has shown here, as etcd that of its own copy; without one that of
+// the present state. A watch that does not begin must not cost the group a read.
 func (s *Server) lately(ctx context.Context) *pb.ResponseHeader {
 	if h := s.shown.Load(); h != nil {
 		return h
@@ -227,7 +227,8 @@ func (s *Server) lately(ctx context.Context) *pb.ResponseHeader {
 	return now
 }
 
-// refuse answers a request for a watch that does not begin. The stream's next request waits: to ask costs a client less than to be refused.
+// refuse answers a request for a watch that does not begin. The stream's next request waits: to ask costs a client
+// less than to be refused.
 func (m *multiplex) refuse(reason string) error {
 	last := &pb.WatchResponse{WatchId: noWatch, Created: true, Canceled: true, CancelReason: reason}
 	last.Header = m.s.lately(m.ctx)

@@ -17,7 +17,8 @@ import (
 	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
 )
 
-// TestRefusedWatches: a refused watch costs the group no read, the next request of its stream waits for its turn among those of the caller, and watches of the stream go on.
+// TestRefusedWatches: a refused watch costs the group no read, the next request of its stream waits for its turn among
+// those of the caller, and watches of the stream go on.
 func TestRefusedWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := bufconn.Listen(1 << 10)
