@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 
 	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
@@ -19,7 +20,8 @@ import (
 // Need returns the role that a method, given by its full name, needs: RoleAdmin for unknown methods.
 func Need(fullMethod string) access.Role {
 	switch fullMethod {
-	case pb.Auth_Authenticate_FullMethodName, pb.Auth_AuthStatus_FullMethodName:
+	case pb.Auth_Authenticate_FullMethodName, pb.Auth_AuthStatus_FullMethodName,
+		healthpb.Health_Check_FullMethodName, healthpb.Health_Watch_FullMethodName:
 		return access.RoleNone
 	case pb.KV_Range_FullMethodName, pb.Watch_Watch_FullMethodName, pb.Lease_LeaseTimeToLive_FullMethodName, pb.Lease_LeaseLeases_FullMethodName,
 		pb.Cluster_MemberList_FullMethodName, pb.Maintenance_Status_FullMethodName, pb.Maintenance_Alarm_FullMethodName,
