@@ -482,10 +482,14 @@ func (m *multiplex) failed(err error) {
 	case errors.As(err, &compacted):
 		m.mu.Lock()
 		defer m.mu.Unlock()
+		before := len(m.running)
 		for _, w := range m.running {
 			if w.shares && w.next <= int64(compacted.Revision) {
 				m.end(w, err)
 			}
+		}
+		if len(m.running) == before { // of none of them: they would ask in vain for ever
+			m.fail(err)
 		}
 	case kind == fault.Invalid || kind == fault.TooLarge: // which of them cannot go on, each learns alone
 		m.mu.Lock()
