@@ -22,7 +22,7 @@ func (s *Server) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, 
 	if err := checkTxn(req, maxOps); err != nil {
 		return nil, err
 	}
-	if err := s.readable(ctx, earliest(req)); err != nil {
+	if err := s.readable(ctx, earliest(req), false); err != nil {
 		return nil, err
 	}
 	if readOnly(req) {

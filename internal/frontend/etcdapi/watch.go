@@ -310,7 +310,7 @@ func (m *multiplex) begin(w *watch, done func()) error {
 		m.mu.Lock()
 		selected := &coord.Watch{Span: w.span, From: coord.Revision(w.next), Prev: w.req.GetPrevKv(), Mark: true}
 		m.mu.Unlock()
-		err := m.s.readable(w.ctx, int64(selected.From))
+		err := m.s.readable(w.ctx, int64(selected.From), false)
 		if err == nil {
 			first := true
 			err = m.s.Service.Watch(w.ctx, selected.Request(), func(b *apiv1.WatchKeysResponse) error {
