@@ -345,7 +345,11 @@ func (m *multiplex) catchUp(w *watch, b *apiv1.WatchKeysResponse, first bool) (c
 		err = m.send(w, at, m.s.events(w, b.GetEvents()))
 	}
 	w.next = max(w.next, b.GetNextRevision())
-	return w.next > at.GetRevision() || !first && len(b.GetEvents()) == 0, err
+	caughtUp = w.next > at.GetRevision() || !first && len(b.GetEvents()) == 0
+	if caughtUp && err == nil {
+		err = m.tell(w, at, shownBy(b))
+	}
+	return caughtUp, err
 }
 
 // alone ends a watch with its goroutine, unless it shares the answers of the others.
@@ -457,11 +461,8 @@ func (m *multiplex) share(b *apiv1.WatchKeysResponse, first bool) error {
 		events, err := m.s.events(w, b.GetEvents()), error(nil)
 		if len(events) > 0 {
 			err = m.send(w, at, events)
-		} else if w.req.GetProgressNotify() && now.Sub(w.told) >= markEvery && m.shown >= w.next-1 {
-			w.told = now
-			mark := proto.CloneOf(at) // a refusal on another stream may be sending the other one
-			mark.Revision = m.shown
-			err = m.answer(&pb.WatchResponse{Header: mark, WatchId: w.id})
+		} else if now.Sub(w.told) >= markEvery {
+			err = m.tell(w, at, m.shown)
 		}
 		if err != nil {
 			m.fail(err)
@@ -473,6 +474,17 @@ func (m *multiplex) share(b *apiv1.WatchKeysResponse, first bool) error {
 		return io.EOF
 	}
 	return m.mark()
+}
+
+// tell sends a mark of progress to a watch that wants one and has passed its start. The caller holds the mutex.
+func (m *multiplex) tell(w *watch, at *pb.ResponseHeader, shown int64) error {
+	if !w.req.GetProgressNotify() || shown < w.next-1 {
+		return nil
+	}
+	w.told = time.Now()
+	mark := proto.CloneOf(at) // a refusal on another stream may be sending the other one
+	mark.Revision = shown
+	return m.answer(&pb.WatchResponse{Header: mark, WatchId: w.id})
 }
 
 // failed decides how the watches that share go on after an error.
