@@ -363,16 +363,18 @@ func (s *Server) sessionInfo(r *request) error {
 func (s *Server) listSessions(r *request) error {
 	ctx, cancel := bounded(r)
 	defer cancel()
-	list := []*session{}
-	err := leases(ctx, s.Service, "", func(l *apiv1.LeaseState) {
-		if one := sessionOf(l); one != nil && (r.PathValue("node") == "" || one.Node == r.PathValue("node")) {
+	return s.render(r, 1, pageBytes, func() (any, error) { return s.sessions(ctx, r.PathValue("node")) })
+}
+
+// sessions lists those of a node, or of all.
+func (s *Server) sessions(ctx context.Context, node string) (list []*session, err error) {
+	list = []*session{}
+	err = leases(ctx, s.Service, "", func(l *apiv1.LeaseState) {
+		if one := sessionOf(l); one != nil && (node == "" || one.Node == node) {
 			list = append(list, one)
 		}
 	})
-	if err != nil {
-		return err
-	}
-	return s.answer(r, 1, list)
+	return list, err
 }
 
 // leases calls f with all leases that an owner may use.

@@ -67,7 +67,7 @@ func (s *Server) txn(r *request) error {
 	defer cancel()
 	var results []*entry
 	failed := -1
-	revision, err := s.change(ctx, func(l *ledger) error {
+	revision, changed, err := s.change(ctx, func(l *ledger) error {
 		results, failed = nil, -1
 		for n := range ops {
 			some, err := l.do(&ops[n])
@@ -79,6 +79,7 @@ func (s *Server) txn(r *request) error {
 		}
 		return nil
 	})
+	r.reads = !changed
 	var no refused
 	if errors.As(err, &no) {
 		what := fmt.Sprintf("failed to operate on key %q: %s", ops[failed].KV.Key, no)
@@ -169,11 +170,11 @@ func (l *ledger) do(op *txnOp) ([]*entry, error) {
 // tree reads or deletes all keys with a prefix.
 func (l *ledger) tree(prefix string, remove bool) (out []*entry, err error) {
 	span := l.s.span(prefix, true)
-	kvs, at, err := l.s.read(l.ctx, span, l.how)
+	kvs, err := l.read(span)
 	if err != nil {
 		return nil, err
 	}
-	if l.how.at = at; !slices.Contains(l.trees, span) {
+	if !slices.Contains(l.trees, span) {
 		l.trees = append(l.trees, span)
 	}
 	for _, e := range l.s.entries(kvs) {
