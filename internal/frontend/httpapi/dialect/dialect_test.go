@@ -313,7 +313,7 @@ func BenchmarkListNew(b *testing.B) {
 // TestTargetsOfStrangers: metadata that is no port, path or scheme changes nothing of what Prometheus asks.
 func TestTargetsOfStrangers(t *testing.T) {
 	for _, text := range []string{"null", "[]", "0", "-1", "80/evil", "65536", "http://evil.example/", "//evil.example/", "relative", "javascript", "\x00", "%zz"} {
-		got := Targets([]*instance.Instance{{
+		got := dialect.Targets([]*instance.Instance{{
 			Key:  instance.Key{Namespace: "default", Service: "web", ID: "w"},
 			Spec: instance.Spec{Host: "192.0.2.1", Port: 80, Metadata: map[string]string{"metrics_port": text, "metrics_path": text, "metrics_scheme": text}},
 		}})
