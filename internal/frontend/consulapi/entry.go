@@ -355,6 +355,12 @@ func (e *entry) set(value []byte, flags uint64) {
 	e.touch()
 }
 
+// put gives an entry a value without regard to who holds it, which begins its lock index anew, as in Consul.
+func (e *entry) put(value []byte, flags uint64) {
+	e.lockIndex = 0
+	e.set(value, flags)
+}
+
 // touch marks a change. Its revision is known after the transaction.
 func (e *entry) touch() { e.modified = -1 }
 

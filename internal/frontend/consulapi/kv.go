@@ -258,7 +258,7 @@ func (s *Server) putKey(r *request) error {
 				return err
 			}
 		}
-		e.set(value, flags)
+		e.put(value, flags)
 		return nil
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -86,10 +87,12 @@ func (id sessionID) delay() time.Duration {
 // errSession is the error of Consul for an id without a session.
 func errSession(id string) error { return fmt.Errorf("invalid session %q", id) }
 
+var errNoSession = errors.New("invalid session: it has ended, or is another caller's")
+
 // sessionError turns the refusal of a lease into that of its session.
 func sessionError(err error) error {
 	if kind := fault.KindOf(err); strings.HasSuffix(fault.FieldOf(err), "lease") && (kind == fault.NotFound || kind == fault.Forbidden || kind == fault.Gone) {
-		return fmt.Errorf("invalid session: it has ended, or is another caller's")
+		return errNoSession
 	}
 	return err
 }
