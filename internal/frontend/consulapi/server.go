@@ -304,14 +304,20 @@ func (r *request) none(in scope) error {
 	return nil
 }
 
-// misleading are parameters that change what a request does or selects: where they cannot, their client must know. All others have no effect
+// misleads reports whether a parameter changes what a request does or selects: where it cannot, its client must know. All others have no effect
 // there, as in Consul, whose library sends some with every request.
-var misleading = []string{"acquire", "cas", "connect", "enable", "filter", "keys", "near", "peer", "recurse", "release", "sg"}
+func misleads(parameter, value string) bool {
+	switch parameter {
+	case "acquire", "cas", "connect", "enable", "filter", "keys", "peer", "recurse", "release", "sg":
+		return true
+	}
+	return parameter == "near" && value != "_agent"
+}
 
 // read checks the parameters of a request.
 func (r *request) read(known []string) error {
 	for name := range r.values {
-		if v := r.values.Get(name); slices.Contains(misleading, name) && !slices.Contains(known, name) && (name != "near" || v != "_agent") {
+		if misleads(name, r.values.Get(name)) && !slices.Contains(known, name) {
 			return fault.Invalidf(name, nil, "is not supported here: leave it out")
 		}
 	}
