@@ -55,8 +55,8 @@ func (m machine) amounts() map[string]string {
 	return found
 }
 
-// gpus returns the GPUs that nvidia-smi names, with memory 0 for those without their own. It returns none if the tool is missing. words
-// are what the tool says besides, of a GPU that is lost for example.
+// gpus returns the GPUs that nvidia-smi names, with memory 0 for those without their own. It returns none if the tool
+// is missing. words are what the tool says besides, of a GPU that is lost for example.
 func (m machine) gpus(ctx context.Context) (found []records.GPU, words string) {
 	ctx, cancel := context.WithTimeout(ctx, toolTime)
 	defer cancel()
@@ -76,7 +76,8 @@ func (m machine) gpus(ctx context.Context) (found []records.GPU, words string) {
 			mib, bad := strconv.ParseUint(memory, 10, 31)
 			switch {
 			case text == "":
-			case bad != nil && memory != "[N/A]" && memory != "[Not Supported]": // no row, or one of a GPU that does not answer
+			case bad != nil && memory != "[N/A]" && memory != "[Not Supported]":
+				// No row, or one of a GPU that does not answer.
 				said = append(said, text)
 			case len(found) < maxGPUs:
 				found = append(found, records.GPU{Model: modelOf(name), MemoryMB: uint32(float64(mib) * mebibyte)})
@@ -107,8 +108,8 @@ func modelOf(name string) string {
 	return name
 }
 
-// memory is the memory in bytes: the limit of the control group, or that of the computer if it is less or there is none. It is 0 on systems
-// that do not tell it.
+// memory is the memory in bytes: the limit of the control group, or that of the computer if it is less or there is
+// none. It is 0 on systems that do not tell it.
 func (m machine) memory() (n uint64) {
 	text, _ := os.ReadFile(filepath.Join(m.root, "proc/meminfo"))
 	for line := range strings.Lines(string(text)) {
@@ -124,8 +125,8 @@ func (m machine) memory() (n uint64) {
 	return n
 }
 
-// quota is the least number of cores that the control groups of the program allow, which may be a fraction. Without a limit it is
-// infinite. The runtime of Go rounds it up, and to 2 at least, so it is no amount to sell.
+// quota is the least number of cores that the control groups of the program allow, which may be a fraction. Without a
+// limit it is infinite. The runtime of Go rounds it up, and to 2 at least, so it is no amount to sell.
 func (m machine) quota() float64 {
 	least := math.Inf(1)
 	text, _ := os.ReadFile(filepath.Join(m.root, "proc/self/cgroup"))

@@ -254,7 +254,9 @@ func (w *recorder) WriteHeader(code int) { w.code = cmp.Or(w.code, code) }
 func (w *recorder) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	if w.failed == nil && w.body.Len()+len(p) > maxAnswer {
-		w.code, w.failed = http.StatusRequestEntityTooLarge, fault.New("mcpapi", fault.TooLarge, "the answer has more than %d bytes: ask for less, for example by limit", maxAnswer)
+		w.code = http.StatusRequestEntityTooLarge
+		w.failed = fault.New("mcpapi", fault.TooLarge,
+			"the answer has more than %d bytes: ask for less, for example by limit", maxAnswer)
 	}
 	if n := copies*(w.body.Len()+len(p)) - w.has; w.failed == nil && n > access.Small {
 		w.has += n
@@ -285,7 +287,9 @@ func (s *Server) ask(r *http.Request, method, path string, body []byte) *recorde
 	s.API.ServeHTTP(w, inner)
 	if w.failed != nil {
 		w.body.Reset()
-		text, _ := json.Marshal(map[string]string{"error": fault.KindOf(w.failed).String(), "field": fault.FieldOf(w.failed), "message": fault.Message(w.failed)})
+		text, _ := json.Marshal(map[string]string{
+			"error": fault.KindOf(w.failed).String(), "field": fault.FieldOf(w.failed), "message": fault.Message(w.failed),
+		})
 		w.body.Write(text)
 	}
 	return w

@@ -84,7 +84,8 @@ func oneOf[T comparable](key string, value T, allowed ...T) error {
 	for i, a := range allowed {
 		names[i] = fmt.Sprint(a)
 	}
-	return fault.Invalidf(key, value, "must be one of %s, not %q", strings.Join(names, ", "), fmt.Sprint(value)) // quoted: a file of Windows brings \r
+	// Quoted, because a file of Windows brings \r.
+	return fault.Invalidf(key, value, "must be one of %s, not %q", strings.Join(names, ", "), fmt.Sprint(value))
 }
 
 // folder refuses a ~ that did not become a home: a folder of that name would get the identity.
