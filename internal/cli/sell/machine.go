@@ -15,6 +15,7 @@ import (
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/internal/platform/disk"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -93,8 +94,7 @@ func (m machine) gpus(ctx context.Context) (found []records.GPU, words string) {
 		if err != nil {
 			said = append(said, err.Error())
 		}
-		words = strings.Join(strings.Fields(strings.Join(said, " ")), " ")
-		return found, strings.ToValidUTF8(words[:min(len(words), maxWords)], "")
+		return found, clean.Text(strings.Join(strings.Fields(strings.Join(said, " ")), " "), maxWords)
 	}
 	return nil, ""
 }

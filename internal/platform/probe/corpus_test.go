@@ -137,7 +137,7 @@ func corpus(t *testing.T, secure *httptest.Server) (all []recorded) {
 	}), "mcp", cannotTell)
 	each(8, "refuses", "mcp", "", 404, 410)
 	each(8, "refuses", "websocket", "", 404, 410)
-	each(8, "refuses", "", "", 404, 410)
+	each(9, cannotTell, "", "", 404, 410) // the base of an API
 	each(9, cannotTell, "openai", "", 404)
 	each(9, cannotTell, "a2a", "", 404)
 	add(9, "no path", always(t, 404, ""), "", cannotTell)
@@ -412,10 +412,10 @@ func TestVerdictsOfTheNetwork(t *testing.T) {
 			return nil, &net.DNSError{Err: "server misbehaving", Name: host, IsNotFound: strings.HasPrefix(host, "gone."), IsTimeout: strings.HasPrefix(host, "late.")}
 		},
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-			if address == "203.0.113.1:80" {
+			if address == "12.0.0.1:80" {
 				return new(net.Dialer).DialContext(ctx, network, answers)
 			}
-			if address == "203.0.113.2:80" {
+			if address == "12.0.0.2:80" {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}
@@ -438,20 +438,20 @@ func TestVerdictsOfTheNetwork(t *testing.T) {
 		require.Equal(t, want != cannotTell, measured)
 	}
 	const none = syscall.ECONNREFUSED
-	probe("http://203.0.113.2", Silent, none)                        // 35
+	probe("http://12.0.0.2", Silent, none)                           // 35
 	probe("http://gone.nowhere.net", NoSuchName, none)               // 44
 	probe("http://flaky.nowhere.net", cannotTell, none)              // 45
 	probe("http://late.nowhere.net", cannotTell, none)               // 45
 	probe("http://private.nowhere.net", cannotTell, none)            // 46
 	probe("http://127.0.0.1", cannotTell, none)                      // 46
-	probe("http://203.0.113.3", cannotTell, syscall.EHOSTUNREACH)    // this peer may be offline
-	probe("http://203.0.113.1", Answers, none)                       // now its network works
-	probe("http://203.0.113.3", Silent, syscall.EHOSTUNREACH)        // 48
-	probe("http://203.0.113.3", Silent, syscall.ENETUNREACH)         // 48
+	probe("http://12.0.0.3", cannotTell, syscall.EHOSTUNREACH)       // this peer may be offline
+	probe("http://12.0.0.1", Answers, none)                          // now its network works
+	probe("http://12.0.0.3", Silent, syscall.EHOSTUNREACH)           // 48
+	probe("http://12.0.0.3", Silent, syscall.ENETUNREACH)            // 48
 	probe("http://[2606:4700::1]", cannotTell, syscall.ENETUNREACH)  // 47
 	probe("http://[2606:4700::1]", cannotTell, syscall.EHOSTUNREACH) // 47
 	for _, lack := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EADDRNOTAVAIL} {
-		probe("http://203.0.113.3", cannotTell, lack) // 49
+		probe("http://12.0.0.3", cannotTell, lack) // 49
 	}
 }
 
@@ -518,15 +518,15 @@ func TestRedirectsStayAtTheHost(t *testing.T) {
 		go func() {
 			defer func() { _ = there.Close() }()
 			if _, err := http.ReadRequest(bufio.NewReader(there)); err == nil {
-				_, _ = io.WriteString(there, reply(307, "", "Location: http://203.0.113.9/x"))
+				_, _ = io.WriteString(there, reply(307, "", "Location: http://12.0.0.9/x"))
 			}
 		}()
 		return here, nil
 	}})
 	for endpoint, want := range map[string][]string{
-		"http://203.0.113.8/x":      {"203.0.113.8:80"},
-		"http://203.0.113.9/x":      {"203.0.113.9:80", "203.0.113.9:80"},
-		"http://203.0.113.9:8080/x": {"203.0.113.9:8080"},
+		"http://12.0.0.8/x":      {"12.0.0.8:80"},
+		"http://12.0.0.9/x":      {"12.0.0.9:80", "12.0.0.9:80"},
+		"http://12.0.0.9:8080/x": {"12.0.0.9:8080"},
 	} {
 		dialed = nil
 		target, ok := Parse(endpoint, nil)

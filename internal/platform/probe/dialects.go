@@ -81,13 +81,17 @@ func dialectsOf(kind, declared string) (list []dialect) {
 	return list
 }
 
-// below appends to the declared path, besideV1 to what is before its version, and root replaces it.
+// below appends to the declared path, besideV1 to what is before its version, and root replaces it. A query belongs to
+// the declared path alone.
 func below(rest string) func(string) string {
-	return func(path string) string { return strings.TrimSuffix(path, "/") + rest }
+	return func(path string) string { return base(path) + rest }
 }
 
-func besideV1(path string) string {
-	return strings.TrimSuffix(strings.TrimSuffix(path, "/"), "/v1") + "/v1/models"
+func besideV1(path string) string { return strings.TrimSuffix(base(path), "/v1") + "/v1/models" }
+
+func base(path string) string {
+	path, _, _ = strings.Cut(path, "?")
+	return strings.TrimSuffix(path, "/")
 }
 
 func root(path string) func(string) string { return func(string) string { return path } }

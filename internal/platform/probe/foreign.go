@@ -1,8 +1,8 @@
 package probe
 
 import (
+	"bytes"
 	"net"
-	"strings"
 	"sync"
 
 	"github.com/blackhole/blackhole/internal/platform/clean"
@@ -76,7 +76,7 @@ func (f *firstBytes) explain(err error, secure bool, wanted string) error {
 	case secure && (b[0] < 20 || b[0] > 23): // types of records of TLS
 		return &Foreign{"TLS", clean.Text(string(b), maxText)}
 	case secure:
-	case wanted == "HTTP" && !strings.HasPrefix(status, string(b[:min(len(b), len(status))])),
+	case wanted == "HTTP" && !bytes.HasPrefix([]byte(status), b[:min(len(b), len(status))]),
 		wanted == "gRPC" && (b[0] != 0 || len(b) > 3 && b[3] != settings):
 		return &Foreign{wanted, clean.Text(string(b), maxText)}
 	}

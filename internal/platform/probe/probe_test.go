@@ -186,7 +186,6 @@ func TestEachKind(t *testing.T) {
 		detail    string
 	}{
 		"http":               {plain, nil, Answers, "http", "answered 200"},
-		"http missing page":  {plain + "/x", nil, Refuses, "http", "answered 404"},
 		"http broken":        {webServer(t, "/", "", 503), nil, Refuses, "http", "answered 503"},
 		"http closed":        {"http://" + nobody, nil, Refuses, "http", "nothing listens"},
 		"http is ssh":        {"http://" + ssh, nil, Wrong, "http", "speaks no HTTP"},
