@@ -170,7 +170,7 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 	p.plane, err = discovery.New(discovery.Config{
 		Network: p.network.name, Dir: filepath.Join(p.config.Data, registryDir), Key: p.key,
 		MaxServices: d.Limits.ServicesPerProvider, IndexBytes: p.indexBytes(),
-		TTL: d.RecordTTL, Refresh: d.RefreshInterval, Precision: d.Geo.Precision, PublishPrecision: d.Geo.PublishPrecision, Keep: d.Keep,
+		TTL: d.RecordTTL, Refresh: d.RefreshInterval, Precision: d.Geo.Precision, PublishPrecision: d.Geo.PublishPrecision,
 		OffersFor: d.OffersFor, Delegates: d.Delegates,
 		Settings: discovery.Settings{
 			Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM, Claims: query.Claims(d.Query.Claims)},
@@ -194,9 +194,6 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 		return err
 	}
 	if err := metrics.RegisterIndex(p.gatherer, p.plane.IndexBytes); err != nil {
-		return err
-	}
-	if err := metrics.RegisterCopies(p.gatherer, p.plane.WholeCopies); err != nil {
 		return err
 	}
 	return metrics.RegisterHealthGauges(p.gatherer, p.plane.Usable)

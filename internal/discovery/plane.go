@@ -29,7 +29,6 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/p2p/routing"
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/internal/platform/trace"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/network"
@@ -55,7 +54,6 @@ type Config struct {
 	PublishPrecision int           // of published places: see registry.Config
 	OffersFor        string        // text of the delegation of another provider, for whom this peer offers; empty: for itself
 	Delegates        []string      // peer ids of the delegates of this provider
-	Keep             []string      // types of which this peer holds and offers a copy
 	Settings         Settings
 
 	Loopback    bool                    // all peers may share one address: see gossip.Config
@@ -163,7 +161,7 @@ func (p *Plane) Start(node Node) (*Service, error) {
 		Host:    node.QuickHost(), Router: node.Routing(), Index: p.index, Verifier: p.verifier,
 		Now: c.Now, Logger: c.Logger.With("part", "keeper"), Wanted: p.watches.wants,
 		Limits: wire.Limits{Loopback: c.OneMachine},
-		Heard:  p.heard, Asked: p.asked, Draw: rand.IntN, CopyTypes: c.Keep,
+		Heard:  p.heard, Asked: p.asked, Draw: rand.IntN,
 		Signals: wire.Signals{Conditions: c.Conditions, Tracer: c.Tracer, Metrics: c.Metrics},
 	})
 	if err != nil {
@@ -187,7 +185,6 @@ func (p *Plane) Start(node Node) (*Service, error) {
 		Network: c.Network, Key: c.Key, Self: node.Host().ID(), OneMachine: c.OneMachine,
 		Records: p.index.All, Witness: p.keepers.Witness, Tell: p.keepers.Tell, Hand: p.keepers.Hand, OwnWitnesses: p.keepers.OwnWitnesses,
 	}
-	settings.Copies = p.keepers.Copies
 	service, err := NewService(Parts{
 		Registry: p.registry, Index: p.index, Keepers: p.keepers, Updates: live, Prober: node.Prober(),
 		Metrics: c.Metrics, Logger: c.Logger.With("part", "discovery"), Now: c.Now, Random: rand.Uint64,
@@ -257,23 +254,6 @@ func (p *Plane) Unstored() []string { return p.registry.Unstored() }
 
 // Announcing counts the changes of this peer's services that some keeper has not taken. Call it after Start.
 func (p *Plane) Announcing() int { return p.registry.Announcing() }
-
-// Copies returns the state of the copies of types that this peer keeps. Call it after Start.
-func (p *Plane) Copies() (all []discovery.Copy) {
-	for _, c := range p.keepers.Copies() {
-		all = append(all, discovery.Copy{Type: c.Type, WholeSince: c.Since, Lacks: c.Lacks})
-	}
-	return all
-}
-
-// WholeCopies reports of each such type whether the copy is whole. Call it after Start.
-func (p *Plane) WholeCopies() map[string]bool {
-	whole := make(map[string]bool)
-	for _, c := range p.keepers.Copies() {
-		whole[c.Type] = c.Lacks == ""
-	}
-	return whole
-}
 
 // Usable counts the records in the index: a record is unusable if it claims to be unhealthy, if this
 // peer found its provider unreachable, or if it needs features of a later version. Call it after Start.

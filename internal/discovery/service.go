@@ -20,7 +20,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/clock"
-	"github.com/blackhole/blackhole/internal/discovery/compare"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
@@ -117,8 +116,6 @@ type Settings struct {
 	Sharing *Sharing                     // nil: this peer measures alone
 
 	EndpointSharing *EndpointSharing // nil: this peer measures endpoints alone
-
-	Copies func() []compare.Copy // of types, kept by this peer; nil: none
 }
 
 const (
@@ -143,8 +140,6 @@ type Service struct {
 	wake      chan struct{} // capacity 1: wakes the refresh loop
 	outdated  seldom        // warning about answers without records of later versions
 	hasty     seldom        // warning about changes that followers ignore
-	copies    func() []compare.Copy
-	uncopied  seldom // warning about copies that cannot be offered
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -175,10 +170,6 @@ func NewService(p Parts, settings Settings) (*Service, error) {
 		instances: settings.Instances,
 		cache:     answers,
 		wake:      make(chan struct{}, 1),
-		copies:    settings.Copies,
-	}
-	if s.copies == nil {
-		s.copies = func() []compare.Copy { return nil }
 	}
 	s.feed = newFeed(p.Index, p.Random(), s.cache, p.Prober.Announced)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -191,7 +182,7 @@ func NewService(p Parts, settings Settings) (*Service, error) {
 		s.deaths = newDeaths(s.endpoints, settings.EndpointSharing, s.Prober, x.opinions, func(id peer.ID) bool { return len(p.Index.OfProvider(id)) > 0 })
 		s.spawn(s.deaths.run)
 	}
-	s.spawn(x.run, s.endpoints.run, s.feed.run, s.refresh, s.expire, s.offerCopies)
+	s.spawn(x.run, s.endpoints.run, s.feed.run, s.refresh, s.expire)
 	return s, nil
 }
 

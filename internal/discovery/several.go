@@ -164,7 +164,7 @@ func joinExcluded(a *query.Answer) {
 
 // wider returns the source that is farther away.
 func wider(x, y query.Source) query.Source {
-	order := []query.Source{query.SourceCache, query.SourceLocal, query.SourceCopy, query.SourceNetwork}
+	order := []query.Source{query.SourceCache, query.SourceLocal, query.SourceNetwork}
 	if slices.Index(order, y) > slices.Index(order, x) {
 		return y
 	}

@@ -154,7 +154,6 @@ const (
 	SourceCache   Source = "cache"   // an answer found earlier, Age ago
 	SourceLocal   Source = "local"   // this peer's index
 	SourceNetwork Source = "network" // keepers of the cells
-	SourceCopy    Source = "copy"    // a peer with a copy of all records of the type, which the asked keepers did not contradict
 )
 
 // Found is the merged and verified answer of the keepers of a plan's cells.
@@ -168,7 +167,6 @@ type Found struct {
 	Beyond   *LeftOut          // records left out because they need a later version of the program; nil for none
 	Local    bool              // this peer is the only keeper of every cell
 	Menu     menu.Menu         // of all matches, for a count
-	Copy     bool              // a peer with a copy of all records of the type answered
 	Notes    []string          // cells asked, keepers asked, bounds; for Query.Explain
 }
 

@@ -61,13 +61,6 @@ func statusDocument(s discovery.Status) term.Document {
 	if s.RecordsAnnouncing > 0 {
 		rows = append(rows, []string{"announcing", fault.Counted(s.RecordsAnnouncing, "change") + " of own records; complete answers may lack them"})
 	}
-	for _, c := range s.Copies {
-		text := c.Type + ": not whole: " + c.Lacks
-		if !c.WholeSince.IsZero() {
-			text = c.Type + ": whole since " + c.WholeSince.Local().Format(time.DateTime)
-		}
-		rows = append(rows, []string{"copy", text})
-	}
 	if s.ClockOffset != nil {
 		rows = append(rows, []string{"clock", term.Offset(*s.ClockOffset) + " against its keepers"})
 	}

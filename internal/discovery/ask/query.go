@@ -49,17 +49,12 @@ type Asker struct {
 	splits    *place.Splits
 	intake    *place.Intake
 	following chan struct{} // semaphore of the followed streams
-	copies    *copies
-
-	// Copied says why this peer cannot answer from a copy of all records of a type; "" if it can.
-	Copied func(kind string) (lacks string)
 }
 
 // NewAsker returns an asker that adds records to the index by way of in.
 func NewAsker(closest *route.Closest, authority *route.Authority, c *wire.Client, s *place.Splits, in *place.Intake) *Asker {
 	return &Asker{
 		Env: c.Env, closest: closest, authority: authority, client: c, splits: s, intake: in, following: make(chan struct{}, maxOwnWatches),
-		copies: newCopies(), Copied: func(string) string { return "it keeps no copies" },
 	}
 }
 
@@ -151,11 +146,6 @@ func (a *Asker) Find(ctx context.Context, p *query.Plan, cells []records.CellKey
 		proved = time.Time{}
 	}
 	matches, atLeast := total(t.groups, len(recs))
-	if x := t.copied; x != nil { // nobody else counted
-		if matches, atLeast = len(recs), x.withheld || x.atLeast; atLeast {
-			matches = max(x.total, len(recs))
-		}
-	}
 	return query.Found{
 		Records:  recs,
 		Total:    matches,
@@ -165,7 +155,6 @@ func (a *Asker) Find(ctx context.Context, p *query.Plan, cells []records.CellKey
 		Proved:   proved,
 		Beyond:   beyond,
 		Local:    a.onlyKeeper(t.groups),
-		Copy:     t.copied != nil,
 		Notes:    t.trace.sorted(),
 	}, nil
 }
@@ -217,9 +206,6 @@ func (a *Asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 	q.cells = g.cells
 	order := a.askingOrder(g.set)
 	a.drawSecond(order[:1+cmp.Or(g.set.Inner, len(g.set.Outer), len(order)-1)])
-	slices.SortStableFunc(order, func(x, y peer.ID) int {
-		return cmp.Compare(slices.Index(g.apart, x), slices.Index(g.apart, y)) // -1 for the others
-	})
 	if trace.enabled {
 		trace.add("cells %s have %d keepers", wire.CellNames(q.cells), len(order))
 	}
@@ -400,7 +386,7 @@ func (a *Asker) askPeer(ctx context.Context, id peer.ID, q cellQuery) (answer, e
 
 // requestOf returns the request for a query at a keeper.
 func requestOf(q cellQuery) *pb.QueryRequest {
-	req := &pb.QueryRequest{Query: q.plan.Query().Proto(), Tokens: q.tokens, Menu: q.menu, Copy: q.copy}
+	req := &pb.QueryRequest{Query: q.plan.Query().Proto(), Tokens: q.tokens, Menu: q.menu}
 	req.Query.Explain = false // only the asker explains
 	if !q.plan.Judged() || q.plan.Sort() != query.SortScore {
 		req.Query.Claims = 0 // keepers rank by claims in other orders, and only the asker shows scores

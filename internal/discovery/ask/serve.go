@@ -38,12 +38,6 @@ func (a *Asker) ServeQuery(ctx context.Context, req *pb.QueryRequest) (*pb.Query
 	for _, r := range a.manifestsIn(cells) {
 		resp.Manifests = append(resp.Manifests, r.Envelope())
 	}
-	if req.Copy {
-		if resp.Doubt = a.Copied(plan.Type()); resp.Doubt != "" {
-			resp.NotKept = wire.CellNames(cells)
-		}
-		return resp, nil
-	}
 	resp.Splits = a.splits.ForQuery(plan, cells, req.Tokens)
 	if req.Menu {
 		described, total := a.menuOf(plan, cells)

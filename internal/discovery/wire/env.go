@@ -6,7 +6,6 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -64,9 +63,6 @@ type Config struct {
 	// subscription. Such a record stays in the index. It must not block. Nil means never.
 	Wanted func(*records.Record) bool
 
-	// CopyTypes are types of which this peer holds a copy of all records, for answers in one round trip: see compare.Copies.
-	CopyTypes []string
-
 	// Draw returns a random number from 0 to n-1: which keeper is asked beside the nearest one, and where others are looked for. Nil always returns 0.
 	Draw func(n int) int
 
@@ -109,11 +105,6 @@ func NewEnv(c Config) (*Env, error) {
 		c.Draw = func(int) int { return 0 }
 	}
 	c.Limits = c.Limits.withDefaults()
-	if wanted := c.Wanted; len(c.CopyTypes) > 0 {
-		c.Wanted = func(r *records.Record) bool {
-			return slices.Contains(c.CopyTypes, r.Type()) || wanted != nil && wanted(r)
-		}
-	}
 	e := &Env{Config: c}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e, nil

@@ -74,7 +74,6 @@ type Discovery struct {
 	Geo             Geo           `yaml:"geo"`
 	Limits          Limits        `yaml:"limits"`
 	Query           Query         `yaml:"query"`
-	Keep            []string      `yaml:"keep" help:"Types of offers, at most 16, of which this peer holds a copy, and answers from it. It needs memory (limits.index_bytes), and others must reach it."`
 }
 
 // Cache are the settings of the answer cache.

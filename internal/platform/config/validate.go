@@ -48,25 +48,10 @@ func (c *Config) Validate() error {
 		between("discovery.query.max_results", d.Query.MaxResults, 1, 1000),
 		between("discovery.query.default_radius_km", d.Query.DefaultRadiusKM, 0, 20015),
 		oneOf("discovery.query.claims", d.Query.Claims, "check", "trust", "ignore"),
-		keep(d.Keep),
 		c.Coordination.validate(),
 		c.Agent.validate(),
 		c.validateDNS(),
 	)
-}
-
-// keep requires types as in records, which this room does not know, each once.
-func keep(types []string) error {
-	const most, length = 16, 32
-	if len(types) > most {
-		return fault.Invalidf("discovery.keep", len(types), "must be at most %d types", most)
-	}
-	for i, kind := range types {
-		if kind == "" || len(kind) > length || strings.Trim(kind, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || slices.Contains(types[:i], kind) {
-			return fault.Invalidf("discovery.keep", kind, "must be types of 1 to %d lower-case letters, digits and -, each once", length)
-		}
-	}
-	return nil
 }
 
 func firstError(errs ...error) error {

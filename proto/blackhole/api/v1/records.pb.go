@@ -1434,7 +1434,7 @@ type QueryResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Results          []*QueryResult         `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
 	Total            uint64                 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`                                              // matches found before the limit
-	Source           string                 `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`                                             // cache, local, network, copy
+	Source           string                 `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`                                             // cache, local, network
 	Complete         bool                   `protobuf:"varint,4,opt,name=complete,proto3" json:"complete,omitempty"`                                        // every keeper set that could hold a match answered
 	IncompleteReason string                 `protobuf:"bytes,5,opt,name=incomplete_reason,json=incompleteReason,proto3" json:"incomplete_reason,omitempty"` // why not, when complete is false
 	Age              *durationpb.Duration   `protobuf:"bytes,6,opt,name=age,proto3" json:"age,omitempty"`                                                   // of the answer, when from the cache
@@ -2258,7 +2258,6 @@ type StatusResponse struct {
 	RecordsAnnouncing  uint64                 `protobuf:"varint,20,opt,name=records_announcing,json=recordsAnnouncing,proto3" json:"records_announcing,omitempty"` // changes of own records that some keeper has not taken
 	OffersFor          string                 `protobuf:"bytes,22,opt,name=offers_for,json=offersFor,proto3" json:"offers_for,omitempty"`                          // provider for whom this peer offers, as its delegate; empty: for itself
 	IdentityNew        bool                   `protobuf:"varint,21,opt,name=identity_new,json=identityNew,proto3" json:"identity_new,omitempty"`                   // made at this start, because the data directory had none
-	Copies             []*Copy                `protobuf:"bytes,23,rep,name=copies,proto3" json:"copies,omitempty"`                                                 // of types that the peer keeps (discovery.keep)
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -2447,74 +2446,6 @@ func (x *StatusResponse) GetIdentityNew() bool {
 	return false
 }
 
-func (x *StatusResponse) GetCopies() []*Copy {
-	if x != nil {
-		return x.Copies
-	}
-	return nil
-}
-
-// Copy is a peer's copy of all records of one type.
-type Copy struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
-	WholeSince    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=whole_since,json=wholeSince,proto3" json:"whole_since,omitempty"` // absent: not whole, so nobody gets an answer from it
-	Lacks         string                 `protobuf:"bytes,3,opt,name=lacks,proto3" json:"lacks,omitempty"`                             // why it is not whole
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Copy) Reset() {
-	*x = Copy{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Copy) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Copy) ProtoMessage() {}
-
-func (x *Copy) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Copy.ProtoReflect.Descriptor instead.
-func (*Copy) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{36}
-}
-
-func (x *Copy) GetType() string {
-	if x != nil {
-		return x.Type
-	}
-	return ""
-}
-
-func (x *Copy) GetWholeSince() *timestamppb.Timestamp {
-	if x != nil {
-		return x.WholeSince
-	}
-	return nil
-}
-
-func (x *Copy) GetLacks() string {
-	if x != nil {
-		return x.Lacks
-	}
-	return ""
-}
-
 // GroupStanding describes the coordination group as the peer knows it without asking others.
 type GroupStanding struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
@@ -2532,7 +2463,7 @@ type GroupStanding struct {
 
 func (x *GroupStanding) Reset() {
 	*x = GroupStanding{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2544,7 +2475,7 @@ func (x *GroupStanding) String() string {
 func (*GroupStanding) ProtoMessage() {}
 
 func (x *GroupStanding) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2557,7 +2488,7 @@ func (x *GroupStanding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStanding.ProtoReflect.Descriptor instead.
 func (*GroupStanding) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{37}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GroupStanding) GetGroupId() string {
@@ -2635,7 +2566,7 @@ type Reach struct {
 
 func (x *Reach) Reset() {
 	*x = Reach{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2647,7 +2578,7 @@ func (x *Reach) String() string {
 func (*Reach) ProtoMessage() {}
 
 func (x *Reach) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2660,7 +2591,7 @@ func (x *Reach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reach.ProtoReflect.Descriptor instead.
 func (*Reach) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{38}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Reach) GetState() string {
@@ -2731,7 +2662,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[39]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2743,7 +2674,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[39]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2756,7 +2687,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{39}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Condition) GetName() string {
@@ -2788,7 +2719,7 @@ type ListPeersRequest struct {
 
 func (x *ListPeersRequest) Reset() {
 	*x = ListPeersRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[40]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2800,7 +2731,7 @@ func (x *ListPeersRequest) String() string {
 func (*ListPeersRequest) ProtoMessage() {}
 
 func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[40]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2813,7 +2744,7 @@ func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersRequest.ProtoReflect.Descriptor instead.
 func (*ListPeersRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{40}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{39}
 }
 
 type ListPeersResponse struct {
@@ -2825,7 +2756,7 @@ type ListPeersResponse struct {
 
 func (x *ListPeersResponse) Reset() {
 	*x = ListPeersResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[41]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2837,7 +2768,7 @@ func (x *ListPeersResponse) String() string {
 func (*ListPeersResponse) ProtoMessage() {}
 
 func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[41]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2850,7 +2781,7 @@ func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersResponse.ProtoReflect.Descriptor instead.
 func (*ListPeersResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{41}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListPeersResponse) GetPeers() []*Peer {
@@ -2868,7 +2799,7 @@ type OpenPageRequest struct {
 
 func (x *OpenPageRequest) Reset() {
 	*x = OpenPageRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[42]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2880,7 +2811,7 @@ func (x *OpenPageRequest) String() string {
 func (*OpenPageRequest) ProtoMessage() {}
 
 func (x *OpenPageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[42]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2893,7 +2824,7 @@ func (x *OpenPageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPageRequest.ProtoReflect.Descriptor instead.
 func (*OpenPageRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{42}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{41}
 }
 
 type OpenPageResponse struct {
@@ -2907,7 +2838,7 @@ type OpenPageResponse struct {
 
 func (x *OpenPageResponse) Reset() {
 	*x = OpenPageResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[43]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2919,7 +2850,7 @@ func (x *OpenPageResponse) String() string {
 func (*OpenPageResponse) ProtoMessage() {}
 
 func (x *OpenPageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[43]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2932,7 +2863,7 @@ func (x *OpenPageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPageResponse.ProtoReflect.Descriptor instead.
 func (*OpenPageResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{43}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *OpenPageResponse) GetUrl() string {
@@ -2962,7 +2893,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[44]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2974,7 +2905,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[44]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2987,7 +2918,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{44}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Peer) GetId() string {
@@ -3038,7 +2969,7 @@ type RegisterBatchResponse_Result struct {
 
 func (x *RegisterBatchResponse_Result) Reset() {
 	*x = RegisterBatchResponse_Result{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[45]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3050,7 +2981,7 @@ func (x *RegisterBatchResponse_Result) String() string {
 func (*RegisterBatchResponse_Result) ProtoMessage() {}
 
 func (x *RegisterBatchResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[45]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3283,7 +3214,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"KIND_RESET\x10\x06\x12\x10\n" +
 	"\fKIND_REMOVED\x10\a\"\x0f\n" +
-	"\rStatusRequest\"\xe5\x06\n" +
+	"\rStatusRequest\"\xc3\x06\n" +
 	"\x0eStatusResponse\x12\x17\n" +
 	"\apeer_id\x18\x01 \x01(\tR\x06peerId\x12\x18\n" +
 	"\aprofile\x18\x02 \x01(\tR\aprofile\x12\x16\n" +
@@ -3311,14 +3242,8 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x12records_announcing\x18\x14 \x01(\x04R\x11recordsAnnouncing\x12\x1d\n" +
 	"\n" +
 	"offers_for\x18\x16 \x01(\tR\toffersFor\x12!\n" +
-	"\fidentity_new\x18\x15 \x01(\bR\videntityNew\x12.\n" +
-	"\x06copies\x18\x17 \x03(\v2\x16.blackhole.api.v1.CopyR\x06copiesB\x17\n" +
-	"\x15_clock_offset_seconds\"m\n" +
-	"\x04Copy\x12\x12\n" +
-	"\x04type\x18\x01 \x01(\tR\x04type\x12;\n" +
-	"\vwhole_since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"wholeSince\x12\x14\n" +
-	"\x05lacks\x18\x03 \x01(\tR\x05lacks\"\xf0\x01\n" +
+	"\fidentity_new\x18\x15 \x01(\bR\videntityNewB\x17\n" +
+	"\x15_clock_offset_secondsJ\x04\b\x17\x10\x18R\x06copies\"\xf0\x01\n" +
 	"\rGroupStanding\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\tR\agroupId\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
@@ -3386,7 +3311,7 @@ func file_blackhole_api_v1_records_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_api_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_blackhole_api_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_blackhole_api_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_blackhole_api_v1_records_proto_goTypes = []any{
 	(Measured_State)(0),                  // 0: blackhole.api.v1.Measured.State
 	(WatchResponse_Kind)(0),              // 1: blackhole.api.v1.WatchResponse.Kind
@@ -3426,37 +3351,36 @@ var file_blackhole_api_v1_records_proto_goTypes = []any{
 	(*WatchResponse)(nil),                // 35: blackhole.api.v1.WatchResponse
 	(*StatusRequest)(nil),                // 36: blackhole.api.v1.StatusRequest
 	(*StatusResponse)(nil),               // 37: blackhole.api.v1.StatusResponse
-	(*Copy)(nil),                         // 38: blackhole.api.v1.Copy
-	(*GroupStanding)(nil),                // 39: blackhole.api.v1.GroupStanding
-	(*Reach)(nil),                        // 40: blackhole.api.v1.Reach
-	(*Condition)(nil),                    // 41: blackhole.api.v1.Condition
-	(*ListPeersRequest)(nil),             // 42: blackhole.api.v1.ListPeersRequest
-	(*ListPeersResponse)(nil),            // 43: blackhole.api.v1.ListPeersResponse
-	(*OpenPageRequest)(nil),              // 44: blackhole.api.v1.OpenPageRequest
-	(*OpenPageResponse)(nil),             // 45: blackhole.api.v1.OpenPageResponse
-	(*Peer)(nil),                         // 46: blackhole.api.v1.Peer
-	(*RegisterBatchResponse_Result)(nil), // 47: blackhole.api.v1.RegisterBatchResponse.Result
-	(*v1.ServiceRecord)(nil),             // 48: blackhole.discovery.v1.ServiceRecord
-	(*durationpb.Duration)(nil),          // 49: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),        // 50: google.protobuf.Timestamp
-	(*v1.Query)(nil),                     // 51: blackhole.discovery.v1.Query
-	(*v1.Menu)(nil),                      // 52: blackhole.discovery.v1.Menu
+	(*GroupStanding)(nil),                // 38: blackhole.api.v1.GroupStanding
+	(*Reach)(nil),                        // 39: blackhole.api.v1.Reach
+	(*Condition)(nil),                    // 40: blackhole.api.v1.Condition
+	(*ListPeersRequest)(nil),             // 41: blackhole.api.v1.ListPeersRequest
+	(*ListPeersResponse)(nil),            // 42: blackhole.api.v1.ListPeersResponse
+	(*OpenPageRequest)(nil),              // 43: blackhole.api.v1.OpenPageRequest
+	(*OpenPageResponse)(nil),             // 44: blackhole.api.v1.OpenPageResponse
+	(*Peer)(nil),                         // 45: blackhole.api.v1.Peer
+	(*RegisterBatchResponse_Result)(nil), // 46: blackhole.api.v1.RegisterBatchResponse.Result
+	(*v1.ServiceRecord)(nil),             // 47: blackhole.discovery.v1.ServiceRecord
+	(*durationpb.Duration)(nil),          // 48: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),        // 49: google.protobuf.Timestamp
+	(*v1.Query)(nil),                     // 50: blackhole.discovery.v1.Query
+	(*v1.Menu)(nil),                      // 51: blackhole.discovery.v1.Menu
 }
 var file_blackhole_api_v1_records_proto_depIdxs = []int32{
-	48, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	47, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	3,  // 1: blackhole.api.v1.Record.measured:type_name -> blackhole.api.v1.Measured
 	0,  // 2: blackhole.api.v1.Measured.state:type_name -> blackhole.api.v1.Measured.State
-	49, // 3: blackhole.api.v1.Measured.round_trip:type_name -> google.protobuf.Duration
-	50, // 4: blackhole.api.v1.Measured.checked_at:type_name -> google.protobuf.Timestamp
-	50, // 5: blackhole.api.v1.Measured.since:type_name -> google.protobuf.Timestamp
-	50, // 6: blackhole.api.v1.Excluded.since:type_name -> google.protobuf.Timestamp
-	48, // 7: blackhole.api.v1.RegisterRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	48, // 3: blackhole.api.v1.Measured.round_trip:type_name -> google.protobuf.Duration
+	49, // 4: blackhole.api.v1.Measured.checked_at:type_name -> google.protobuf.Timestamp
+	49, // 5: blackhole.api.v1.Measured.since:type_name -> google.protobuf.Timestamp
+	49, // 6: blackhole.api.v1.Excluded.since:type_name -> google.protobuf.Timestamp
+	47, // 7: blackhole.api.v1.RegisterRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	9,  // 8: blackhole.api.v1.RegisterResponse.receipt:type_name -> blackhole.api.v1.Receipt
-	50, // 9: blackhole.api.v1.Receipt.expires_at:type_name -> google.protobuf.Timestamp
+	49, // 9: blackhole.api.v1.Receipt.expires_at:type_name -> google.protobuf.Timestamp
 	5,  // 10: blackhole.api.v1.Receipt.stored:type_name -> blackhole.api.v1.Stored
-	48, // 11: blackhole.api.v1.RegisterBatchRequest.services:type_name -> blackhole.discovery.v1.ServiceRecord
-	47, // 12: blackhole.api.v1.RegisterBatchResponse.results:type_name -> blackhole.api.v1.RegisterBatchResponse.Result
-	48, // 13: blackhole.api.v1.UpdateRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	47, // 11: blackhole.api.v1.RegisterBatchRequest.services:type_name -> blackhole.discovery.v1.ServiceRecord
+	46, // 12: blackhole.api.v1.RegisterBatchResponse.results:type_name -> blackhole.api.v1.RegisterBatchResponse.Result
+	47, // 13: blackhole.api.v1.UpdateRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	9,  // 14: blackhole.api.v1.UpdateResponse.receipt:type_name -> blackhole.api.v1.Receipt
 	9,  // 15: blackhole.api.v1.WithdrawResponse.receipt:type_name -> blackhole.api.v1.Receipt
 	9,  // 16: blackhole.api.v1.PauseResponse.receipt:type_name -> blackhole.api.v1.Receipt
@@ -3464,74 +3388,72 @@ var file_blackhole_api_v1_records_proto_depIdxs = []int32{
 	2,  // 18: blackhole.api.v1.GetResponse.record:type_name -> blackhole.api.v1.Record
 	2,  // 19: blackhole.api.v1.ListResponse.records:type_name -> blackhole.api.v1.Record
 	2,  // 20: blackhole.api.v1.ResolveResponse.record:type_name -> blackhole.api.v1.Record
-	51, // 21: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
+	50, // 21: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
 	32, // 22: blackhole.api.v1.QueryResponse.results:type_name -> blackhole.api.v1.QueryResult
-	49, // 23: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
-	49, // 24: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
+	48, // 23: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
+	48, // 24: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
 	4,  // 25: blackhole.api.v1.QueryResponse.excluded:type_name -> blackhole.api.v1.Excluded
 	31, // 26: blackhole.api.v1.QueryResponse.price_groups:type_name -> blackhole.api.v1.PriceGroup
 	29, // 27: blackhole.api.v1.QueryResponse.cells:type_name -> blackhole.api.v1.Cells
 	28, // 28: blackhole.api.v1.QueryResponse.beyond:type_name -> blackhole.api.v1.Beyond
-	50, // 29: blackhole.api.v1.QueryResponse.proved_at:type_name -> google.protobuf.Timestamp
+	49, // 29: blackhole.api.v1.QueryResponse.proved_at:type_name -> google.protobuf.Timestamp
 	30, // 30: blackhole.api.v1.Cells.counts:type_name -> blackhole.api.v1.CellCount
-	52, // 31: blackhole.api.v1.Cells.menu:type_name -> blackhole.discovery.v1.Menu
-	52, // 32: blackhole.api.v1.CellCount.menu:type_name -> blackhole.discovery.v1.Menu
+	51, // 31: blackhole.api.v1.Cells.menu:type_name -> blackhole.discovery.v1.Menu
+	51, // 32: blackhole.api.v1.CellCount.menu:type_name -> blackhole.discovery.v1.Menu
 	2,  // 33: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
 	33, // 34: blackhole.api.v1.QueryResult.endpoint:type_name -> blackhole.api.v1.Endpoint
 	33, // 35: blackhole.api.v1.QueryResult.domain:type_name -> blackhole.api.v1.Endpoint
-	49, // 36: blackhole.api.v1.Endpoint.round_trip:type_name -> google.protobuf.Duration
-	50, // 37: blackhole.api.v1.Endpoint.checked_at:type_name -> google.protobuf.Timestamp
-	50, // 38: blackhole.api.v1.Endpoint.since:type_name -> google.protobuf.Timestamp
-	51, // 39: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
+	48, // 36: blackhole.api.v1.Endpoint.round_trip:type_name -> google.protobuf.Duration
+	49, // 37: blackhole.api.v1.Endpoint.checked_at:type_name -> google.protobuf.Timestamp
+	49, // 38: blackhole.api.v1.Endpoint.since:type_name -> google.protobuf.Timestamp
+	50, // 39: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
 	1,  // 40: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
 	2,  // 41: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
 	28, // 42: blackhole.api.v1.WatchResponse.beyond:type_name -> blackhole.api.v1.Beyond
-	49, // 43: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
-	41, // 44: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
-	40, // 45: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
-	39, // 46: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
-	38, // 47: blackhole.api.v1.StatusResponse.copies:type_name -> blackhole.api.v1.Copy
-	50, // 48: blackhole.api.v1.Copy.whole_since:type_name -> google.protobuf.Timestamp
-	50, // 49: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
-	50, // 50: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	46, // 51: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
-	50, // 52: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
-	49, // 53: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
-	9,  // 54: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
-	6,  // 55: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
-	7,  // 56: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
-	10, // 57: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
-	12, // 58: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
-	14, // 59: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
-	16, // 60: blackhole.api.v1.RecordService.Pause:input_type -> blackhole.api.v1.PauseRequest
-	18, // 61: blackhole.api.v1.RecordService.Resume:input_type -> blackhole.api.v1.ResumeRequest
-	20, // 62: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
-	22, // 63: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
-	24, // 64: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
-	26, // 65: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
-	34, // 66: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
-	36, // 67: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
-	42, // 68: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
-	44, // 69: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
-	8,  // 70: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
-	11, // 71: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
-	13, // 72: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
-	15, // 73: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
-	17, // 74: blackhole.api.v1.RecordService.Pause:output_type -> blackhole.api.v1.PauseResponse
-	19, // 75: blackhole.api.v1.RecordService.Resume:output_type -> blackhole.api.v1.ResumeResponse
-	21, // 76: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
-	23, // 77: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
-	25, // 78: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
-	27, // 79: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
-	35, // 80: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
-	37, // 81: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
-	43, // 82: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
-	45, // 83: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
-	70, // [70:84] is the sub-list for method output_type
-	56, // [56:70] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	48, // 43: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	40, // 44: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
+	39, // 45: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
+	38, // 46: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
+	49, // 47: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
+	49, // 48: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	45, // 49: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
+	49, // 50: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
+	48, // 51: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
+	9,  // 52: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
+	6,  // 53: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
+	7,  // 54: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
+	10, // 55: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
+	12, // 56: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
+	14, // 57: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
+	16, // 58: blackhole.api.v1.RecordService.Pause:input_type -> blackhole.api.v1.PauseRequest
+	18, // 59: blackhole.api.v1.RecordService.Resume:input_type -> blackhole.api.v1.ResumeRequest
+	20, // 60: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
+	22, // 61: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
+	24, // 62: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
+	26, // 63: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
+	34, // 64: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
+	36, // 65: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
+	41, // 66: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
+	43, // 67: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
+	8,  // 68: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
+	11, // 69: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
+	13, // 70: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
+	15, // 71: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
+	17, // 72: blackhole.api.v1.RecordService.Pause:output_type -> blackhole.api.v1.PauseResponse
+	19, // 73: blackhole.api.v1.RecordService.Resume:output_type -> blackhole.api.v1.ResumeResponse
+	21, // 74: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
+	23, // 75: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
+	25, // 76: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
+	27, // 77: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
+	35, // 78: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
+	37, // 79: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
+	42, // 80: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
+	44, // 81: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
+	68, // [68:82] is the sub-list for method output_type
+	54, // [54:68] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_records_proto_init() }
@@ -3542,7 +3464,7 @@ func file_blackhole_api_v1_records_proto_init() {
 	file_blackhole_api_v1_records_proto_msgTypes[28].OneofWrappers = []any{}
 	file_blackhole_api_v1_records_proto_msgTypes[30].OneofWrappers = []any{}
 	file_blackhole_api_v1_records_proto_msgTypes[35].OneofWrappers = []any{}
-	file_blackhole_api_v1_records_proto_msgTypes[45].OneofWrappers = []any{
+	file_blackhole_api_v1_records_proto_msgTypes[44].OneofWrappers = []any{
 		(*RegisterBatchResponse_Result_Receipt)(nil),
 		(*RegisterBatchResponse_Result_Error)(nil),
 	}
@@ -3552,7 +3474,7 @@ func file_blackhole_api_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_records_proto_rawDesc), len(file_blackhole_api_v1_records_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   46,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

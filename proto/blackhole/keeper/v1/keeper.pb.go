@@ -767,10 +767,7 @@ type QueryRequest struct {
 	// Send the tokens of the children of split cells too: the asker takes over a split.
 	Tokens bool `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	// Describe the matches of cells that are not split.
-	Menu bool `protobuf:"varint,5,opt,name=menu,proto3" json:"menu,omitempty"`
-	// Answer from this peer's copy of all records of the type, as a keeper that holds the cells whole. Without a
-	// whole copy, not_kept names all the cells.
-	Copy          bool `protobuf:"varint,6,opt,name=copy,proto3" json:"copy,omitempty"`
+	Menu          bool `protobuf:"varint,5,opt,name=menu,proto3" json:"menu,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -836,13 +833,6 @@ func (x *QueryRequest) GetTokens() bool {
 func (x *QueryRequest) GetMenu() bool {
 	if x != nil {
 		return x.Menu
-	}
-	return false
-}
-
-func (x *QueryRequest) GetCopy() bool {
-	if x != nil {
-		return x.Copy
 	}
 	return false
 }
@@ -2432,15 +2422,14 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x02to\x18\x01 \x01(\fR\x02to\x124\n" +
 	"\x05items\x18\x02 \x03(\v2\x1e.blackhole.keeper.v1.StoreItemR\x05items\"M\n" +
 	"\x0fForwardResponse\x12:\n" +
-	"\aresults\x18\x01 \x03(\v2 .blackhole.keeper.v1.StoreResultR\aresults\"\xbe\x01\n" +
+	"\aresults\x18\x01 \x03(\v2 .blackhole.keeper.v1.StoreResultR\aresults\"\xb6\x01\n" +
 	"\fQueryRequest\x123\n" +
 	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +
 	"\x05cells\x18\x02 \x03(\tR\x05cells\x12\x19\n" +
 	"\x05worst\x18\x03 \x01(\x01H\x00R\x05worst\x88\x01\x01\x12\x16\n" +
 	"\x06tokens\x18\x04 \x01(\bR\x06tokens\x12\x12\n" +
-	"\x04menu\x18\x05 \x01(\bR\x04menu\x12\x12\n" +
-	"\x04copy\x18\x06 \x01(\bR\x04copyB\b\n" +
-	"\x06_worst\"\x97\x03\n" +
+	"\x04menu\x18\x05 \x01(\bR\x04menuB\b\n" +
+	"\x06_worstJ\x04\b\x06\x10\aR\x04copy\"\x97\x03\n" +
 	"\rQueryResponse\x12\x1c\n" +
 	"\tenvelopes\x18\x01 \x03(\fR\tenvelopes\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x1a\n" +
