@@ -52,9 +52,6 @@ type Keepers interface {
 	Refetch(ctx context.Context, own []*records.Record) (answered bool)
 	// Resolve returns the newest live record under a key, or NotFound. Unavailable: too few keepers answered.
 	Resolve(ctx context.Context, key records.Key) (*records.Record, error)
-	// Watch puts changes of the plan's matches into the index until stop. After a possible loss of changes it
-	// calls resync, never concurrently; a Query then recovers them.
-	Watch(ctx context.Context, p *query.Plan, resync func()) (stop func())
 }
 
 // Updates are live changes, without a guarantee of delivery.
@@ -125,7 +122,7 @@ const (
 	queryTimeout = 5 * time.Second  // of one search in the network
 	storeTimeout = 10 * time.Second // of one announcement
 	leaveTimeout = 3 * time.Second  // of the announcement that this peer stops
-	requeryEvery = 5 * time.Minute  // a watch queries its keepers again, despite following them
+	requeryEvery = 2 * time.Minute  // a watch queries its keepers again: not every live update arrives
 )
 
 // Service is the plane's contract for front ends. It is safe for concurrent use.

@@ -3,8 +3,7 @@
 // omissions: a query asks two at once, and more after failures and delays. Below split cells it continues at the children that
 // can have a result.
 //
-// A watch streams the changes of cells. A cookie resumes a broken stream; without a usable cookie the watcher queries again. A
-// resolution returns the newest version of one record by its name: its provider's cell leads to the keepers that have it.
+// A resolution returns the newest version of one record by its name: its provider's cell leads to the keepers that have it.
 package ask
 
 import (
@@ -39,7 +38,7 @@ const (
 	summariesWidth   = 130              // groups of keepers asked for summaries at a time
 )
 
-// Asker asks keepers: queries, resolutions, watches. It merges their answers with those of this peer's own index, and adds what it
+// Asker asks keepers: queries, resolutions. It merges their answers with those of this peer's own index, and adds what it
 // learns to the index. It is safe for concurrent use.
 type Asker struct {
 	*wire.Env
@@ -48,13 +47,12 @@ type Asker struct {
 	client    *wire.Client
 	splits    *place.Splits
 	intake    *place.Intake
-	following chan struct{} // semaphore of the followed streams
 }
 
 // NewAsker returns an asker that adds records to the index by way of in.
 func NewAsker(closest *route.Closest, authority *route.Authority, c *wire.Client, s *place.Splits, in *place.Intake) *Asker {
 	return &Asker{
-		Env: c.Env, closest: closest, authority: authority, client: c, splits: s, intake: in, following: make(chan struct{}, maxOwnWatches),
+		Env: c.Env, closest: closest, authority: authority, client: c, splits: s, intake: in,
 	}
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/place"
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
-	"github.com/blackhole/blackhole/pkg/records"
 )
 
 const (
@@ -190,12 +189,6 @@ func (y *Syncer) viewOf(table *route.TableState) *view {
 	v := newView(y.Index, table.Table, now, y.splits, before)
 	y.view.Store(v)
 	return v
-}
-
-// Snapshot returns the records by id, and the sequence number of the index that they include.
-func (y *Syncer) Snapshot() (seq uint64, known map[digest.ID]*records.Record) {
-	v := y.viewOf(y.Table())
-	return v.seq, v.byID()
 }
 
 // Outdate makes the next view include all changes so far.

@@ -3,7 +3,7 @@
 //
 // STORE sends batches of signed records to keepers, FORWARD those of a silent keeper by way of another one. QUERY sends a filter,
 // an order and a limit, RESOLVE a name, SUMMARY asks for the number and the best values of a cell's records. SYNC and PULL
-// compare and fetch, WATCH streams changes, FINDINGS exchanges signed measurements of providers (package witness).
+// compare and fetch, FINDINGS exchanges signed measurements of providers (package witness).
 //
 // DESIGN.md explains the design.
 package keeper
@@ -76,7 +76,6 @@ func assemble(e *wire.Env) *Keeper {
 	splits.StoreAt = k.StoreAt
 	k.server = &server{
 		Env: e, asker: k.Asker, authority: authority, splits: splits, store: s, sync: k.sync,
-		watches:  ask.NewWatches(authority, splits, k.sync.Snapshot),
 		findings: k.Findings,
 		turns:    newTurns(e.Limits.Working, authority.Knows), bulk: newTurns(1, authority.Knows),
 		comparing: wire.PeerLimit{PerPeer: peerComparisons},

@@ -50,7 +50,6 @@ func requestBounds() opBounds {
 		{op: 9, bytes: maxQueryRequest},
 		{op: 10, bytes: maxFindingsRequest, lists: []listBound{{1, "findings.providers", witness.MaxFindings, nil}, {3, "findings.records", witness.MaxFindings, nil}}},
 		{op: 11, lists: []listBound{{2, "forward.items", MaxItems, nil}}},
-		{op: 7, bytes: maxWatchRequest, lists: []listBound{{2, "watch.cells", MaxQueryCells, nil}}},
 	}
 }
 
@@ -70,9 +69,6 @@ func responseBounds() opBounds {
 		{op: 9, lists: []listBound{{4, "resolve.others", records.MaxPerProvider, nil}}},
 		{op: 10, lists: []listBound{{1, "findings.statements", witness.MaxTold, nil}}},
 		{op: 11, lists: []listBound{{1, "forward.results", MaxItems, nil}}},
-		{op: 7, lists: []listBound{
-			{3, "watch.envelopes", max(WatchBatch, WatchHave), nil}, {4, "watch.left", max(WatchBatch, WatchHave), nil},
-		}},
 	}
 }
 

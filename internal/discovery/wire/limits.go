@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/discovery/cell"
-	"github.com/blackhole/blackhole/internal/discovery/digest"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -34,10 +33,6 @@ const (
 	maxEnvelope     = records.MaxSize
 
 	maxFindingsRequest = 8 << 10 // bytes
-
-	WatchBatch      = 512                                          // limit for changes per step and records per message
-	WatchHave       = 1024                                         // matches that a watcher may list
-	maxWatchRequest = maxQueryRequest + WatchHave*digest.EntrySize // bytes
 
 	SyncCells      = 64         // cells of one SYNC
 	CellsListed    = 4096       // cells of one response

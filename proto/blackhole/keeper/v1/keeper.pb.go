@@ -39,7 +39,6 @@ type Request struct {
 	//	*Request_Query
 	//	*Request_Sync
 	//	*Request_Pull
-	//	*Request_Watch
 	//	*Request_Summary
 	//	*Request_Resolve
 	//	*Request_Findings
@@ -132,15 +131,6 @@ func (x *Request) GetPull() *PullRequest {
 	return nil
 }
 
-func (x *Request) GetWatch() *WatchRequest {
-	if x != nil {
-		if x, ok := x.Op.(*Request_Watch); ok {
-			return x.Watch
-		}
-	}
-	return nil
-}
-
 func (x *Request) GetSummary() *SummaryRequest {
 	if x != nil {
 		if x, ok := x.Op.(*Request_Summary); ok {
@@ -204,10 +194,6 @@ type Request_Pull struct {
 	Pull *PullRequest `protobuf:"bytes,6,opt,name=pull,proto3,oneof"`
 }
 
-type Request_Watch struct {
-	Watch *WatchRequest `protobuf:"bytes,7,opt,name=watch,proto3,oneof"` // the last request of a stream
-}
-
 type Request_Summary struct {
 	Summary *SummaryRequest `protobuf:"bytes,4,opt,name=summary,proto3,oneof"`
 }
@@ -232,8 +218,6 @@ func (*Request_Sync) isRequest_Op() {}
 
 func (*Request_Pull) isRequest_Op() {}
 
-func (*Request_Watch) isRequest_Op() {}
-
 func (*Request_Summary) isRequest_Op() {}
 
 func (*Request_Resolve) isRequest_Op() {}
@@ -252,13 +236,12 @@ type Response struct {
 	//	*Response_Query
 	//	*Response_Sync
 	//	*Response_Pull
-	//	*Response_Watch
 	//	*Response_Summary
 	//	*Response_Resolve
 	//	*Response_Findings
 	//	*Response_Forward
 	Op isResponse_Op `protobuf_oneof:"op"`
-	// Unix time of the keeper's clock in milliseconds, when it answered. Absent in the messages of a watch.
+	// Unix time of the keeper's clock in milliseconds, when it answered.
 	TimeMs        uint64 `protobuf:"varint,8,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -344,15 +327,6 @@ func (x *Response) GetPull() *PullResponse {
 	return nil
 }
 
-func (x *Response) GetWatch() *WatchResponse {
-	if x != nil {
-		if x, ok := x.Op.(*Response_Watch); ok {
-			return x.Watch
-		}
-	}
-	return nil
-}
-
 func (x *Response) GetSummary() *SummaryResponse {
 	if x != nil {
 		if x, ok := x.Op.(*Response_Summary); ok {
@@ -416,10 +390,6 @@ type Response_Pull struct {
 	Pull *PullResponse `protobuf:"bytes,6,opt,name=pull,proto3,oneof"`
 }
 
-type Response_Watch struct {
-	Watch *WatchResponse `protobuf:"bytes,7,opt,name=watch,proto3,oneof"` // one of many on the stream
-}
-
 type Response_Summary struct {
 	Summary *SummaryResponse `protobuf:"bytes,4,opt,name=summary,proto3,oneof"`
 }
@@ -443,8 +413,6 @@ func (*Response_Query) isResponse_Op() {}
 func (*Response_Sync) isResponse_Op() {}
 
 func (*Response_Pull) isResponse_Op() {}
-
-func (*Response_Watch) isResponse_Op() {}
 
 func (*Response_Summary) isResponse_Op() {}
 
@@ -1871,202 +1839,6 @@ func (x *PullResponse) GetEnvelopes() [][]byte {
 	return nil
 }
 
-type WatchRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Query *v11.Query             `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
-	Cells []string               `protobuf:"bytes,2,rep,name=cells,proto3" json:"cells,omitempty"` // 1 to 64
-	After *Cookie                `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"` // cookie of the last message of an earlier stream; absent at first
-	// Entries of the watcher's matches. If the stream cannot resume after the cookie, the keeper
-	// sends their newer versions. At most 1024.
-	Have          []byte `protobuf:"bytes,4,opt,name=have,proto3" json:"have,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *WatchRequest) Reset() {
-	*x = WatchRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[23]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *WatchRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*WatchRequest) ProtoMessage() {}
-
-func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[23]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
-func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{23}
-}
-
-func (x *WatchRequest) GetQuery() *v11.Query {
-	if x != nil {
-		return x.Query
-	}
-	return nil
-}
-
-func (x *WatchRequest) GetCells() []string {
-	if x != nil {
-		return x.Cells
-	}
-	return nil
-}
-
-func (x *WatchRequest) GetAfter() *Cookie {
-	if x != nil {
-		return x.After
-	}
-	return nil
-}
-
-func (x *WatchRequest) GetHave() []byte {
-	if x != nil {
-		return x.Have
-	}
-	return nil
-}
-
-// Cookie is a position in one keeper's changes.
-type Cookie struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Epoch         uint64                 `protobuf:"fixed64,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Cookie) Reset() {
-	*x = Cookie{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[24]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Cookie) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Cookie) ProtoMessage() {}
-
-func (x *Cookie) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[24]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Cookie.ProtoReflect.Descriptor instead.
-func (*Cookie) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{24}
-}
-
-func (x *Cookie) GetEpoch() uint64 {
-	if x != nil {
-		return x.Epoch
-	}
-	return 0
-}
-
-func (x *Cookie) GetSeq() uint64 {
-	if x != nil {
-		return x.Seq
-	}
-	return 0
-}
-
-type WatchResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Position after this message. A message with only a cookie is a keepalive.
-	Cookie *Cookie `protobuf:"bytes,1,opt,name=cookie,proto3" json:"cookie,omitempty"`
-	// Changes before the first message are lost: query the current matches.
-	Reset_ bool `protobuf:"varint,2,opt,name=reset,proto3" json:"reset,omitempty"`
-	// New versions, tombstones included, of present and former matches inside the watched cells. At
-	// most 512, together with left.
-	Envelopes [][]byte `protobuf:"bytes,3,rep,name=envelopes,proto3" json:"envelopes,omitempty"`
-	// New versions of former matches that moved out of the watched cells.
-	Left          [][]byte `protobuf:"bytes,4,rep,name=left,proto3" json:"left,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *WatchResponse) Reset() {
-	*x = WatchResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[25]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *WatchResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*WatchResponse) ProtoMessage() {}
-
-func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[25]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
-func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{25}
-}
-
-func (x *WatchResponse) GetCookie() *Cookie {
-	if x != nil {
-		return x.Cookie
-	}
-	return nil
-}
-
-func (x *WatchResponse) GetReset_() bool {
-	if x != nil {
-		return x.Reset_
-	}
-	return false
-}
-
-func (x *WatchResponse) GetEnvelopes() [][]byte {
-	if x != nil {
-		return x.Envelopes
-	}
-	return nil
-}
-
-func (x *WatchResponse) GetLeft() [][]byte {
-	if x != nil {
-		return x.Left
-	}
-	return nil
-}
-
 // FindingsRequest exchanges measurements of providers with a keeper of the asked cell.
 type FindingsRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2082,7 +1854,7 @@ type FindingsRequest struct {
 
 func (x *FindingsRequest) Reset() {
 	*x = FindingsRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[26]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2094,7 +1866,7 @@ func (x *FindingsRequest) String() string {
 func (*FindingsRequest) ProtoMessage() {}
 
 func (x *FindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[26]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2107,7 +1879,7 @@ func (x *FindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindingsRequest.ProtoReflect.Descriptor instead.
 func (*FindingsRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{26}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FindingsRequest) GetProviders() [][]byte {
@@ -2147,7 +1919,7 @@ type FindingsResponse struct {
 
 func (x *FindingsResponse) Reset() {
 	*x = FindingsResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[27]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2159,7 +1931,7 @@ func (x *FindingsResponse) String() string {
 func (*FindingsResponse) ProtoMessage() {}
 
 func (x *FindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[27]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2172,7 +1944,7 @@ func (x *FindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindingsResponse.ProtoReflect.Descriptor instead.
 func (*FindingsResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{27}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FindingsResponse) GetStatements() [][]byte {
@@ -2194,7 +1966,7 @@ type SignedFindings struct {
 
 func (x *SignedFindings) Reset() {
 	*x = SignedFindings{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[28]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +1978,7 @@ func (x *SignedFindings) String() string {
 func (*SignedFindings) ProtoMessage() {}
 
 func (x *SignedFindings) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[28]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +1991,7 @@ func (x *SignedFindings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignedFindings.ProtoReflect.Descriptor instead.
 func (*SignedFindings) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{28}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SignedFindings) GetFindings() []byte {
@@ -2252,7 +2024,7 @@ type Findings struct {
 
 func (x *Findings) Reset() {
 	*x = Findings{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[29]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2036,7 @@ func (x *Findings) String() string {
 func (*Findings) ProtoMessage() {}
 
 func (x *Findings) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[29]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2049,7 @@ func (x *Findings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Findings.ProtoReflect.Descriptor instead.
 func (*Findings) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{29}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Findings) GetFindings() []*Finding {
@@ -2303,7 +2075,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[30]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2315,7 +2087,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[30]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2328,7 +2100,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{30}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Finding) GetProvider() []byte {
@@ -2377,36 +2149,34 @@ var File_blackhole_keeper_v1_keeper_proto protoreflect.FileDescriptor
 
 const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\n" +
-	" blackhole/keeper/v1/keeper.proto\x12\x13blackhole.keeper.v1\x1a\"blackhole/discovery/v1/query.proto\x1a\x1fblackhole/peer/v1/refusal.proto\"\xf9\x04\n" +
+	" blackhole/keeper/v1/keeper.proto\x12\x13blackhole.keeper.v1\x1a\"blackhole/discovery/v1/query.proto\x1a\x1fblackhole/peer/v1/refusal.proto\"\xcb\x04\n" +
 	"\aRequest\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x01 \x01(\rR\ttimeoutMs\x129\n" +
 	"\x05store\x18\x02 \x01(\v2!.blackhole.keeper.v1.StoreRequestH\x00R\x05store\x129\n" +
 	"\x05query\x18\x03 \x01(\v2!.blackhole.keeper.v1.QueryRequestH\x00R\x05query\x126\n" +
 	"\x04sync\x18\x05 \x01(\v2 .blackhole.keeper.v1.SyncRequestH\x00R\x04sync\x126\n" +
-	"\x04pull\x18\x06 \x01(\v2 .blackhole.keeper.v1.PullRequestH\x00R\x04pull\x129\n" +
-	"\x05watch\x18\a \x01(\v2!.blackhole.keeper.v1.WatchRequestH\x00R\x05watch\x12?\n" +
+	"\x04pull\x18\x06 \x01(\v2 .blackhole.keeper.v1.PullRequestH\x00R\x04pull\x12?\n" +
 	"\asummary\x18\x04 \x01(\v2#.blackhole.keeper.v1.SummaryRequestH\x00R\asummary\x12?\n" +
 	"\aresolve\x18\t \x01(\v2#.blackhole.keeper.v1.ResolveRequestH\x00R\aresolve\x12B\n" +
 	"\bfindings\x18\n" +
 	" \x01(\v2$.blackhole.keeper.v1.FindingsRequestH\x00R\bfindings\x12?\n" +
 	"\aforward\x18\v \x01(\v2#.blackhole.keeper.v1.ForwardRequestH\x00R\aforward\x12!\n" +
 	"\vtraceparent\x18\xe8\a \x01(\tR\vtraceparentB\x04\n" +
-	"\x02op\"\x90\x05\n" +
+	"\x02opJ\x04\b\a\x10\bR\x05watch\"\xe1\x04\n" +
 	"\bResponse\x124\n" +
 	"\arefusal\x18\x01 \x01(\v2\x1a.blackhole.peer.v1.RefusalR\arefusal\x12:\n" +
 	"\x05store\x18\x02 \x01(\v2\".blackhole.keeper.v1.StoreResponseH\x00R\x05store\x12:\n" +
 	"\x05query\x18\x03 \x01(\v2\".blackhole.keeper.v1.QueryResponseH\x00R\x05query\x127\n" +
 	"\x04sync\x18\x05 \x01(\v2!.blackhole.keeper.v1.SyncResponseH\x00R\x04sync\x127\n" +
-	"\x04pull\x18\x06 \x01(\v2!.blackhole.keeper.v1.PullResponseH\x00R\x04pull\x12:\n" +
-	"\x05watch\x18\a \x01(\v2\".blackhole.keeper.v1.WatchResponseH\x00R\x05watch\x12@\n" +
+	"\x04pull\x18\x06 \x01(\v2!.blackhole.keeper.v1.PullResponseH\x00R\x04pull\x12@\n" +
 	"\asummary\x18\x04 \x01(\v2$.blackhole.keeper.v1.SummaryResponseH\x00R\asummary\x12@\n" +
 	"\aresolve\x18\t \x01(\v2$.blackhole.keeper.v1.ResolveResponseH\x00R\aresolve\x12C\n" +
 	"\bfindings\x18\n" +
 	" \x01(\v2%.blackhole.keeper.v1.FindingsResponseH\x00R\bfindings\x12@\n" +
 	"\aforward\x18\v \x01(\v2$.blackhole.keeper.v1.ForwardResponseH\x00R\aforward\x12\x17\n" +
 	"\atime_ms\x18\b \x01(\x04R\x06timeMsB\x04\n" +
-	"\x02op\"D\n" +
+	"\x02opJ\x04\b\a\x10\bR\x05watch\"D\n" +
 	"\fStoreRequest\x124\n" +
 	"\x05items\x18\x01 \x03(\v2\x1e.blackhole.keeper.v1.StoreItemR\x05items\"=\n" +
 	"\tStoreItem\x12\x1a\n" +
@@ -2517,20 +2287,7 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\vPullRequest\x12\x10\n" +
 	"\x03ids\x18\x01 \x01(\fR\x03ids\",\n" +
 	"\fPullResponse\x12\x1c\n" +
-	"\tenvelopes\x18\x01 \x03(\fR\tenvelopes\"\xa0\x01\n" +
-	"\fWatchRequest\x123\n" +
-	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +
-	"\x05cells\x18\x02 \x03(\tR\x05cells\x121\n" +
-	"\x05after\x18\x03 \x01(\v2\x1b.blackhole.keeper.v1.CookieR\x05after\x12\x12\n" +
-	"\x04have\x18\x04 \x01(\fR\x04have\"0\n" +
-	"\x06Cookie\x12\x14\n" +
-	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x10\n" +
-	"\x03seq\x18\x02 \x01(\x04R\x03seq\"\x8c\x01\n" +
-	"\rWatchResponse\x123\n" +
-	"\x06cookie\x18\x01 \x01(\v2\x1b.blackhole.keeper.v1.CookieR\x06cookie\x12\x14\n" +
-	"\x05reset\x18\x02 \x01(\bR\x05reset\x12\x1c\n" +
-	"\tenvelopes\x18\x03 \x03(\fR\tenvelopes\x12\x12\n" +
-	"\x04left\x18\x04 \x03(\fR\x04left\"\x88\x01\n" +
+	"\tenvelopes\x18\x01 \x03(\fR\tenvelopes\"\x88\x01\n" +
 	"\x0fFindingsRequest\x12\x1c\n" +
 	"\tproviders\x18\x01 \x03(\fR\tproviders\x12\x10\n" +
 	"\x03own\x18\x02 \x01(\fR\x03own\x12\x18\n" +
@@ -2567,7 +2324,7 @@ func file_blackhole_keeper_v1_keeper_proto_rawDescGZIP() []byte {
 	return file_blackhole_keeper_v1_keeper_proto_rawDescData
 }
 
-var file_blackhole_keeper_v1_keeper_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_blackhole_keeper_v1_keeper_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_blackhole_keeper_v1_keeper_proto_goTypes = []any{
 	(*Request)(nil),          // 0: blackhole.keeper.v1.Request
 	(*Response)(nil),         // 1: blackhole.keeper.v1.Response
@@ -2592,62 +2349,54 @@ var file_blackhole_keeper_v1_keeper_proto_goTypes = []any{
 	(*SyncPosition)(nil),     // 20: blackhole.keeper.v1.SyncPosition
 	(*PullRequest)(nil),      // 21: blackhole.keeper.v1.PullRequest
 	(*PullResponse)(nil),     // 22: blackhole.keeper.v1.PullResponse
-	(*WatchRequest)(nil),     // 23: blackhole.keeper.v1.WatchRequest
-	(*Cookie)(nil),           // 24: blackhole.keeper.v1.Cookie
-	(*WatchResponse)(nil),    // 25: blackhole.keeper.v1.WatchResponse
-	(*FindingsRequest)(nil),  // 26: blackhole.keeper.v1.FindingsRequest
-	(*FindingsResponse)(nil), // 27: blackhole.keeper.v1.FindingsResponse
-	(*SignedFindings)(nil),   // 28: blackhole.keeper.v1.SignedFindings
-	(*Findings)(nil),         // 29: blackhole.keeper.v1.Findings
-	(*Finding)(nil),          // 30: blackhole.keeper.v1.Finding
-	(*v1.Refusal)(nil),       // 31: blackhole.peer.v1.Refusal
-	(*v11.Query)(nil),        // 32: blackhole.discovery.v1.Query
-	(*v11.Menu)(nil),         // 33: blackhole.discovery.v1.Menu
+	(*FindingsRequest)(nil),  // 23: blackhole.keeper.v1.FindingsRequest
+	(*FindingsResponse)(nil), // 24: blackhole.keeper.v1.FindingsResponse
+	(*SignedFindings)(nil),   // 25: blackhole.keeper.v1.SignedFindings
+	(*Findings)(nil),         // 26: blackhole.keeper.v1.Findings
+	(*Finding)(nil),          // 27: blackhole.keeper.v1.Finding
+	(*v1.Refusal)(nil),       // 28: blackhole.peer.v1.Refusal
+	(*v11.Query)(nil),        // 29: blackhole.discovery.v1.Query
+	(*v11.Menu)(nil),         // 30: blackhole.discovery.v1.Menu
 }
 var file_blackhole_keeper_v1_keeper_proto_depIdxs = []int32{
 	2,  // 0: blackhole.keeper.v1.Request.store:type_name -> blackhole.keeper.v1.StoreRequest
 	8,  // 1: blackhole.keeper.v1.Request.query:type_name -> blackhole.keeper.v1.QueryRequest
 	17, // 2: blackhole.keeper.v1.Request.sync:type_name -> blackhole.keeper.v1.SyncRequest
 	21, // 3: blackhole.keeper.v1.Request.pull:type_name -> blackhole.keeper.v1.PullRequest
-	23, // 4: blackhole.keeper.v1.Request.watch:type_name -> blackhole.keeper.v1.WatchRequest
-	13, // 5: blackhole.keeper.v1.Request.summary:type_name -> blackhole.keeper.v1.SummaryRequest
-	15, // 6: blackhole.keeper.v1.Request.resolve:type_name -> blackhole.keeper.v1.ResolveRequest
-	26, // 7: blackhole.keeper.v1.Request.findings:type_name -> blackhole.keeper.v1.FindingsRequest
-	6,  // 8: blackhole.keeper.v1.Request.forward:type_name -> blackhole.keeper.v1.ForwardRequest
-	31, // 9: blackhole.keeper.v1.Response.refusal:type_name -> blackhole.peer.v1.Refusal
-	4,  // 10: blackhole.keeper.v1.Response.store:type_name -> blackhole.keeper.v1.StoreResponse
-	9,  // 11: blackhole.keeper.v1.Response.query:type_name -> blackhole.keeper.v1.QueryResponse
-	19, // 12: blackhole.keeper.v1.Response.sync:type_name -> blackhole.keeper.v1.SyncResponse
-	22, // 13: blackhole.keeper.v1.Response.pull:type_name -> blackhole.keeper.v1.PullResponse
-	25, // 14: blackhole.keeper.v1.Response.watch:type_name -> blackhole.keeper.v1.WatchResponse
-	14, // 15: blackhole.keeper.v1.Response.summary:type_name -> blackhole.keeper.v1.SummaryResponse
-	16, // 16: blackhole.keeper.v1.Response.resolve:type_name -> blackhole.keeper.v1.ResolveResponse
-	27, // 17: blackhole.keeper.v1.Response.findings:type_name -> blackhole.keeper.v1.FindingsResponse
-	7,  // 18: blackhole.keeper.v1.Response.forward:type_name -> blackhole.keeper.v1.ForwardResponse
-	3,  // 19: blackhole.keeper.v1.StoreRequest.items:type_name -> blackhole.keeper.v1.StoreItem
-	5,  // 20: blackhole.keeper.v1.StoreResponse.results:type_name -> blackhole.keeper.v1.StoreResult
-	10, // 21: blackhole.keeper.v1.StoreResponse.splits:type_name -> blackhole.keeper.v1.Split
-	31, // 22: blackhole.keeper.v1.StoreResult.refusal:type_name -> blackhole.peer.v1.Refusal
-	3,  // 23: blackhole.keeper.v1.ForwardRequest.items:type_name -> blackhole.keeper.v1.StoreItem
-	5,  // 24: blackhole.keeper.v1.ForwardResponse.results:type_name -> blackhole.keeper.v1.StoreResult
-	32, // 25: blackhole.keeper.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
-	10, // 26: blackhole.keeper.v1.QueryResponse.splits:type_name -> blackhole.keeper.v1.Split
-	33, // 27: blackhole.keeper.v1.QueryResponse.menu:type_name -> blackhole.discovery.v1.Menu
-	11, // 28: blackhole.keeper.v1.Split.children:type_name -> blackhole.keeper.v1.Summary
-	12, // 29: blackhole.keeper.v1.Summary.prices:type_name -> blackhole.keeper.v1.BestPrice
-	11, // 30: blackhole.keeper.v1.SummaryResponse.summaries:type_name -> blackhole.keeper.v1.Summary
-	18, // 31: blackhole.keeper.v1.SyncRequest.cells:type_name -> blackhole.keeper.v1.SyncCell
-	18, // 32: blackhole.keeper.v1.SyncResponse.cells:type_name -> blackhole.keeper.v1.SyncCell
-	20, // 33: blackhole.keeper.v1.SyncResponse.next:type_name -> blackhole.keeper.v1.SyncPosition
-	32, // 34: blackhole.keeper.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
-	24, // 35: blackhole.keeper.v1.WatchRequest.after:type_name -> blackhole.keeper.v1.Cookie
-	24, // 36: blackhole.keeper.v1.WatchResponse.cookie:type_name -> blackhole.keeper.v1.Cookie
-	30, // 37: blackhole.keeper.v1.Findings.findings:type_name -> blackhole.keeper.v1.Finding
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	13, // 4: blackhole.keeper.v1.Request.summary:type_name -> blackhole.keeper.v1.SummaryRequest
+	15, // 5: blackhole.keeper.v1.Request.resolve:type_name -> blackhole.keeper.v1.ResolveRequest
+	23, // 6: blackhole.keeper.v1.Request.findings:type_name -> blackhole.keeper.v1.FindingsRequest
+	6,  // 7: blackhole.keeper.v1.Request.forward:type_name -> blackhole.keeper.v1.ForwardRequest
+	28, // 8: blackhole.keeper.v1.Response.refusal:type_name -> blackhole.peer.v1.Refusal
+	4,  // 9: blackhole.keeper.v1.Response.store:type_name -> blackhole.keeper.v1.StoreResponse
+	9,  // 10: blackhole.keeper.v1.Response.query:type_name -> blackhole.keeper.v1.QueryResponse
+	19, // 11: blackhole.keeper.v1.Response.sync:type_name -> blackhole.keeper.v1.SyncResponse
+	22, // 12: blackhole.keeper.v1.Response.pull:type_name -> blackhole.keeper.v1.PullResponse
+	14, // 13: blackhole.keeper.v1.Response.summary:type_name -> blackhole.keeper.v1.SummaryResponse
+	16, // 14: blackhole.keeper.v1.Response.resolve:type_name -> blackhole.keeper.v1.ResolveResponse
+	24, // 15: blackhole.keeper.v1.Response.findings:type_name -> blackhole.keeper.v1.FindingsResponse
+	7,  // 16: blackhole.keeper.v1.Response.forward:type_name -> blackhole.keeper.v1.ForwardResponse
+	3,  // 17: blackhole.keeper.v1.StoreRequest.items:type_name -> blackhole.keeper.v1.StoreItem
+	5,  // 18: blackhole.keeper.v1.StoreResponse.results:type_name -> blackhole.keeper.v1.StoreResult
+	10, // 19: blackhole.keeper.v1.StoreResponse.splits:type_name -> blackhole.keeper.v1.Split
+	28, // 20: blackhole.keeper.v1.StoreResult.refusal:type_name -> blackhole.peer.v1.Refusal
+	3,  // 21: blackhole.keeper.v1.ForwardRequest.items:type_name -> blackhole.keeper.v1.StoreItem
+	5,  // 22: blackhole.keeper.v1.ForwardResponse.results:type_name -> blackhole.keeper.v1.StoreResult
+	29, // 23: blackhole.keeper.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
+	10, // 24: blackhole.keeper.v1.QueryResponse.splits:type_name -> blackhole.keeper.v1.Split
+	30, // 25: blackhole.keeper.v1.QueryResponse.menu:type_name -> blackhole.discovery.v1.Menu
+	11, // 26: blackhole.keeper.v1.Split.children:type_name -> blackhole.keeper.v1.Summary
+	12, // 27: blackhole.keeper.v1.Summary.prices:type_name -> blackhole.keeper.v1.BestPrice
+	11, // 28: blackhole.keeper.v1.SummaryResponse.summaries:type_name -> blackhole.keeper.v1.Summary
+	18, // 29: blackhole.keeper.v1.SyncRequest.cells:type_name -> blackhole.keeper.v1.SyncCell
+	18, // 30: blackhole.keeper.v1.SyncResponse.cells:type_name -> blackhole.keeper.v1.SyncCell
+	20, // 31: blackhole.keeper.v1.SyncResponse.next:type_name -> blackhole.keeper.v1.SyncPosition
+	27, // 32: blackhole.keeper.v1.Findings.findings:type_name -> blackhole.keeper.v1.Finding
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_keeper_v1_keeper_proto_init() }
@@ -2660,7 +2409,6 @@ func file_blackhole_keeper_v1_keeper_proto_init() {
 		(*Request_Query)(nil),
 		(*Request_Sync)(nil),
 		(*Request_Pull)(nil),
-		(*Request_Watch)(nil),
 		(*Request_Summary)(nil),
 		(*Request_Resolve)(nil),
 		(*Request_Findings)(nil),
@@ -2671,7 +2419,6 @@ func file_blackhole_keeper_v1_keeper_proto_init() {
 		(*Response_Query)(nil),
 		(*Response_Sync)(nil),
 		(*Response_Pull)(nil),
-		(*Response_Watch)(nil),
 		(*Response_Summary)(nil),
 		(*Response_Resolve)(nil),
 		(*Response_Findings)(nil),
@@ -2685,7 +2432,7 @@ func file_blackhole_keeper_v1_keeper_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_keeper_v1_keeper_proto_rawDesc), len(file_blackhole_keeper_v1_keeper_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
