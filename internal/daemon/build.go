@@ -171,7 +171,6 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 		Network: p.network.name, Dir: filepath.Join(p.config.Data, registryDir), Key: p.key,
 		MaxServices: d.Limits.ServicesPerProvider, IndexBytes: p.indexBytes(),
 		TTL: d.RecordTTL, Refresh: d.RefreshInterval, Precision: d.Geo.Precision, PublishPrecision: d.Geo.PublishPrecision,
-		OffersFor: d.OffersFor, Delegates: d.Delegates,
 		Settings: discovery.Settings{
 			Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM, Claims: query.Claims(d.Query.Claims)},
 			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL, Caller: access.Client, Instances: p.config.Agent.Enabled,

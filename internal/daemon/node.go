@@ -27,7 +27,7 @@ func (p *parts) Status() discovery.Status {
 		Peers:         len(p.node.Host().Network().Peers()), RoutingTable: p.node.Routing().Size(),
 		RecordsKept: kept, RecordsOwn: own, Ready: p.Ready() == nil, Conditions: conditions,
 		ClockOffset: p.plane.ClockOffset(), RecordsUnstored: p.plane.Unstored(), RecordsAnnouncing: p.plane.Announcing(),
-		Reach: p.reach(), OffersFor: p.plane.OffersFor(),
+		Reach: p.reach(),
 	}
 }
 

@@ -199,11 +199,6 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []discov
 			s.Logger.Warn("this peer changes its offers faster than others follow", "offer", r.Name().ID, "error", live[i])
 		}
 	}
-	stored := recs
-	if m := s.Registry.Manifest(s.Now()); m != nil { // last, as it vouches for the others; they repeat it
-		s.remember(m)
-		stored = append(slices.Clip(recs), m)
-	}
 	s.feed.waitFor(ctx, s.Index.Seq()) // the caller's next query must not get an older answer from the cache
 	store := s.Keepers.Store
 	if !slices.ContainsFunc(recs, func(r *records.Record) bool { return !s.Registry.Early(r) }) {
@@ -211,7 +206,7 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []discov
 	}
 	receipts := make([]discovery.Receipt, len(recs))
 	var failure error
-	for i, o := range store(ctx, stored)[:len(recs)] {
+	for i, o := range store(ctx, recs) {
 		r := recs[i]
 		if o.Err != nil && fault.KindOf(o.Err) != fault.Exists {
 			s.Metrics.Failed("keeper.Store", o.Err)

@@ -33,7 +33,6 @@ import (
 	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
-	"github.com/blackhole/blackhole/pkg/records/delegation"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
@@ -52,8 +51,6 @@ type Config struct {
 	TTL, Refresh     time.Duration // of own records: see registry.Config
 	Precision        int           // of geohashes in keys: see registry.Config
 	PublishPrecision int           // of published places: see registry.Config
-	OffersFor        string        // text of the delegation of another provider, for whom this peer offers; empty: for itself
-	Delegates        []string      // peer ids of the delegates of this provider
 	Settings         Settings
 
 	Loopback    bool                    // all peers may share one address: see gossip.Config
@@ -87,9 +84,6 @@ type Plane struct {
 	watches  *watchSet
 	identity *IdentityWatch
 
-	offersFor *delegation.Signed // nil: this peer offers for itself
-	delegates []peer.ID
-
 	node     Node                    // nil before Start
 	keepers  *keeper.Keeper          // nil before Start
 	registry *registry.Registry      // nil before Start
@@ -112,13 +106,9 @@ func New(c Config) (*Plane, error) {
 	if err != nil {
 		return nil, fault.Wrap("discovery.New", err)
 	}
-	offersFor, delegates, err := delegationOf(c)
-	if err != nil {
-		return nil, fault.Wrap("discovery.New", err)
-	}
 	identity := &IdentityWatch{Conditions: c.Conditions, Logger: c.Logger.With("part", "identity"), Now: c.Now}
 	return &Plane{
-		config: c, verifier: verifier, watches: newWatchSet(), identity: identity, offersFor: offersFor, delegates: delegates,
+		config: c, verifier: verifier, watches: newWatchSet(), identity: identity,
 		index: index.New(index.Config{MaxBytes: c.IndexBytes, Seen: identity.Seen}),
 	}, nil
 }
@@ -170,7 +160,6 @@ func (p *Plane) Start(node Node) (*Service, error) {
 	p.onClose(p.keepers.Close)
 	p.registry, err = registry.Open(registry.Config{
 		Network: c.Network, Dir: c.Dir, Key: c.Key, MaxServices: c.MaxServices, TTL: c.TTL, Refresh: c.Refresh,
-		OffersFor: p.offersFor, Delegates: p.delegates,
 		Precision: c.Precision, PublishPrecision: c.PublishPrecision,
 		Jitter: rand.Float64, Logger: c.Logger.With("part", "registry"),
 	}, c.Now())
@@ -241,14 +230,6 @@ func (p *Plane) Records() (indexed, own int) { return p.index.Len(), p.registry.
 // IndexBytes returns the estimated memory of the records in the index, and its limit.
 func (p *Plane) IndexBytes() (used, limit int64) { return p.index.Memory() }
 
-// OffersFor returns the peer id of the provider for whom this peer offers; "" for itself.
-func (p *Plane) OffersFor() string {
-	if p.offersFor == nil || !p.config.Now().Before(p.offersFor.Expires) {
-		return ""
-	}
-	return p.offersFor.Provider.String()
-}
-
 // Unstored returns the ids of the services of this peer that no keeper holds. Call it after Start.
 func (p *Plane) Unstored() []string { return p.registry.Unstored() }
 
@@ -259,9 +240,6 @@ func (p *Plane) Announcing() int { return p.registry.Announcing() }
 // peer found its provider unreachable, or if it needs features of a later version. Call it after Start.
 func (p *Plane) Usable() (usable, unusable int) {
 	for r := range p.index.All() {
-		if r.Name().IsManifest() {
-			continue
-		}
 		m, measured := p.node.Prober().Measured(r.Name().Provider)
 		if r.Needs() != "" || r.Facts().Status == pb.HealthStatus_UNHEALTHY || (measured && m.State == records.Unreachable) {
 			unusable++

@@ -228,7 +228,6 @@ func (s *Service) expire(ctx context.Context) {
 		now := s.Now()
 		s.Index.Expire(now)
 		reportFull(s.Index, s.Conditions, now)
-		reportDelegation(s.Registry.OffersFor(), s.Registry.Self(), s.Conditions, now)
 		wait = atMost
 		if next, ok := s.Index.NextExpiry(); ok {
 			wait = min(wait, max(next.Sub(now), 10*time.Millisecond))

@@ -282,7 +282,7 @@ func (c *Client) Status(ctx context.Context) (discovery.Status, error) {
 		Peers: int(resp.GetPeers()), RoutingTable: int(resp.GetRoutingTable()),
 		RecordsKept: int(resp.GetRecordsKept()), RecordsOwn: int(resp.GetRecordsOwn()),
 		RecordsUnstored: resp.GetRecordsUnstored(), RecordsAnnouncing: int(resp.GetRecordsAnnouncing()), Conditions: conditions, ClockOffset: resp.ClockOffsetSeconds,
-		Reach: reachOf(resp.GetReach()), Name: resp.GetName(), Group: standingOf(resp.GetGroup()), OffersFor: resp.GetOffersFor(),
+		Reach: reachOf(resp.GetReach()), Name: resp.GetName(), Group: standingOf(resp.GetGroup()),
 	}, nil
 }
 

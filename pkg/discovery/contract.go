@@ -95,8 +95,6 @@ type Status struct {
 	RoutingTable  int      `json:"routing_table"` // peers in the DHT's table
 	RecordsKept   int      `json:"records_kept"`  // in this peer's index
 	RecordsOwn    int      `json:"records_own"`
-	// OffersFor is the provider for whom this peer offers, as its delegate; empty: for itself.
-	OffersFor string `json:"offers_for,omitempty"`
 	// RecordsUnstored are the ids of the own records that no keeper holds. This peer announces them again.
 	RecordsUnstored []string `json:"records_unstored,omitempty"`
 	// RecordsAnnouncing counts the changes of own records, withdrawals included, that some keeper has not taken, without

@@ -52,9 +52,6 @@ func statusDocument(s discovery.Status) term.Document {
 	if s.IdentityNew {
 		rows = append(rows, []string{"identity", "made at this start: the data directory had none"})
 	}
-	if s.OffersFor != "" {
-		rows = append(rows, []string{"offers for", s.OffersFor})
-	}
 	if len(s.RecordsUnstored) > 0 {
 		rows = append(rows, []string{"not stored", strings.Join(s.RecordsUnstored, " ")})
 	}

@@ -60,8 +60,6 @@ type answer struct {
 	beyond     []*records.Record // may match, but need features that this peer lacks
 	moreBeyond bool              // beyond misses some
 
-	manifests []*records.Record // in the cell of the query's provider, and in those of its delegates
-
 	splits map[records.CellKey]cell.SplitInfo // split cells of the query
 
 	menu menu.Menu // of all matches, if asked for
@@ -297,9 +295,6 @@ func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now
 	if err := a.readBeyond(q, resp, verifier, now); err != nil {
 		return answer{}, err
 	}
-	if err := a.readManifests(q, resp, verifier, now); err != nil {
-		return answer{}, err
-	}
 	if err := a.checkWithheld(q, resp.Envelopes); err != nil {
 		return answer{}, err
 	}
@@ -369,7 +364,7 @@ func lacksAny(notKept []string, cells []records.CellKey) bool {
 
 // search searches this peer's index for a plan, restricted to cells.
 func (a *Asker) search(p *query.Plan, cells []records.CellKey) index.Found {
-	return a.Index.Search(p, index.SearchOptions{Now: a.Now(), Cells: geoCells(cells), Providers: signersOf(cells), AtLeast: !p.ExactTotal()})
+	return a.Index.Search(p, index.SearchOptions{Now: a.Now(), Cells: geoCells(cells), AtLeast: !p.ExactTotal()})
 }
 
 // answerHere answers a query from this peer's index.
@@ -379,7 +374,6 @@ func (a *Asker) answerHere(q cellQuery) answer {
 		from: a.Self, own: true, records: recordsOf(found.Hits), total: found.Total, atLeast: !found.Exact,
 		withheld: found.Total > len(found.Hits), bound: found.Next,
 	}
-	x.manifests = a.manifestsIn(q.cells)
 	if q.menu {
 		x.menu, x.total = a.menuOf(q.plan, q.cells)
 	}

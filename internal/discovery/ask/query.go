@@ -70,51 +70,21 @@ func (a *Asker) Query(ctx context.Context, p *query.Plan) (found query.Found, er
 	if found, ok := a.Local(p); ok {
 		return found, nil
 	}
-	return a.Find(ctx, p, a.cellsOf(p))
-}
-
-// cellsOf returns the cells of a plan, with those of the delegates of its provider that this peer knows.
-func (a *Asker) cellsOf(p *query.Plan) []records.CellKey {
-	cells := p.Cells(coverCells)
-	provider := p.Filter().Provider
-	if provider == "" {
-		return cells
-	}
-	ids := a.Index.Offering(provider)
-	if m, ok := a.Index.Get(cells[0].Manifest().Name); ok {
-		ids = append(ids, m.Delegates()...)
-	}
-	for _, id := range ids[1:] {
-		if c := records.ProviderCell(id); !slices.Contains(cells, c) {
-			cells = append(cells, c)
-		}
-	}
-	return cells
+	return a.Find(ctx, p, p.Cells(coverCells))
 }
 
 // Local answers from this peer's own index, if Holds. Else it gives the reason.
 func (a *Asker) Local(p *query.Plan) (query.Found, bool) {
-	cells := a.cellsOf(p)
+	cells := p.Cells(coverCells)
 	if why := a.lacks(cells); why != "" {
 		return query.Found{Reason: why}, false
 	}
-	found := a.findHere(p, cells)
-	if p.Filter().Provider != "" && found.Complete {
-		var all []*account
-		for _, c := range cells {
-			all = append(all, a.accountOf(c.Provider))
-		}
-		var why string
-		if found.Proved, why = verdict(all); why != "" {
-			return query.Found{Reason: "this peer alone cannot answer: " + why}, false
-		}
-	}
-	return found, true
+	return a.findHere(p, cells), true
 }
 
 // Holds reports whether this peer holds all cells of a plan whole and has compared them with other
 // keepers. It ends without a change of Epoch: when nearer peers join, publishers turn to them.
-func (a *Asker) Holds(p *query.Plan) bool { return a.lacks(a.cellsOf(p)) == "" }
+func (a *Asker) Holds(p *query.Plan) bool { return a.lacks(p.Cells(coverCells)) == "" }
 
 // lacks says why this peer's index may miss records of the cells; "" if it cannot.
 func (a *Asker) lacks(cells []records.CellKey) string {
@@ -137,12 +107,8 @@ func (a *Asker) Find(ctx context.Context, p *query.Plan, cells []records.CellKey
 		return query.Found{}, fault.Wrap("keeper.Query", err)
 	}
 	beyond := a.beyond(t.groups) // first: a record that needs more may replace a match
-	proved, missing := t.prove(ctx)
 	recs := a.reconcile(p, t.asked, t.found())
-	reason := cmp.Or(a.timeDoubt(t.groups), t.incomplete(recs), missing)
-	if reason != "" {
-		proved = time.Time{}
-	}
+	reason := cmp.Or(a.timeDoubt(t.groups), t.incomplete(recs))
 	matches, atLeast := total(t.groups, len(recs))
 	return query.Found{
 		Records:  recs,
@@ -150,7 +116,6 @@ func (a *Asker) Find(ctx context.Context, p *query.Plan, cells []records.CellKey
 		AtLeast:  atLeast || reason != "",
 		Complete: reason == "",
 		Reason:   reason,
-		Proved:   proved,
 		Beyond:   beyond,
 		Local:    a.onlyKeeper(t.groups),
 		Notes:    t.trace.sorted(),

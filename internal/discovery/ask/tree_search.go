@@ -100,15 +100,9 @@ func (t *treeSearch) askAbout(ctx context.Context, cells []records.CellKey) erro
 }
 
 // merge adds the records of a group's answers to the results, and the children of split cells
-// to the candidates, and the cells of the provider's delegates. Of several bounds for a child the best applies.
+// to the candidates. Of several bounds for a child the best applies.
 func (t *treeSearch) merge(g *group) {
 	addNewest(t.results, g.answers)
-	for _, id := range g.delegates(t.plan.Filter().Provider) {
-		if c := records.ProviderCell(id); !t.known[c] {
-			t.known[c] = true
-			t.candidates = append(t.candidates, candidate{c, math.Inf(-1)}) // nothing is known of its offers
-		}
-	}
 	for _, c := range g.cells {
 		if !g.divided(c) {
 			continue

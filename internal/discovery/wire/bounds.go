@@ -10,7 +10,6 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
-	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // opBounds limit the operations of a message before it is decoded.
@@ -58,7 +57,7 @@ func responseBounds() opBounds {
 		{op: 2, lists: []listBound{{1, "store.results", MaxItems, nil}, {2, "store.splits", MaxQueryCells, splitBounds()}}},
 		{op: 3, lists: []listBound{
 			{1, "query.envelopes", query.MaxLimit, nil}, {5, "query.not_kept", MaxQueryCells, nil},
-			{9, "query.beyond", MaxBeyond, nil}, {11, "query.manifests", MaxManifests, nil},
+			{9, "query.beyond", MaxBeyond, nil},
 			{6, "query.splits", MaxQueryCells, splitBounds()},
 		}},
 		{op: 4, lists: []listBound{
@@ -66,7 +65,6 @@ func responseBounds() opBounds {
 		}},
 		{op: 5, lists: []listBound{{3, "sync.cells", CellsListed, nil}}},
 		{op: 6, lists: []listBound{{1, "pull.envelopes", PullRecords, nil}}},
-		{op: 9, lists: []listBound{{4, "resolve.others", records.MaxPerProvider, nil}}},
 		{op: 10, lists: []listBound{{1, "findings.statements", witness.MaxTold, nil}}},
 		{op: 11, lists: []listBound{{1, "forward.results", MaxItems, nil}}},
 	}

@@ -25,9 +25,7 @@ const (
 	// MaxAnswer bounds the total size of the envelopes in one QUERY answer, in bytes.
 	MaxAnswer = 2 << 20
 
-	MaxBeyond = 64 // records that a keeper cannot judge, in one QUERY answer
-	// MaxManifests bounds the manifests in one QUERY answer.
-	MaxManifests    = 3 * records.MaxDelegates
+	MaxBeyond       = 64                // records that a keeper cannot judge, in one QUERY answer
 	maxQueryRequest = 96 << 10          // bytes of a QUERY: it has no large fields
 	maxResponse     = MaxAnswer + 1<<20 // bytes of a response: the envelopes and everything else
 	maxEnvelope     = records.MaxSize

@@ -34,7 +34,7 @@ func (s *peerService) Status(context.Context, *api.StatusRequest) (*api.StatusRe
 		Peers:  uint32(st.Peers), RoutingTable: uint32(st.RoutingTable),
 		RecordsKept: uint64(st.RecordsKept), RecordsOwn: uint64(st.RecordsOwn),
 		RecordsUnstored: st.RecordsUnstored, RecordsAnnouncing: uint64(st.RecordsAnnouncing), Conditions: conditions, ClockOffsetSeconds: st.ClockOffset,
-		Reach: reachOf(st.Reach), Name: st.Name, Group: standingOf(st.Group), OffersFor: st.OffersFor,
+		Reach: reachOf(st.Reach), Name: st.Name, Group: standingOf(st.Group),
 	}, nil
 }
 

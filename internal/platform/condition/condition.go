@@ -63,8 +63,6 @@ const (
 	Disk Name = "disk"
 	// Certificate: the server certificate of this peer has ended, or ends within a week.
 	Certificate Name = "certificate"
-	// Delegation: the delegation by which this peer offers for another provider has ended, or ends soon.
-	Delegation Name = "delegation"
 	// PoolExhausted: callers of this peer find no place for a connection, a watch, a wait or a large request, or the group no room.
 	PoolExhausted Name = "pool_exhausted"
 )
@@ -75,7 +73,7 @@ func Names() []string {
 		string(Joining), string(Isolated), string(ClockOffset), string(IdentityInUse),
 		string(NotReachable), string(AddressLimit), string(OtherNetwork), string(PrivateAddresses), string(NotStored), string(NoGroup), string(NoQuorum), string(DirectoryRefused), string(NoReserve), string(OtherGroup),
 		string(OlderKeepers), string(FeatureLevel), string(MemberStopped), string(StatesDiffer), string(IndexFull), string(SpaceLow),
-		string(Disk), string(Certificate), string(Delegation), string(PoolExhausted),
+		string(Disk), string(Certificate), string(PoolExhausted),
 	}
 }
 

@@ -43,7 +43,6 @@ func (c *Config) Validate() error {
 		between("discovery.geo.precision", d.Geo.Precision, 4, 12),
 		between("discovery.geo.publish_precision", d.Geo.PublishPrecision, 0, 12),
 		servicesPerProvider(d.Limits.ServicesPerProvider),
-		delegates(d),
 		zeroOr("discovery.limits.index_bytes", d.Limits.IndexBytes, 1<<20, 1<<44),
 		between("discovery.query.max_results", d.Query.MaxResults, 1, 1000),
 		between("discovery.query.default_radius_km", d.Query.DefaultRadiusKM, 0, 20015),
@@ -93,10 +92,7 @@ func between[T cmp.Ordered](key string, value, low, high T) error {
 
 // maxServices is the number of services that keepers accept from one provider: records.MaxPerProvider. A test of the
 // daemon compares both.
-const maxServices = 100
-
-// maxDelegates is records.MaxDelegates in the same way.
-const maxDelegates = 32
+const maxServices = 10_000
 
 // servicesPerProvider refuses more services than the keepers of the network accept.
 func servicesPerProvider(n int) error {
@@ -105,22 +101,6 @@ func servicesPerProvider(n int) error {
 	}
 	return fault.Invalidf("discovery.limits.services_per_provider", n,
 		"must be between 1 and %d: the keepers of the network accept no more services of one provider", maxServices)
-}
-
-// delegates refuses more of them than keepers count, and those of a delegate.
-func delegates(d *Discovery) error {
-	switch {
-	case len(d.Delegates) > maxDelegates:
-		return fault.Invalidf("discovery.delegates", len(d.Delegates), "must be at most %d", maxDelegates)
-	case len(d.Delegates) > 0 && d.OffersFor != "":
-		return fault.Invalidf("discovery.delegates", len(d.Delegates), "must be empty with discovery.offers_for: a delegate has none")
-	}
-	for i, id := range d.Delegates {
-		if slices.Contains(d.Delegates[:i], id) {
-			return fault.Invalidf("discovery.delegates", id, "must be named once")
-		}
-	}
-	return nil
 }
 
 // refresh requires time for a second renewal after a missed one.

@@ -1448,9 +1448,6 @@ type QueryResponse struct {
 	Next          string        `protobuf:"bytes,13,opt,name=next,proto3" json:"next,omitempty"`                                         // for Query.after, if there may be more
 	Cells         *Cells        `protobuf:"bytes,14,opt,name=cells,proto3" json:"cells,omitempty"`                                       // for Query.cells
 	Beyond        *Beyond       `protobuf:"bytes,15,opt,name=beyond,proto3" json:"beyond,omitempty"`                                     // records left out, beside a complete answer too; absent for none
-	// With provider_id: the provider signed a list of its offers at this time, and no offer on it is missing here. Absent: only
-	// keepers say so.
-	ProvedAt      *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=proved_at,json=provedAt,proto3" json:"proved_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1586,13 +1583,6 @@ func (x *QueryResponse) GetCells() *Cells {
 func (x *QueryResponse) GetBeyond() *Beyond {
 	if x != nil {
 		return x.Beyond
-	}
-	return nil
-}
-
-func (x *QueryResponse) GetProvedAt() *timestamppb.Timestamp {
-	if x != nil {
-		return x.ProvedAt
 	}
 	return nil
 }
@@ -2256,7 +2246,6 @@ type StatusResponse struct {
 	Group              *GroupStanding         `protobuf:"bytes,18,opt,name=group,proto3" json:"group,omitempty"`                                                   // absent: the peer takes no part in coordination
 	NetworkClosed      bool                   `protobuf:"varint,19,opt,name=network_closed,json=networkClosed,proto3" json:"network_closed,omitempty"`             // every connection with the peer needs the key of the network
 	RecordsAnnouncing  uint64                 `protobuf:"varint,20,opt,name=records_announcing,json=recordsAnnouncing,proto3" json:"records_announcing,omitempty"` // changes of own records that some keeper has not taken
-	OffersFor          string                 `protobuf:"bytes,22,opt,name=offers_for,json=offersFor,proto3" json:"offers_for,omitempty"`                          // provider for whom this peer offers, as its delegate; empty: for itself
 	IdentityNew        bool                   `protobuf:"varint,21,opt,name=identity_new,json=identityNew,proto3" json:"identity_new,omitempty"`                   // made at this start, because the data directory had none
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
@@ -2430,13 +2419,6 @@ func (x *StatusResponse) GetRecordsAnnouncing() uint64 {
 		return x.RecordsAnnouncing
 	}
 	return 0
-}
-
-func (x *StatusResponse) GetOffersFor() string {
-	if x != nil {
-		return x.OffersFor
-	}
-	return ""
 }
 
 func (x *StatusResponse) GetIdentityNew() bool {
@@ -3130,7 +3112,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x0fResolveResponse\x120\n" +
 	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\"Q\n" +
 	"\fQueryRequest\x123\n" +
-	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05queryJ\x04\b\x02\x10\x03R\x06fields\"\xa5\x05\n" +
+	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05queryJ\x04\b\x02\x10\x03R\x06fields\"\xfd\x04\n" +
 	"\rQueryResponse\x127\n" +
 	"\aresults\x18\x01 \x03(\v2\x1d.blackhole.api.v1.QueryResultR\aresults\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x16\n" +
@@ -3147,8 +3129,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\fprice_groups\x18\f \x03(\v2\x1c.blackhole.api.v1.PriceGroupR\vpriceGroups\x12\x12\n" +
 	"\x04next\x18\r \x01(\tR\x04next\x12-\n" +
 	"\x05cells\x18\x0e \x01(\v2\x17.blackhole.api.v1.CellsR\x05cells\x120\n" +
-	"\x06beyond\x18\x0f \x01(\v2\x18.blackhole.api.v1.BeyondR\x06beyond\x127\n" +
-	"\tproved_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\bprovedAt\"h\n" +
+	"\x06beyond\x18\x0f \x01(\v2\x18.blackhole.api.v1.BeyondR\x06beyondJ\x04\b\x10\x10\x11R\tproved_at\"h\n" +
 	"\x06Beyond\x12\x18\n" +
 	"\arecords\x18\x01 \x01(\x04R\arecords\x12(\n" +
 	"\x10records_at_least\x18\x02 \x01(\bR\x0erecordsAtLeast\x12\x1a\n" +
@@ -3214,7 +3195,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"KIND_RESET\x10\x06\x12\x10\n" +
 	"\fKIND_REMOVED\x10\a\"\x0f\n" +
-	"\rStatusRequest\"\xc3\x06\n" +
+	"\rStatusRequest\"\xb6\x06\n" +
 	"\x0eStatusResponse\x12\x17\n" +
 	"\apeer_id\x18\x01 \x01(\tR\x06peerId\x12\x18\n" +
 	"\aprofile\x18\x02 \x01(\tR\aprofile\x12\x16\n" +
@@ -3239,11 +3220,10 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x04name\x18\x11 \x01(\tR\x04name\x125\n" +
 	"\x05group\x18\x12 \x01(\v2\x1f.blackhole.api.v1.GroupStandingR\x05group\x12%\n" +
 	"\x0enetwork_closed\x18\x13 \x01(\bR\rnetworkClosed\x12-\n" +
-	"\x12records_announcing\x18\x14 \x01(\x04R\x11recordsAnnouncing\x12\x1d\n" +
-	"\n" +
-	"offers_for\x18\x16 \x01(\tR\toffersFor\x12!\n" +
+	"\x12records_announcing\x18\x14 \x01(\x04R\x11recordsAnnouncing\x12!\n" +
 	"\fidentity_new\x18\x15 \x01(\bR\videntityNewB\x17\n" +
-	"\x15_clock_offset_secondsJ\x04\b\x17\x10\x18R\x06copies\"\xf0\x01\n" +
+	"\x15_clock_offset_secondsJ\x04\b\x16\x10\x17J\x04\b\x17\x10\x18R\n" +
+	"offers_forR\x06copies\"\xf0\x01\n" +
 	"\rGroupStanding\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\tR\agroupId\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
@@ -3396,64 +3376,63 @@ var file_blackhole_api_v1_records_proto_depIdxs = []int32{
 	31, // 26: blackhole.api.v1.QueryResponse.price_groups:type_name -> blackhole.api.v1.PriceGroup
 	29, // 27: blackhole.api.v1.QueryResponse.cells:type_name -> blackhole.api.v1.Cells
 	28, // 28: blackhole.api.v1.QueryResponse.beyond:type_name -> blackhole.api.v1.Beyond
-	49, // 29: blackhole.api.v1.QueryResponse.proved_at:type_name -> google.protobuf.Timestamp
-	30, // 30: blackhole.api.v1.Cells.counts:type_name -> blackhole.api.v1.CellCount
-	51, // 31: blackhole.api.v1.Cells.menu:type_name -> blackhole.discovery.v1.Menu
-	51, // 32: blackhole.api.v1.CellCount.menu:type_name -> blackhole.discovery.v1.Menu
-	2,  // 33: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
-	33, // 34: blackhole.api.v1.QueryResult.endpoint:type_name -> blackhole.api.v1.Endpoint
-	33, // 35: blackhole.api.v1.QueryResult.domain:type_name -> blackhole.api.v1.Endpoint
-	48, // 36: blackhole.api.v1.Endpoint.round_trip:type_name -> google.protobuf.Duration
-	49, // 37: blackhole.api.v1.Endpoint.checked_at:type_name -> google.protobuf.Timestamp
-	49, // 38: blackhole.api.v1.Endpoint.since:type_name -> google.protobuf.Timestamp
-	50, // 39: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
-	1,  // 40: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
-	2,  // 41: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
-	28, // 42: blackhole.api.v1.WatchResponse.beyond:type_name -> blackhole.api.v1.Beyond
-	48, // 43: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
-	40, // 44: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
-	39, // 45: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
-	38, // 46: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
-	49, // 47: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
-	49, // 48: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	45, // 49: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
-	49, // 50: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
-	48, // 51: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
-	9,  // 52: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
-	6,  // 53: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
-	7,  // 54: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
-	10, // 55: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
-	12, // 56: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
-	14, // 57: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
-	16, // 58: blackhole.api.v1.RecordService.Pause:input_type -> blackhole.api.v1.PauseRequest
-	18, // 59: blackhole.api.v1.RecordService.Resume:input_type -> blackhole.api.v1.ResumeRequest
-	20, // 60: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
-	22, // 61: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
-	24, // 62: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
-	26, // 63: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
-	34, // 64: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
-	36, // 65: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
-	41, // 66: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
-	43, // 67: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
-	8,  // 68: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
-	11, // 69: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
-	13, // 70: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
-	15, // 71: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
-	17, // 72: blackhole.api.v1.RecordService.Pause:output_type -> blackhole.api.v1.PauseResponse
-	19, // 73: blackhole.api.v1.RecordService.Resume:output_type -> blackhole.api.v1.ResumeResponse
-	21, // 74: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
-	23, // 75: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
-	25, // 76: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
-	27, // 77: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
-	35, // 78: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
-	37, // 79: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
-	42, // 80: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
-	44, // 81: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
-	68, // [68:82] is the sub-list for method output_type
-	54, // [54:68] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	30, // 29: blackhole.api.v1.Cells.counts:type_name -> blackhole.api.v1.CellCount
+	51, // 30: blackhole.api.v1.Cells.menu:type_name -> blackhole.discovery.v1.Menu
+	51, // 31: blackhole.api.v1.CellCount.menu:type_name -> blackhole.discovery.v1.Menu
+	2,  // 32: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
+	33, // 33: blackhole.api.v1.QueryResult.endpoint:type_name -> blackhole.api.v1.Endpoint
+	33, // 34: blackhole.api.v1.QueryResult.domain:type_name -> blackhole.api.v1.Endpoint
+	48, // 35: blackhole.api.v1.Endpoint.round_trip:type_name -> google.protobuf.Duration
+	49, // 36: blackhole.api.v1.Endpoint.checked_at:type_name -> google.protobuf.Timestamp
+	49, // 37: blackhole.api.v1.Endpoint.since:type_name -> google.protobuf.Timestamp
+	50, // 38: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
+	1,  // 39: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
+	2,  // 40: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
+	28, // 41: blackhole.api.v1.WatchResponse.beyond:type_name -> blackhole.api.v1.Beyond
+	48, // 42: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	40, // 43: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
+	39, // 44: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
+	38, // 45: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
+	49, // 46: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
+	49, // 47: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	45, // 48: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
+	49, // 49: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
+	48, // 50: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
+	9,  // 51: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
+	6,  // 52: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
+	7,  // 53: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
+	10, // 54: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
+	12, // 55: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
+	14, // 56: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
+	16, // 57: blackhole.api.v1.RecordService.Pause:input_type -> blackhole.api.v1.PauseRequest
+	18, // 58: blackhole.api.v1.RecordService.Resume:input_type -> blackhole.api.v1.ResumeRequest
+	20, // 59: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
+	22, // 60: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
+	24, // 61: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
+	26, // 62: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
+	34, // 63: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
+	36, // 64: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
+	41, // 65: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
+	43, // 66: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
+	8,  // 67: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
+	11, // 68: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
+	13, // 69: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
+	15, // 70: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
+	17, // 71: blackhole.api.v1.RecordService.Pause:output_type -> blackhole.api.v1.PauseResponse
+	19, // 72: blackhole.api.v1.RecordService.Resume:output_type -> blackhole.api.v1.ResumeResponse
+	21, // 73: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
+	23, // 74: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
+	25, // 75: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
+	27, // 76: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
+	35, // 77: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
+	37, // 78: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
+	42, // 79: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
+	44, // 80: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
+	67, // [67:81] is the sub-list for method output_type
+	53, // [53:67] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_records_proto_init() }

@@ -727,7 +727,7 @@ type QueryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Query *v11.Query             `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
 	// Keys of the cells to search, all of one type and subtype, or the cells of the query's
-	// provider and of its delegates: 1 to 64.
+	// provider: 1 to 64.
 	Cells []string `protobuf:"bytes,2,rep,name=cells,proto3" json:"cells,omitempty"`
 	// The asker has no use for matches of a larger rank value. The keeper counts them in total
 	// and withholds them.
@@ -832,8 +832,6 @@ type QueryResponse struct {
 	Beyond [][]byte `protobuf:"bytes,9,rep,name=beyond,proto3" json:"beyond,omitempty"`
 	// True if beyond misses some.
 	MoreBeyond bool `protobuf:"varint,10,opt,name=more_beyond,json=moreBeyond,proto3" json:"more_beyond,omitempty"`
-	// The manifests in the providers' cells of the request: of the provider, and of its delegates. At most 96.
-	Manifests [][]byte `protobuf:"bytes,11,rep,name=manifests,proto3" json:"manifests,omitempty"`
 	// Of all matches, withheld ones included, if the request wants it. Without types.
 	Menu          *v11.Menu `protobuf:"bytes,12,opt,name=menu,proto3" json:"menu,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -938,13 +936,6 @@ func (x *QueryResponse) GetMoreBeyond() bool {
 		return x.MoreBeyond
 	}
 	return false
-}
-
-func (x *QueryResponse) GetManifests() [][]byte {
-	if x != nil {
-		return x.Manifests
-	}
-	return nil
 }
 
 func (x *QueryResponse) GetMenu() *v11.Menu {
@@ -1342,11 +1333,10 @@ func (x *SummaryResponse) GetNotKept() []string {
 	return nil
 }
 
-// ResolveRequest asks a keeper of the provider's cell for one record, and for others of the provider.
+// ResolveRequest asks a keeper of the provider's cell for one record.
 type ResolveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`    // of the record
-	Ids           []byte                 `protobuf:"bytes,1000,opt,name=ids,proto3" json:"ids,omitempty"` // of the others, as in a manifest: 16 bytes each, at most 100
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // of the record
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1388,13 +1378,6 @@ func (x *ResolveRequest) GetKey() string {
 	return ""
 }
 
-func (x *ResolveRequest) GetIds() []byte {
-	if x != nil {
-		return x.Ids
-	}
-	return nil
-}
-
 type ResolveResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The newest version of the record at this peer, tombstones included, under whatever key.
@@ -1403,9 +1386,7 @@ type ResolveResponse struct {
 	// True if this peer does not keep the provider's cell, or has not compared it yet.
 	NotKept bool `protobuf:"varint,2,opt,name=not_kept,json=notKept,proto3" json:"not_kept,omitempty"`
 	// True if a limit of this peer kept the newest version that it received out.
-	KeptOut bool `protobuf:"varint,3,opt,name=kept_out,json=keptOut,proto3" json:"kept_out,omitempty"`
-	// The newest versions of the others, tombstones included.
-	Others        [][]byte `protobuf:"bytes,4,rep,name=others,proto3" json:"others,omitempty"` // at most 100
+	KeptOut       bool `protobuf:"varint,3,opt,name=kept_out,json=keptOut,proto3" json:"kept_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1459,13 +1440,6 @@ func (x *ResolveResponse) GetKeptOut() bool {
 		return x.KeptOut
 	}
 	return false
-}
-
-func (x *ResolveResponse) GetOthers() [][]byte {
-	if x != nil {
-		return x.Others
-	}
-	return nil
 }
 
 // Two keepers find their differences in steps: the root over the cells that both keep, the sums
@@ -2199,7 +2173,7 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x05worst\x18\x03 \x01(\x01H\x00R\x05worst\x88\x01\x01\x12\x16\n" +
 	"\x06tokens\x18\x04 \x01(\bR\x06tokens\x12\x12\n" +
 	"\x04menu\x18\x05 \x01(\bR\x04menuB\b\n" +
-	"\x06_worstJ\x04\b\x06\x10\aR\x04copy\"\x97\x03\n" +
+	"\x06_worstJ\x04\b\x06\x10\aR\x04copy\"\x8a\x03\n" +
 	"\rQueryResponse\x12\x1c\n" +
 	"\tenvelopes\x18\x01 \x03(\fR\tenvelopes\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x1a\n" +
@@ -2212,9 +2186,8 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x06beyond\x18\t \x03(\fR\x06beyond\x12\x1f\n" +
 	"\vmore_beyond\x18\n" +
 	" \x01(\bR\n" +
-	"moreBeyond\x12\x1c\n" +
-	"\tmanifests\x18\v \x03(\fR\tmanifests\x120\n" +
-	"\x04menu\x18\f \x01(\v2\x1c.blackhole.discovery.v1.MenuR\x04menuJ\x04\b\r\x10\x0eR\x06signed\"x\n" +
+	"moreBeyond\x120\n" +
+	"\x04menu\x18\f \x01(\v2\x1c.blackhole.discovery.v1.MenuR\x04menuJ\x04\b\v\x10\fJ\x04\b\r\x10\x0eR\tmanifestsR\x06signed\"x\n" +
 	"\x05Split\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12!\n" +
 	"\fsample_below\x18\x02 \x01(\x04R\vsampleBelow\x128\n" +
@@ -2256,15 +2229,13 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x05cells\x18\x01 \x03(\tR\x05cells\"h\n" +
 	"\x0fSummaryResponse\x12:\n" +
 	"\tsummaries\x18\x01 \x03(\v2\x1c.blackhole.keeper.v1.SummaryR\tsummaries\x12\x19\n" +
-	"\bnot_kept\x18\x02 \x03(\tR\anotKept\"5\n" +
+	"\bnot_kept\x18\x02 \x03(\tR\anotKept\"/\n" +
 	"\x0eResolveRequest\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x11\n" +
-	"\x03ids\x18\xe8\a \x01(\fR\x03ids\"{\n" +
+	"\x03key\x18\x01 \x01(\tR\x03keyJ\x06\b\xe8\a\x10\xe9\aR\x03ids\"q\n" +
 	"\x0fResolveResponse\x12\x1a\n" +
 	"\benvelope\x18\x01 \x01(\fR\benvelope\x12\x19\n" +
 	"\bnot_kept\x18\x02 \x01(\bR\anotKept\x12\x19\n" +
-	"\bkept_out\x18\x03 \x01(\bR\akeptOut\x12\x16\n" +
-	"\x06others\x18\x04 \x03(\fR\x06others\"\x98\x01\n" +
+	"\bkept_out\x18\x03 \x01(\bR\akeptOutJ\x04\b\x04\x10\x05R\x06others\"\x98\x01\n" +
 	"\vSyncRequest\x12\x14\n" +
 	"\x05whole\x18\x01 \x01(\bR\x05whole\x12\x12\n" +
 	"\x04sums\x18\x02 \x01(\fR\x04sums\x123\n" +
