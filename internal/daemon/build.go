@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/blackhole/blackhole/internal/agent"
-	"github.com/blackhole/blackhole/internal/coordination/announce"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/internal/daemon/recent"
 	"github.com/blackhole/blackhole/internal/discovery"
@@ -175,8 +174,7 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 			Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM, Claims: query.Claims(d.Query.Claims)},
 			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL, Caller: access.Client, Instances: p.config.Agent.Enabled,
 		},
-		OtherTopics: func(topic string) bool { return announce.IsTopic(p.network.name, topic) },
-		Loopback:    profile != p2p.Public, OneMachine: profile == p2p.Dev, Logger: p.log, Conditions: p.conditions, Tracer: p.tracing.Tracer, Now: p.now,
+		Loopback: profile != p2p.Public, OneMachine: profile == p2p.Dev, Logger: p.log, Conditions: p.conditions, Tracer: p.tracing.Tracer, Now: p.now,
 		Metrics: p.metrics, Resolver: newResolver(p.config.Data),
 	})
 	if err != nil {

@@ -53,9 +53,8 @@ type Config struct {
 	PublishPrecision int           // of published places: see registry.Config
 	Settings         Settings
 
-	Loopback    bool                    // all peers may share one address: see gossip.Config
-	OneMachine  bool                    // all peers run on one machine, without quotas: see wire.Limits
-	OtherTopics func(topic string) bool // topics of other planes: see gossip.Config
+	Loopback   bool // all peers may share one address: see gossip.Config
+	OneMachine bool // all peers run on one machine, without quotas: see wire.Limits
 
 	Metrics  *metrics.Discovery // nil: none
 	Logger   *slog.Logger       // nil: silent
@@ -125,7 +124,7 @@ func (p *Plane) gossip() gossip.Config {
 		Network:  p.config.Network,
 		Verifier: p.verifier, Now: p.config.Now, Known: p.index.Latest, Sink: p.receive,
 		Logger: p.config.Logger.With("part", "gossip"), Received: p.config.Metrics.Received,
-		Lost: p.watches.lost, Others: p.config.OtherTopics, Loopback: p.config.Loopback,
+		Lost: p.watches.lost, Loopback: p.config.Loopback,
 	}
 }
 
