@@ -117,7 +117,7 @@ func (y *Syncer) begin(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, y.Limits.Lookup)
 	defer cancel()
-	if others, err := y.Router.Closest(ctx, string(y.Self), nil); err == nil && len(others) == 0 {
+	if others, err := y.Router.Closest(ctx, string(y.Self)); err == nil && len(others) == 0 {
 		y.Know.SetInformed(true, y.Clock())
 	}
 }
@@ -222,7 +222,7 @@ func (y *Syncer) Round(ctx context.Context) bool {
 		}
 	}
 	if len(peers) == 0 {
-		others, err := y.Router.Closest(ctx, string(y.Self), nil)
+		others, err := y.Router.Closest(ctx, string(y.Self))
 		o.Alone = err == nil && len(others) == 0
 	}
 	if ctx.Err() == nil {

@@ -17,7 +17,6 @@ import (
 // Times and numbers of the rooms that these tests rely on. A test that fails after the change of one needs a new look.
 const (
 	ackTTL           = 5 * time.Minute
-	aheadRecords     = 4
 	avoidedShare     = 5
 	coverCells       = 9
 	failedTTL        = 5 * time.Second

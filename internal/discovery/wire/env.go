@@ -27,9 +27,8 @@ import (
 type Router interface {
 	// Closest returns up to Network peers closest to a key, nearest first, without this peer:
 	// fewer in a smaller network. At its deadline it returns an error and the peers found so far.
-	// It returns (nil, nil) if this peer is alone. It calls likely, unless that is nil, with its probable result as soon
-	// as it only waits for new connections to some of these peers; at most once, and never after its end.
-	Closest(ctx context.Context, key string, likely func([]peer.ID)) ([]peer.ID, error)
+	// It returns (nil, nil) if this peer is alone.
+	Closest(ctx context.Context, key string) ([]peer.ID, error)
 	// Nearby returns the n closest known peers to a key, nearest first, without a request.
 	Nearby(key string, n int) []peer.ID
 	// Size returns the number of peers in the routing table.
