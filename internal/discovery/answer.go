@@ -43,14 +43,8 @@ func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
 	if a.Complete && slices.ContainsFunc(a.Excluded, func(e query.Excluded) bool { return e.Reason == notYet }) {
 		a.Complete, a.Reason = false, "the domains of some offers are not checked yet: ask again"
 	}
-	if a.Complete {
-		a.Proved = found.Proved
-	}
-	switch {
-	case found.Local:
+	if found.Local {
 		a.Source = query.SourceLocal
-	case found.Copy:
-		a.Source = query.SourceCopy
 	}
 	if plan.Explain() {
 		a.Notes = slices.Concat(plan.Describe(), found.Notes, p.explainRejected(plan))

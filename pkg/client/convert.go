@@ -46,9 +46,6 @@ func toAnswer(resp *api.QueryResponse) query.AnswerView {
 		Notes: resp.GetNotes(), ExcludedTotal: int(resp.GetExcludedTotal()),
 		Next: resp.GetNext(), Beyond: toLeftOut(resp.GetBeyond()),
 	}
-	if t := resp.GetProvedAt(); t != nil {
-		a.Proved = t.AsTime()
-	}
 	for _, g := range resp.GetPriceGroups() {
 		a.Groups = append(a.Groups, query.PriceGroup{
 			Terms: query.Terms{Currency: g.GetCurrency(), PriceUnit: g.GetPriceUnit()},

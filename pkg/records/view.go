@@ -23,12 +23,11 @@ type View struct {
 	ExpiresAt  time.Time `json:"expires_at,omitzero"`
 	Sequence   uint64    `json:"sequence"`
 	Withdrawn  bool      `json:"withdrawn,omitempty"`
-	Critical   []string  `json:"critical,omitempty"`    // features that a reader must have; see Record.Needs
-	Paused     *Pause    `json:"paused,omitempty"`      // nil while the provider serves it
-	OfferedFor string    `json:"offered_for,omitempty"` // provider for whom ProviderID offers; empty for itself
-	Signature  []byte    `json:"signature,omitempty"`   // of the envelope
-	Key        string    `json:"key,omitempty"`         // the record's own key in the DHT
-	ContentID  string    `json:"content_id,omitempty"`  // empty for a view made of a message without its signed bytes
+	Critical   []string  `json:"critical,omitempty"`   // features that a reader must have; see Record.Needs
+	Paused     *Pause    `json:"paused,omitempty"`     // nil while the provider serves it
+	Signature  []byte    `json:"signature,omitempty"`  // of the envelope
+	Key        string    `json:"key,omitempty"`        // the record's own key in the DHT
+	ContentID  string    `json:"content_id,omitempty"` // empty for a view made of a message without its signed bytes
 }
 
 // View returns the view of the record.
@@ -58,7 +57,6 @@ func viewOf(s *pb.ServiceRecord) View {
 		Withdrawn:  s.GetWithdrawn(),
 		Critical:   s.GetCritical(),
 		Paused:     pauseOf(s.GetPaused()),
-		OfferedFor: offeredFor(s.GetOfferedFor()),
 		Signature:  s.GetSignature(),
 	}
 	if v.Health != nil {
@@ -73,13 +71,6 @@ func keyOf(s *pb.ServiceRecord) string {
 		return ""
 	}
 	return recordOf(s, provider).Key().String()
-}
-
-func offeredFor(d *pb.Delegation) string {
-	if d == nil {
-		return ""
-	}
-	return peer.ID(d.By).String()
 }
 
 func pauseOf(m *pb.Pause) *Pause {

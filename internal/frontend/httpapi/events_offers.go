@@ -120,9 +120,6 @@ func appendOffer(dst []byte, r *records.Record) []byte {
 	dst = jsonform.AppendString(dst, records.Namespace+"/"+key.Type+"/"+subtypeOf(key)+"/"+string(key.Cell)+"/"+string(t.provider)+"/"+key.Name.ID)
 	dst = member(dst, `,"id":`, key.Name.ID)
 	dst = append(append(append(dst, `,"provider_id":"`...), t.provider...), '"')
-	if owner := r.OfferedFor(); owner != "" {
-		dst = member(dst, `,"offered_for":`, owner.String())
-	}
 	dst = member(dst, `,"type":`, key.Type)
 	dst = member(dst, `,"subtype":`, key.Subtype)
 	dst = member(dst, `,"name":`, t.name)

@@ -137,7 +137,7 @@ func TestErrorsNameTheKey(t *testing.T) {
 		{"discovery: {geo: {precision: 3}}", "discovery.geo.precision"},
 		{"discovery: {geo: {publish_precision: 13}}", "discovery.geo.publish_precision"},
 		{"discovery: {limits: {services_per_provider: 0}}", "discovery.limits.services_per_provider"},
-		{"discovery: {limits: {services_per_provider: 101}}", "discovery.limits.services_per_provider"},
+		{"discovery: {limits: {services_per_provider: 10001}}", "discovery.limits.services_per_provider"},
 		{"discovery: {limits: {index_records: 1}}", "discovery.limits.index_records"},
 		{"discovery: {query: {max_results: 1001}}", "discovery.query.max_results"},
 		{"discovery: {query: {default_radius_km: .nan}}", "discovery.query.default_radius_km"},
