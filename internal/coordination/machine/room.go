@@ -81,13 +81,13 @@ func (l *limits) roomOf(u *usage, more int64) error {
 func (l *limits) unleased(of *usage, more Usage) error {
 	const remedy = " of one owner (delete some, or bind them to a lease)"
 	keys := func(u *Usage) int64 { return int64(u.UnleasedKeys) }
-	err := of.quota("keys", "too many keys without a lease"+remedy, keys, keys(&more), uint64(l.PerOwner.UnleasedKeys))
+	err := of.quota("keys", "too many keys without a lease"+remedy, keys, int64(more.UnleasedKeys), uint64(l.PerOwner.UnleasedKeys))
 	if err != nil {
 		return err
 	}
 	bytes := func(u *Usage) int64 { return u.UnleasedBytes }
 	most := l.PerOwner.UnleasedBytes
-	return of.quota("bytes", "too many bytes in keys without a lease"+remedy, bytes, bytes(&more), most)
+	return of.quota("bytes", "too many bytes in keys without a lease"+remedy, bytes, more.UnleasedBytes, most)
 }
 
 // depth says how far into the keyspace a command may go. Nobody takes what the peers themselves need for the directory.

@@ -103,6 +103,9 @@ func (o *owners) find(name string) *usage {
 
 // of returns an owner's usage, made on demand.
 func (o *owners) of(name string) *usage {
+	if a := o.by[name]; a != nil {
+		return a
+	}
 	a := o.find(name)
 	o.by[name] = a
 	if account, ok := principals.Account(name); ok {
