@@ -32,6 +32,8 @@ type pkg struct {
 	// uses resolves identifiers. Imported packages are stand-ins without
 	// content, so only package names and local objects are resolved.
 	uses map[*ast.Ident]types.Object
+
+	types map[ast.Expr]types.TypeAndValue // of expressions, as far as they need no import
 }
 
 // source is one parsed file.
@@ -85,7 +87,7 @@ func (m *module) addFolder(fsys fs.FS, dir string) error {
 	if err != nil {
 		return err
 	}
-	p := &pkg{mod: m, dir: dir, uses: make(map[*ast.Ident]types.Object)}
+	p := &pkg{mod: m, dir: dir, uses: make(map[*ast.Ident]types.Object), types: make(map[ast.Expr]types.TypeAndValue)}
 	for _, e := range entries {
 		if e.IsDir() || !strings.HasSuffix(e.Name(), ".go") {
 			continue
@@ -137,7 +139,7 @@ func (p *pkg) resolve() {
 			FakeImportC: true,
 		}
 		// The error repeats the first one given to Error.
-		_, _ = conf.Check(path.Join(p.mod.path, p.dir, name), p.mod.fset, files, &types.Info{Uses: p.uses})
+		_, _ = conf.Check(path.Join(p.mod.path, p.dir, name), p.mod.fset, files, &types.Info{Uses: p.uses, Types: p.types})
 	}
 }
 

@@ -83,6 +83,7 @@ func (p *parts) startAgent(context.Context) (err error) {
 			Targets: c.Limits.Instances, Workers: c.Checks.Workers, Scripts: c.Checks.Scripts, Random: rand.Uint64, Logger: log,
 		},
 		Validate: c.DependencyValidation, Strict: c.Strict, Loopback: c.Checks.AllowLoopback != "false",
+		Multicast: p.config.Profile == "lan" && p.config.DNS != config.Off,
 		Caller:    p.fronts.auth.callerName,
 		Client:    access.Client,
 		Announcer: p.discovery, Metrics: instruments, Now: p.now, Logger: log,

@@ -368,7 +368,10 @@ func (p *parts) startEtcd(calls *metrics.Calls, b bounds) (err error) {
 		Service: authority.New(authority.Config{
 			Service: c.plane, Peer: self, Front: etcdapi.Front, Open: p.fronts.auth.guard == nil, Now: p.now, Logger: p.log.With("part", "audit"),
 		}),
-		Group: c.plane.Group, Peer: self, Prefix: p.config.Etcd.Prefix, Logger: p.log.With("part", "etcd"),
+		Group: c.plane.Group, Leading: c.plane.Leading, NoLeader: 3 * c.plane.ElectionTimeout(),
+		DiskBytes: func() int64 { return bytesIn(filepath.Join(p.config.Data, coordinationDir)) },
+		KeyBytes:  int64(p.config.Coordination.Limits.Bytes),
+		Peer:      self, Prefix: p.config.Etcd.Prefix, Logger: p.log.With("part", "etcd"),
 		Refused: p.fronts.places.refused, Answers: b.answers, Requests: b.requests, AtOnce: b.calls,
 	}
 	p.fronts.auth.etcd(&etcd)

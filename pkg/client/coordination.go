@@ -7,13 +7,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/coord/attempt"
 	"github.com/blackhole/blackhole/pkg/coord/calls"
@@ -43,10 +43,13 @@ type clockOption struct {
 	clock Clock
 }
 
+// maxApplication bounds the name of a program, as file systems do, in bytes.
+const maxApplication = 255
+
 // connectCoordination adds the coordination plane to a connected client.
 func connectCoordination(c *Client, opts []grpc.DialOption) {
 	c.clock = systemClock()
-	c.application = strings.ToValidUTF8(filepath.Base(os.Args[0]), "")
+	c.application = clean.Text(filepath.Base(os.Args[0]), maxApplication)
 	for _, o := range opts {
 		if own, ok := o.(clockOption); ok {
 			c.clock = own.clock

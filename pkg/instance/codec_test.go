@@ -238,7 +238,7 @@ func TestNormalFormIsOne(t *testing.T) {
 		require.Equal(t, i, got)
 		require.Equal(t, data, got.Marshal())
 		require.LessOrEqual(t, len(data), MaxSize)
-		require.LessOrEqual(t, len(data), r.most())
+		require.LessOrEqual(t, len(data), most(&r.Key, &r.Spec))
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/Masterminds/semver/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -67,7 +68,7 @@ func (r *Registration) Normalize() error {
 	if err := n.Spec.normalize(); err != nil {
 		return err
 	}
-	if n.most() > MaxSize-overhead {
+	if most(&n.Key, &n.Spec) > MaxSize-overhead {
 		if size := proto.Size((&Instance{Key: n.Key, Spec: n.Spec}).whole()); size > MaxSize-overhead {
 			return fault.New("", fault.TooLarge, "the encoded instance has %d bytes: reduce it to %d", size, MaxSize-overhead)
 		}
@@ -79,25 +80,25 @@ func (r *Registration) Normalize() error {
 
 // most returns a cheap upper bound of the encoded size, enough for all but the
 // largest instances.
-func (r *Registration) most() int {
+func most(k *Key, s *Spec) int {
 	const (
 		numbers = 256 // numbers, times, tags and lengths of all single fields
 		one     = 8   // tag and length of one repeated field
 	)
-	n := numbers + len(r.Namespace) + len(r.Service) + len(r.ID) + len(r.Spec.Host) + len(r.Spec.Version) + len(r.Spec.Environment) +
-		len(r.Spec.Region) + len(r.Spec.Owner) + len(r.Spec.Description) + len(r.Spec.Zone) + len(r.Spec.Offer) + len(r.Spec.Note) + len(r.Spec.later)
-	for _, list := range [][]string{r.Spec.Tags, r.Spec.Dependencies} {
+	n := numbers + len(k.Namespace) + len(k.Service) + len(k.ID) + len(s.Host) + len(s.Version) + len(s.Environment) +
+		len(s.Region) + len(s.Owner) + len(s.Description) + len(s.Zone) + len(s.Offer) + len(s.Note) + len(s.later)
+	for _, list := range [][]string{s.Tags, s.Dependencies} {
 		for _, text := range list {
 			n += one + len(text)
 		}
 	}
-	for _, pairs := range []map[string]string{r.Spec.Interfaces, r.Spec.Metadata} {
+	for _, pairs := range []map[string]string{s.Interfaces, s.Metadata} {
 		for key, value := range pairs {
 			n += 3*one + len(key) + len(value)
 		}
 	}
-	if r.Spec.Check != nil {
-		n += len(r.Spec.Check.Type) + len(r.Spec.Check.Endpoint)
+	if s.Check != nil {
+		n += len(s.Check.Type) + len(s.Check.Endpoint)
 	}
 	return n
 }
@@ -437,13 +438,10 @@ func tooMany(field string, n, most int) error {
 	return fault.Invalidf(field, n, "has %d entries, limit %d", n, most)
 }
 
-// shorten bounds a rejected text in an error and replaces invalid UTF-8.
+// shorten makes a rejected text fit for an error.
 func shorten(text string) string {
-	const most = 128
-	if len(text) > most {
-		text = text[:most] + "..."
-	}
-	return strings.ToValidUTF8(text, "?")
+	const most = 128 // bytes
+	return clean.Text(text, most)
 }
 
 // Unaskable names, in a sentence, the first word of an instance of this key with these tags that does not fit into a name of

@@ -9,6 +9,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -407,10 +408,7 @@ func oneOf[T ~string](names []T) string {
 // clip shortens a value for an error message.
 func clip(s string) string {
 	const most = 80
-	if len(s) <= most {
-		return strings.ToValidUTF8(s, "\uFFFD")
-	}
-	return strings.ToValidUTF8(s[:most], "\uFFFD") + "..."
+	return clean.Text(s, most)
 }
 
 // attributesOf sorts the attribute filters by key, in the order of a record's attributes.

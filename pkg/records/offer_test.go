@@ -182,7 +182,7 @@ func TestParseOfferRefuses(t *testing.T) {
 		{"other case", `{"ID":"x",` + meta + `}`, "ID", "is not a known field"},
 		{"twice", `{"id":"x","id":"y",` + meta + `}`, "id", "is given twice"},
 		{"twice in a map", `{"id":"x","metadata":{"type":"other","attributes":{"a":"1","a":"2"}}}`, "metadata.attributes.a", "is given twice"},
-		{"long name", `{"` + strings.Repeat("n", 65) + `":1}`, strings.Repeat("n", 64) + "...", "is not a known field"},
+		{"long name", `{"` + strings.Repeat("n", 65) + `":1}`, strings.Repeat("n", 61) + "…", "is not a known field"},
 		{"invalid UTF-8", "{\"id\":\"\xff\"}", "id", "invalid UTF-8"},
 		{"number for text", `{"id":1,` + meta + `}`, "id", "must be a string, not 1"},
 		{"text for object", `{"id":"x","metadata":"other"}`, "metadata", `must be an object, not the string "other"`},

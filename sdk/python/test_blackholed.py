@@ -1,12 +1,150 @@
 """python3 test_blackholed.py ADDRESS: plays the client against a running peer."""
 
+import contextlib
+import json
+import os
+import socketserver
 import sys
 import threading
+import time
 import unittest
+import unittest.mock
 
+import blackholed
 from blackholed import Client, Error, Kept, Lost, NotAcquired
 
 ADDRESS = sys.argv.pop() if len(sys.argv) > 1 else "http://127.0.0.1:8500"
+
+
+def http(body, head="200 OK", length=None):
+    text = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return f"HTTP/1.1 {head}\r\nConnection: close\r\nContent-Length: {len(text) if length is None else length}\r\n\r\n".encode() + text
+
+
+BROKEN = {
+    "nothing": b"", "cut": http(b'{"inst', length=99), "no JSON": http(b'{"instances": [}'), "no object": http(b"7"), "no UTF-8": http(b'"\xff"'),
+    "no HTTP": b"\xff\xfe\x00\r\n\r\n", "half a head": b"HTTP/1.1 200", "no length": http(b'{"inst', length="x"),
+    "cut error": http(b"oops", "500 Internal Server Error", 99), "of a proxy": http(b"<html>", "502 Bad Gateway"), "error, no object": http(b"[]", "503 Busy"),
+}
+
+
+@contextlib.contextmanager
+def liar(answer):
+    """A peer that answers the nth request with the bytes of answer(n, its first line)."""
+    seen = []
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self):
+            line = self.rfile.readline().decode()
+            seen.append((line, {k.lower(): v.strip() for k, _, v in (h.decode().partition(":") for h in iter(self.rfile.readline, b"\r\n"))}))
+            self.rfile.read(int(seen[-1][1].get("content-length", 0)))
+            self.wfile.write(answer(len(seen) - 1, line))
+
+    class Server(socketserver.ThreadingTCPServer):
+        allow_reuse_address = daemon_threads = True
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", seen
+        finally:
+            server.shutdown()
+
+
+class Broken(unittest.TestCase):
+    """What a cut, garbled or absent answer, a proxy of the environment, and a sleep of the machine do."""
+
+    def test_a_broken_answer_is_repeated(self):
+        for name, text in BROKEN.items():
+            with self.subTest(name), liar(lambda n, _: text if n == 0 else http({"instances": []})) as (address, seen):
+                self.assertEqual(Client(address).discover("x") if name != "cut error" else [], [])
+            with self.subTest(name + ", at last"), liar(lambda n, _: text) as (address, seen):
+                with self.assertRaises((OSError, Error)):
+                    Client(address, patience=0.1).discover("x")
+
+    def test_the_keeper_survives_and_tells(self):
+        for name, text in BROKEN.items():
+            told, again = [], threading.Event()
+
+            def answer(n, line):
+                if "keepalive" not in line:
+                    return http({"id": "7", "ttl_ms": "3000"} if "leases" in line else {"client": "1"})
+                renewals.append(line)
+                return text if len(renewals) <= 2 else http({"ttl_ms": "3000"})
+
+            def trouble(kept, error):
+                told.append(error)
+                if error is None:
+                    again.set()
+                raise RuntimeError("a callback that fails ends nothing")
+
+            renewals = []
+            with self.subTest(name), liar(answer) as (address, _), self.assertLogs("blackholed"):
+                session = Client(address, on_trouble=trouble).session(ttl=3)
+                session.deadline += 600  # the test may be slow
+                session.interval = 0.01
+                self.assertTrue(again.wait(60), "the keeper ended")
+                self.assertTrue(session.keeper.is_alive())
+                self.assertEqual([e is None for e in told], [False, True])
+                session.check()
+                session.stop()
+
+    def test_no_proxy_of_the_environment(self):
+        with liar(lambda n, _: http({"instances": []})) as (address, seen), liar(lambda n, _: http({})) as (proxy, caught):
+            names = {n: proxy for n in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY")}
+            with unittest.mock.patch.dict(os.environ, names):
+                os.environ.pop("no_proxy", None)
+                self.assertEqual(Client(address, token="secret").discover("x"), [])
+            self.assertEqual((len(seen), caught), (1, []))
+            with self.assertRaises(OSError):
+                Client(address, token="secret", proxy=proxy).discover("x")
+            self.assertEqual(len(caught), 1, "a proxy that is given is used")
+
+    def test_no_redirect_takes_the_token_away(self):
+        with liar(lambda n, _: http({"instances": []})) as (other, caught):
+            away = http(b"", f"302 Found\r\nLocation: {other}/")
+            with liar(lambda n, _: away) as (address, _), self.assertRaises(Error):
+                Client(address, token="secret").discover("x")
+            self.assertEqual(caught, [])
+
+    def test_a_machine_that_slept(self):
+        if sys.platform == "linux":
+            self.assertEqual(blackholed.CLOCK, time.CLOCK_BOOTTIME)
+        with liar(lambda n, line: http({"id": "7", "ttl_ms": "15000", "client": "1"})) as (address, _):
+            session = Client(address).session()
+            session.check()
+            slept = blackholed.clock() + 3600
+            with unittest.mock.patch.object(blackholed, "clock", lambda: slept), unittest.mock.patch.object(time, "monotonic", lambda: 0.0):
+                with self.assertRaises(Lost):
+                    session.check()
+            session.stop()
+
+    def test_a_stale_list(self):
+        here = {"index": 5, "instances": [{"id": "a"}]}
+        with liar(lambda n, line: http(here) if n in (0, 1) or n > 4 else b"") as (address, _):
+            peer = Client(address, patience=0)
+            self.assertFalse(peer.discover("x").stale)
+            changes = peer.watch("x", wait=1)
+            self.assertFalse(next(changes).stale)
+            lost = peer.discover("x")
+            self.assertEqual((list(lost), lost.stale), ([{"id": "a"}], True))
+            self.assertIn("does not answer", lost.reason)
+            lost = next(changes)
+            self.assertEqual((list(lost), lost.stale), ([{"id": "a"}], True))
+            self.assertFalse(next(changes).stale)
+            with self.assertRaises(OSError):
+                Client("http://127.0.0.1:1", patience=0).discover("x")
+
+    def test_a_put_is_applied_once(self):
+        said = []
+
+        def answer(n, line):
+            said.append(line)
+            return http({"client": "9"}) if "clients" in line else b"" if len(said) == 2 else http({"succeeded": True})
+
+        with liar(answer) as (address, _):
+            self.assertTrue(Client(address).put("a", "b", if_revision=0))
+        self.assertEqual([line.split()[1] for line in said], ["/v1/coordination/clients", "/v1/coordination/txn", "/v1/coordination/txn"])
 
 
 class Tests(unittest.TestCase):
@@ -63,6 +201,13 @@ class Tests(unittest.TestCase):
             self.assertEqual(self.peer.get("py/mine"), b"x")
         self.assertIsNone(self.peer.get("py/mine"))
         self.assertTrue(self.peer.delete("py/a b/c"))
+        for key in (b"py/odd/\xff\x00", b"py/odd/\xc3\xa9"):
+            self.assertTrue(self.peer.put(key, "x"))
+        odd = [key for key, _ in self.peer.list("py/odd/")]
+        self.assertEqual([key.encode(errors="surrogateescape") for key in odd], [b"py/odd/\xc3\xa9", b"py/odd/\xff\x00"])
+        self.assertEqual(self.peer.get(odd[1]), b"x")
+        self.assertTrue(self.peer.delete(odd[1]))
+        self.assertIsNone(self.peer.get(b"py/odd/\xff\x00"))
         for n in range(1100):
             self.peer.put(f"py/many/{n:04}", "")
         self.assertEqual(len(list(self.peer.list("py/many/"))), 1100)

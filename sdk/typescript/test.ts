@@ -1,7 +1,11 @@
 // node out/test.js ADDRESS: plays the client against a running peer.
 import assert from "node:assert/strict"
+import { createServer, type AddressInfo } from "node:net"
 import { test } from "node:test"
 import { Client, Lost, NotAcquired, Refused, type Entry, type Instance } from "./blackholed.js"
+
+const warnings: string[] = []
+process.on("warning", (w) => warnings.push(w.name))
 
 const peer = new Client({ address: process.env.BLACKHOLED })
 const names = (list: Instance[]) => list.map((i) => i.id)
@@ -61,10 +65,133 @@ test("keys", async () => {
   await s.close()
   assert.equal(await peer.get("ts/mine"), undefined)
   assert.ok(await peer.delete("ts/a b/c"))
+  const odd = [Uint8Array.of(116, 115, 47, 111, 47, 0xc3, 0xa9), Uint8Array.of(116, 115, 47, 111, 47, 0xff, 0)]
+  for (const key of odd) assert.ok(await peer.put(key, "x"))
+  const found = await all(peer.list("ts/o/"))
+  assert.deepEqual(found.map((e) => e.raw), odd)
+  assert.equal(new TextDecoder().decode(await peer.get(found[1].raw)), "x")
+  assert.ok(await peer.delete(odd[1]))
+  assert.equal(await peer.get(odd[1]), undefined)
   for (let n = 0; n < 1100; n++) await peer.put(`ts/many/${String(n).padStart(4, "0")}`, "")
   assert.equal((await all(peer.list("ts/many/"))).length, 1100)
 })
 
 test("an absent peer", async () => {
   await assert.rejects(new Client({ address: "http://127.0.0.1:1", patience: 0.2 }).discover("x"))
+})
+
+const http = (body: unknown, head = "200 OK", length?: string) => {
+  const text = typeof body === "string" ? body : JSON.stringify(body)
+  return `HTTP/1.1 ${head}\r\nConnection: close\r\nContent-Length: ${length ?? text.length}\r\n\r\n${text}`
+}
+
+const broken: Record<string, string> = {
+  nothing: "", cut: http('{"inst', undefined, "99"), "no JSON": http('{"instances": [}'), "no object": http("7"), "no UTF-8": http('"\xff"'),
+  "no HTTP": "\xff\xfe\0\r\n\r\n", "half a head": "HTTP/1.1 200", "no length": http('{"inst', undefined, "x"),
+  "of a proxy": http("<html>", "502 Bad Gateway"), "error, no object": http("[]", "503 Busy"),
+}
+
+/** A peer that answers the nth request with answer(n, its first line). */
+async function liar(answer: (n: number, line: string) => string, play: (address: string, seen: string[]) => Promise<void>) {
+  const seen: string[] = []
+  const server = createServer((c) => {
+    c.on("error", () => undefined)
+    let text = ""
+    c.on("data", (data) => {
+      text += data.toString("latin1")
+      const head = text.indexOf("\r\n\r\n"), length = Number(/content-length: (\d+)/i.exec(text)?.[1] ?? 0)
+      if (head < 0 || text.length < head + 4 + length) return
+      seen.push(text)
+      c.end(Buffer.from(answer(seen.length - 1, text.slice(0, text.indexOf("\r\n"))), "latin1"))
+    })
+  }).listen(0, "127.0.0.1")
+  await new Promise((done) => server.once("listening", done))
+  try { await play(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, seen) } finally { server.close() }
+}
+
+test("a broken answer is repeated", async () => {
+  for (const [name, text] of Object.entries(broken)) {
+    await liar((n) => (n === 0 ? text : http({ instances: [] })), async (address) => {
+      assert.deepEqual(await new Client({ address }).discover("x"), [], name)
+    })
+    await liar(() => text, async (address) => { await assert.rejects(new Client({ address, patience: 0.1 }).discover("x"), name) })
+  }
+})
+
+test("the keeper survives and tells", async () => {
+  for (const [name, text] of Object.entries(broken)) {
+    let renewals = 0
+    const told: boolean[] = []
+    const answer = (_: number, line: string) => {
+      if (line.includes("keepalive")) return ++renewals <= 2 ? text : http({ ttl_ms: "300" })
+      return http(line.includes("clients") ? { client: "1" } : { id: "7", ttl_ms: renewals === 0 ? "60" : "300" })
+    }
+    await liar(answer, async (address) => {
+      let again = () => {}
+      const back = new Promise<void>((done) => { again = done })
+      const onTrouble = (_: unknown, e?: unknown) => { told.push(e === undefined); if (e === undefined) again(); throw new Error("it ends nothing") }
+      const session = await new Client({ address, onTrouble }).session()
+      Object.assign(session, { deadline: Infinity }) // the test may be slow
+      await back
+      assert.deepEqual(told, [false, true], name)
+      const before = renewals
+      while (renewals < before + 20) await new Promise((done) => setTimeout(done, 5)) // one listener for each would warn
+      await session.close()
+    })
+  }
+  assert.ok(!warnings.includes("MaxListenersExceededWarning"), String(warnings))
+})
+
+test("a machine that slept", async () => {
+  await liar((_, line) => http(line.includes("clients") ? { client: "1" } : { id: "7", ttl_ms: "15000" }), async (address) => {
+    const session = await new Client({ address }).session()
+    session.check()
+    const now = Date.now
+    Date.now = () => now() + 3600_000 // performance.now stood still
+    try { assert.throws(() => session.check(), Lost) } finally { Date.now = now }
+    await session.close()
+  })
+})
+
+test("a stale list", async () => {
+  const here = { index: 5, instances: [{ id: "a" }] }
+  await liar((n) => (n < 2 || n > 4 ? http(here) : ""), async (address) => {
+    const peer = new Client({ address, patience: 0 }), stop = new AbortController()
+    assert.equal((await peer.discover("x")).stale, false)
+    const changes = peer.watch("x", { wait: 1, signal: stop.signal })
+    const next = async () => (await changes.next()).value!
+    assert.equal((await next()).stale, false)
+    for (const lost of [await peer.discover("x"), await next()]) {
+      assert.deepEqual([names(lost), lost.stale], [["a"], true])
+      assert.match(lost.reason, /does not answer/)
+    }
+    assert.equal((await next()).stale, false)
+    stop.abort()
+  })
+})
+
+test("a put is applied once", async () => {
+  const answer = (n: number, line: string) => (line.includes("clients") ? http({ client: "9" }) : n === 1 ? "" : http({ succeeded: true }))
+  await liar(answer, async (address, seen) => {
+    assert.ok(await new Client({ address }).put("a", "b", { ifRevision: "0" }))
+    assert.equal(seen.length, 3)
+    assert.equal(seen[1].split("\r\n\r\n")[1], seen[2].split("\r\n\r\n")[1])
+    assert.match(seen[1], /"attempt":{"client":"9","sequence":1}/)
+  })
+})
+
+test("no proxy of the environment, no redirect", async () => {
+  await liar(() => http({}), async (proxy, caught) => {
+    for (const name of ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"]) process.env[name] = proxy
+    try {
+      await liar((n) => (n === 0 ? http({ instances: [] }) : http("", `302 Found\r\nLocation: ${proxy}/`)), async (address) => {
+        const peer = new Client({ address, token: "secret", patience: 0 })
+        assert.deepEqual(await peer.discover("x"), [])
+        await assert.rejects(peer.discover("y"))
+      })
+    } finally {
+      for (const name of ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"]) delete process.env[name]
+    }
+    assert.deepEqual(caught, [])
+  })
 })

@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -194,7 +194,7 @@ func (c *Checker) settle(r *run, o outcome) (Report, bool) {
 	}
 	e.reported = status
 	e.remember(instance.LastCheck{
-		At: o.at.UTC(), TookMs: float64(o.took) / float64(time.Millisecond), Passing: passing, State: string(found(o.err)), Status: status, Cause: shortened(cause(o.err)),
+		At: o.at.UTC(), TookMs: float64(o.took) / float64(time.Millisecond), Passing: passing, State: string(found(o.err)), Status: status, Cause: cause(o.err),
 	})
 	return report, true
 }
@@ -235,17 +235,13 @@ func refused(op, format string, args ...any) error {
 	return fault.As(op, fault.Unavailable, refusal{fmt.Errorf(format, args...)})
 }
 
-// shortened cuts a cause, which may hold words of the target.
-func shortened(s string) string {
-	const most = 200
-	return strings.ToValidUTF8(strings.Clone(s[:min(len(s), most)]), "")
-}
-
+// cause is the message of an error, which may hold words of the target.
 func cause(err error) string {
+	const most = 200 // bytes
 	if err == nil {
 		return ""
 	}
-	return fault.Message(err)
+	return clean.Text(fault.Message(err), most)
 }
 
 // finish frees the place in the lane and schedules the target's next moment.

@@ -2,7 +2,6 @@
 package coordination
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -128,7 +127,7 @@ func writeKey(ctx context.Context, r *remote.Peer, c *client.Client, txn *apiv1.
 func kvGet(con *term.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "get KEY", Short: "Print the value of a key", Args: command.OneArg("KEY"),
-		Long: "Print the value of KEY, byte for byte; a terminal gets the end of a line after it. The exit code is 3 for a key that does not exist.",
+		Long: "Print the value of KEY, byte for byte; a terminal gets it without control characters, and the end of a line after it. The exit code is 3 for a key that does not exist.",
 	}
 	at := cmd.Flags().Int64("revision", 0, "read the key as it was; 0 means the present")
 	r := remote.New(con, cmd, remote.DefaultTimeout)
@@ -141,8 +140,8 @@ func kvGet(con *term.Console) *cobra.Command {
 			return fault.Refused(fault.NotFound, args[0], "does not exist at revision %d", page.Revision)
 		case r.Format == term.AsTable:
 			value := page.Keys[0].Value
-			if r.Screen().Columns > 0 && !bytes.HasSuffix(value, []byte("\n")) {
-				value = append(slices.Clip(value), '\n')
+			if r.Screen().Columns > 0 {
+				return r.Print(term.Document{Table: term.Plain(strings.TrimSuffix(string(value), "\n") + "\n")})
 			}
 			_, err := r.Stdout.Write(value)
 			return fault.As("cli.print", fault.Internal, err)

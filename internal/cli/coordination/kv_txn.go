@@ -316,7 +316,7 @@ func txnDocument(txn *apiv1.TxnRequest, r *apiv1.TxnResponse) term.Document {
 		b.WriteString("SUCCESS\n")
 	} else {
 		branch = txn.GetElse()
-		fmt.Fprintf(&b, "FAILURE: comparison %d: %s\n", r.GetFailed(), r.GetReason())
+		fmt.Fprintf(&b, "FAILURE: comparison %d: %s\n", r.GetFailed(), term.Clean(r.GetReason()))
 	}
 	revision := r.GetHeader().GetRevision()
 	fmt.Fprintf(&b, "revision %d\n", revision)

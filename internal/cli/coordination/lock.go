@@ -16,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/guard"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/internal/platform/environ"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -122,7 +123,8 @@ func (l *lockFlags) application() string {
 	if len(l.command) == 0 {
 		return "blackholed lock"
 	}
-	return strings.ToValidUTF8(filepath.Base(l.command[0]), "")
+	const maxApplication = 255 // bytes, as of the name of a file
+	return clean.Text(filepath.Base(l.command[0]), maxApplication)
 }
 
 func (l *lockFlags) options() []client.LockOption {

@@ -135,18 +135,22 @@ func JSON(v any, indent string) ([]byte, error) {
 	}), err
 }
 
-// escape replaces the characters above ASCII that are not graphic. JSON and the YAML
+// escape replaces the characters above ASCII that show nothing. JSON and the YAML
 // written here have them in strings only.
 func escape(text []byte, with func(out []byte, r rune) []byte) []byte {
 	var out []byte
 	for _, r := range string(text) {
-		if r >= 0x7f && !unicode.IsGraphic(r) {
+		if r >= 0x7f && !shows(r) {
 			out = with(out, r)
 		} else {
 			out = utf8.AppendRune(out, r)
 		}
 	}
 	return out
+}
+
+func shows(r rune) bool {
+	return unicode.IsGraphic(r) && fault.Text("", "a"+string(r), 1+utf8.UTFMax) == nil
 }
 
 // YAML goes through JSON, which is YAML too, to keep the names, the order and the numbers of the API.
@@ -172,7 +176,7 @@ func YAML(v any) ([]byte, error) {
 // restyle replaces the style of JSON by that of YAML, where quotes are needed less often. Block style cannot express {} and [].
 func restyle(n *yaml.Node) {
 	switch {
-	case n.Kind == yaml.ScalarNode && n.Tag == "!!str" && (ambiguous(n.Value) || strings.ContainsFunc(n.Value, func(r rune) bool { return !unicode.IsGraphic(r) })):
+	case n.Kind == yaml.ScalarNode && n.Tag == "!!str" && (ambiguous(n.Value) || strings.ContainsFunc(n.Value, func(r rune) bool { return !shows(r) })):
 		n.Style = yaml.DoubleQuotedStyle // escapes need quotes
 	case n.Kind == yaml.ScalarNode || len(n.Content) > 0:
 		n.Style = 0

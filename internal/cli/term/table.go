@@ -1,12 +1,14 @@
 package term
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"unicode"
 
 	"golang.org/x/text/width"
 
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -29,11 +31,11 @@ type Layout interface {
 	On(s Screen) string
 }
 
-// Plain is text without a layout.
+// Plain is lines without a layout.
 type Plain string
 
 // On implements Layout.
-func (p Plain) On(Screen) string { return string(p) }
+func (p Plain) On(Screen) string { return clean.Lines(string(p), math.MaxInt) }
 
 // Grid is rows in aligned columns. On a narrow screen spare columns are left out, the last column wraps, peer ids are
 // abbreviated as ShortPeer does, and then the widest columns wrap, the first one last: it names the row. A pipe gets everything.

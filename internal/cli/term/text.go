@@ -6,23 +6,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
+
+	"github.com/blackhole/blackhole/internal/platform/clean"
 )
 
 // Clean makes text safe for a terminal line, because parts of it come from strangers: control
 // characters could move the cursor, and format characters could reorder the text.
-func Clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return ' '
-		case !unicode.IsGraphic(r):
-			return unicode.ReplacementChar
-		default:
-			return r
-		}
-	}, s)
-}
+func Clean(s string) string { return clean.Text(s, math.MaxInt) }
 
 // Named shows a peer by the name that it gives itself, with its id, which alone is sure.
 func Named(id, name string) string {

@@ -3,7 +3,6 @@ package announce
 import (
 	"cmp"
 	"context"
-	"strings"
 	"sync"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
@@ -101,7 +101,7 @@ func (n announcement) compare(other announcement) int {
 
 func (v *Validator) owns(key string) error {
 	if key != v.key {
-		return fault.Invalidf("key", strings.ToValidUTF8(key[:min(len(key), len(v.key))], "?"), "belongs to another network")
+		return fault.Invalidf("key", clean.Text(key, len(v.key)), "belongs to another network")
 	}
 	return nil
 }

@@ -6,10 +6,10 @@ package recent
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/discovery"
 )
 
@@ -40,7 +40,7 @@ func New(now func() time.Time) *Memory {
 
 // Note remembers what changed.
 func (m *Memory) Note(kind, subject, format string, args ...any) {
-	n := discovery.Note{Kind: kind, Subject: cut(subject), Text: cut(fmt.Sprintf(format, args...))}
+	n := discovery.Note{Kind: kind, Subject: clean.Text(subject, maxText), Text: clean.Text(fmt.Sprintf(format, args...), maxText)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n.At = m.now().UTC()
@@ -74,10 +74,3 @@ func (m *Memory) Since(after time.Time) ([]discovery.Note, <-chan struct{}) {
 }
 
 func size(n discovery.Note) int { return len(n.Kind) + len(n.Subject) + len(n.Text) }
-
-func cut(text string) string {
-	if len(text) <= maxText {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxText], "") + "…"
-}

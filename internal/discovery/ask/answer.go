@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -280,7 +280,7 @@ func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now
 		withheld: resp.Withheld,
 		bound:    resp.Bound,
 		full:     !lacksAny(resp.NotKept, q.cells),
-		doubt:    plain(resp.Doubt),
+		doubt:    clean.Text(resp.Doubt, maxDoubt),
 	}
 	for _, envelope := range resp.Envelopes {
 		r, left, err := wire.Receive(verifier, envelope, now)
@@ -337,14 +337,6 @@ func (a *answer) checkWithheld(q cellQuery, envelopes [][]byte) error {
 		return wire.Breach("withholds a match of value %g, and sent one of %g", a.bound, last)
 	}
 	return nil
-}
-
-// plain returns a short text of another peer; "" for a text that is long or not printable.
-func plain(s string) string {
-	if len(s) > maxDoubt || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return ""
-	}
-	return s
 }
 
 // setSplits sets the split cells of the query.

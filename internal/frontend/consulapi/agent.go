@@ -14,6 +14,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -396,15 +397,12 @@ func (a *agentAPI) maintain(r *request) error {
 	return a.done(r, a.update(r.Context(), i.Key, r.local(), func(rec *record) error {
 		rec.Maintenance = nil
 		if enable == "true" {
-			reason := cut(cmp.Or(r.values.Get("reason"), "Maintenance mode is enabled for this service, but no reason was provided. This is a default message."), maxOutput)
+			reason := clean.Lines(cmp.Or(r.values.Get("reason"), "Maintenance mode is enabled for this service, but no reason was provided. This is a default message."), maxOutput)
 			rec.Maintenance = &reason
 		}
 		return nil
 	}))
 }
-
-// cut bounds a text of a client, which stands in the record.
-func cut(text string, most int) string { return strings.ToValidUTF8(text[:min(len(text), most)], "") }
 
 // drop takes a check away.
 func (r *record) drop(id string) {

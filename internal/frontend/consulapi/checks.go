@@ -5,6 +5,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -205,7 +206,7 @@ func (a *agentAPI) report(r *request) error {
 	if c.ttl == 0 {
 		return fault.New("", fault.Invalid, "CheckID %q does not have associated TTL", id)
 	}
-	return a.done(r, a.tell(r.Context(), id, c.of, status, cut(output, maxOutput), r.local()))
+	return a.done(r, a.tell(r.Context(), id, c.of, status, clean.Lines(output, maxOutput), r.local()))
 }
 
 // tell gives a check a status.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -74,7 +75,7 @@ func (r *record) note() (string, error) {
 	for most := maxOutput; err == nil && len(noteMark)+len(text) > instance.MaxNote && most > 0; text, err = json.Marshal(r) {
 		most /= 2
 		for _, c := range r.Checks {
-			c.Output = cut(c.Output, most)
+			c.Output = clean.Lines(c.Output, most)
 		}
 	}
 	if err == nil && len(noteMark)+len(text) > instance.MaxNote {
@@ -110,7 +111,7 @@ func (r *record) sift(i *instance.Instance) {
 		r.ID = ""
 	}
 	if bad(r.Maintenance != nil && len(*r.Maintenance) > maxOutput, "Maintenance is too long") {
-		*r.Maintenance = cut(*r.Maintenance, maxOutput)
+		*r.Maintenance = clean.Lines(*r.Maintenance, maxOutput)
 	}
 	if bad(r.Warning < 0 || r.Warning > maxWeight, "Warning is no weight") {
 		r.Warning = 0
@@ -147,7 +148,7 @@ func (c *check) validate() error {
 	case (c.TTL > 0) == (c.Run != nil) || (c.TTL > 0) != (c.Type == "ttl"):
 		return fault.Invalidf("Check", nil, "needs one of TTL, HTTP, TCP and GRPC")
 	}
-	c.Output = cut(c.Output, maxOutput)
+	c.Output = clean.Lines(c.Output, maxOutput)
 	if c.Run == nil {
 		return nil
 	}

@@ -34,6 +34,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/authority"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -424,7 +425,7 @@ func (s *Server) fail(r *request, err error) {
 		text = field + " " + text
 	}
 	s.header(r, 1)
-	s.write(r, code, "text/plain; charset=utf-8", []byte(text))
+	s.write(r, code, "text/plain; charset=utf-8", []byte(clean.Message(text)))
 }
 
 // header sets the headers that clients read from every answer. An index is never 0. Without a leader the answer is as old as

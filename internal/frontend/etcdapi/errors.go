@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -65,5 +66,5 @@ func toStatus(err error) error {
 	if field != "" {
 		text = field + " " + text
 	}
-	return status.Error(grpcapi.Code(kind), "etcdserver: "+text)
+	return status.Error(grpcapi.Code(kind), clean.Message("etcdserver: "+text))
 }

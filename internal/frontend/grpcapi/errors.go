@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -57,7 +58,7 @@ func toStatus(err error) error {
 		return err
 	}
 	e := toError(err)
-	st := status.New(Code(fault.Kind(e.Kind)), err.Error())
+	st := status.New(Code(fault.Kind(e.Kind)), clean.Message(err.Error()))
 	details := []protoadapt.MessageV1{e}
 	if gone := fromCompacted(err); gone != nil {
 		details = append(details, gone)
@@ -73,7 +74,8 @@ func toStatus(err error) error {
 
 func toError(err error) *api.Error {
 	return &api.Error{
-		Kind: uint32(fault.KindOf(err)), Field: fault.FieldOf(err), Message: fault.Message(err), Op: fault.OpOf(err),
+		Kind: uint32(fault.KindOf(err)), Field: clean.Message(fault.FieldOf(err)),
+		Message: clean.Message(fault.Message(err)), Op: fault.OpOf(err),
 	}
 }
 

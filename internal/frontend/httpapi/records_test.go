@@ -223,7 +223,7 @@ func TestBadBatchesChangeNothing(t *testing.T) {
 		`{"records":[` + good + `],"records":[` + good + `]}`:  "records",
 		`{"records":[` + good + `],"RECORDS":[]}`:              "RECORDS",
 		`{"records":[` + good + many + `]}`:                    "records",
-		`{"` + strings.Repeat("x", 1<<20) + `":[]}`:            strings.Repeat("x", 64) + "...",
+		`{"` + strings.Repeat("x", 1<<20) + `":[]}`:            strings.Repeat("x", 61) + "…",
 		`{"records":[` + good + `],"records` + "\xff" + `":1}`: "records\ufffd",
 	} {
 		a.refused(t, invalid(field), "POST "+own+":batch", body)

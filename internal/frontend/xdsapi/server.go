@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	xdsv1 "github.com/blackhole/blackhole/proto/blackhole/xds/v1"
@@ -157,8 +158,7 @@ func (c *client) take(r *xdsv1.DiscoveryRequest) error {
 	}
 	if e := r.GetErrorDetail(); e != nil && !c.refused {
 		c.refused = true
-		text := e.GetMessage()
-		c.Logger.WarnContext(c.ctx, "a client of xDS refused an answer; further ones of its stream are not told", "type", r.GetTypeUrl(), "error", text[:min(len(text), maxText)])
+		c.Logger.WarnContext(c.ctx, "a client of xDS refused an answer; further ones of its stream are not told", "type", r.GetTypeUrl(), "error", clean.Text(e.GetMessage(), maxText))
 	}
 	if n := len(r.GetResourceNames()); n > maxNames {
 		return fault.Wrap(op, fault.Invalidf("resource_names", nil, "are %d, limit %d: use another stream", n, maxNames))

@@ -12,6 +12,8 @@ import (
 )
 
 const (
+	maxMessage = 8 << 10 // bytes
+
 	mark   = "…" // ends a text that was cut
 	breaks = "\t\n\v\f\r\u0085\u2028\u2029"
 )
@@ -19,7 +21,16 @@ const (
 // Text returns a text that fault.Text accepts: one line of UTF-8 of at most most bytes, without control characters, direction marks and
 // other characters that show nothing. Breaks of lines and tabs become spaces, and what else must not stay becomes U+FFFD. A longer text
 // ends after a whole character, with "…", for which most has room: it is at least 3. Cleaning a result again changes nothing.
-func Text(s string, most int) string {
+func Text(s string, most int) string { return cleaned(s, most, "") }
+
+// Lines is Text for what has several lines, such as the output of a program: "\n" and "\t" stay.
+func Lines(s string, most int) string { return cleaned(s, most, "\n\t") }
+
+// Message is Lines for the message of an error to a caller.
+func Message(s string) string { return Lines(s, maxMessage) }
+
+// cleaned keeps the characters of kept.
+func cleaned(s string, most int, kept string) string {
 	if fault.Text("", s, most) == nil {
 		return s
 	}
@@ -28,6 +39,7 @@ func Text(s string, most int) string {
 	for _, r := range s {
 		c := string(r)
 		switch {
+		case strings.ContainsRune(kept, r):
 		case strings.ContainsRune(breaks, r):
 			c = " "
 		case fault.Text("", before+c, 2*utf8.UTFMax) != nil:
@@ -36,7 +48,7 @@ func Text(s string, most int) string {
 		if len(out)+len(c) > most {
 			return string(out[:fit]) + mark
 		}
-		out, before = append(out, c...), c
+		out, before = append(out, c...), strings.Trim(c, kept)
 		if len(out)+len(mark) <= most {
 			fit = len(out)
 		}

@@ -54,3 +54,19 @@ func TestTextAlways(t *testing.T) {
 		}
 	})
 }
+
+// TestLines: line breaks and tabs stay, and nothing else that Text takes away.
+func TestLines(t *testing.T) {
+	require.Equal(t, "a\n\tb \n\ufffd[2J\n", clean.Lines("a\n\tb\r\n\x1b[2J\n", 64))
+	require.Equal(t, "a\n\ufffdb", clean.Lines("a\n\ufe0fb", 64), "a selector has nothing to select in its line")
+	require.Equal(t, "a\n…", clean.Lines("a\nééé", 6))
+	rapid.Check(t, func(t *rapid.T) {
+		in := rapid.StringOf(rapid.OneOf(rapid.Rune(), rapid.SampledFrom([]rune("\n\t\r\x1b\u202e\ufe0f")))).Draw(t, "in")
+		most := rapid.IntRange(3, 60).Draw(t, "most")
+		out := clean.Lines(in, most)
+		require.Equal(t, out, clean.Lines(out, most))
+		for line := range strings.Lines(strings.ReplaceAll(out, "\t", "\n")) {
+			require.NoError(t, fault.Text("", strings.TrimSuffix(line, "\n"), most))
+		}
+	})
+}

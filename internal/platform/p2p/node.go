@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/host/routed"
 
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/internal/platform/p2p/address"
 	"github.com/blackhole/blackhole/internal/platform/p2p/dial"
 	"github.com/blackhole/blackhole/internal/platform/p2p/join"
@@ -243,7 +243,7 @@ func (n *Node) agent(id peer.ID) string {
 	if err != nil || !ok {
 		return ""
 	}
-	return strings.ToValidUTF8(agent[:min(len(agent), limit)], "")
+	return clean.Text(agent, limit)
 }
 
 // Ready reports whether this peer listens, if it is no leaf, and, with bootstrap peers configured, has joined their network.

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/platform/clean"
 )
 
 // grpcKind asks the standard health service of a gRPC server. A server without that service answers too.
@@ -30,7 +32,7 @@ func speakGRPC(ctx context.Context, s *session) (Outcome, error) {
 	case a.Status == "":
 		return Outcome{State: WrongProtocol, Detail: fmt.Sprintf("answered %d and no gRPC", a.HTTP)}, nil
 	case a.Health == nil:
-		return s.answered("answered status " + a.Status[:min(len(a.Status), 8)]), nil
+		return s.answered("answered status " + clean.Text(a.Status, 8)), nil
 	case a.Health.GetStatus() == grpc_health_v1.HealthCheckResponse_NOT_SERVING:
 		return Outcome{State: Refuses, Detail: "is NOT_SERVING"}, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/internal/platform/strictproto"
 	"github.com/blackhole/blackhole/pkg/fault"
 	peerv1 "github.com/blackhole/blackhole/proto/blackhole/peer/v1"
@@ -65,5 +66,5 @@ func pathsOf(all []string) []string {
 
 // clip makes the text of a remote peer fit for a message and a log.
 func clip(s string) string {
-	return strings.ToValidUTF8(s[:min(len(s), maxText)], "?")
+	return clean.Text(s, maxText)
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"reflect"
-	"strings"
 	"time"
 
 	v1 "encoding/json"
@@ -15,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -87,23 +87,15 @@ func at(text []byte, pointer jsontext.Pointer, offset int64, err error) error {
 		case list:
 			path += "[" + name + "]"
 		case path == "":
-			path = clip(name)
+			path = clean.Text(name, maxClip)
 		default:
-			path += "." + clip(name)
+			path += "." + clean.Text(name, maxClip)
 		}
 	}
 	if path == "" {
 		return err
 	}
 	return fault.In(path, err)
-}
-
-// clip shortens a name or value for an error.
-func clip(s string) string {
-	if len(s) > maxClip {
-		return strings.ToValidUTF8(s[:maxClip], "") + "..."
-	}
-	return s
 }
 
 // wanted describes the JSON form of a type. The result is empty for types with their own
@@ -159,6 +151,6 @@ func describe(text []byte) (description string, value any) {
 	case token.Kind() == '"':
 		return fmt.Sprintf("the string %q", s), s
 	default:
-		return clip(s), clip(s)
+		return clean.Text(s, maxClip), clean.Text(s, maxClip)
 	}
 }

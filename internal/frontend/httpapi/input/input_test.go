@@ -26,7 +26,7 @@ func TestObject(t *testing.T) {
 	require.Equal(t, "b", b.Name)
 	for text, field := range map[string]string{
 		``: "body", `{`: "body", `[]`: "body", `{} {}`: "body", `{},`: "body", `"x"`: "body", `{"name": 1}`: "name", `{"inner": {"port": 65536}}`: "inner.port",
-		`{"inner": 1}`: "inner", `{"nam": 1}`: "nam", `{"": 1}`: "body", `{"` + strings.Repeat("n", 100) + `": 1}`: strings.Repeat("n", 64) + "...",
+		`{"inner": 1}`: "inner", `{"nam": 1}`: "nam", `{"": 1}`: "body", `{"` + strings.Repeat("n", 100) + `": 1}`: strings.Repeat("n", 61) + "…",
 	} {
 		err := input.Object([]byte(text), &b)
 		require.ErrorIs(t, err, fault.Invalid, text)

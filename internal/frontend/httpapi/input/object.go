@@ -3,8 +3,7 @@
 package input
 
 import (
-	"strings"
-
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/internal/platform/strictjson"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -34,8 +33,5 @@ func inBody(err error) error {
 // Quote shortens a name or value for an error.
 func Quote(name string) string {
 	const most = 64
-	if len(name) > most {
-		return strings.ToValidUTF8(name[:most], "") + "..."
-	}
-	return name
+	return clean.Text(name, most)
 }

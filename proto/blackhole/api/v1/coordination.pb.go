@@ -5052,12 +5052,12 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x0fLeaseTimeToLive\x12(.blackhole.api.v1.LeaseTimeToLiveRequest\x1a).blackhole.api.v1.LeaseTimeToLiveResponse\"$\x82\xd3\xe4\x93\x02\x1e\x12\x1c/v1/coordination/leases/{id}\x12x\n" +
 	"\n" +
 	"ListLeases\x12#.blackhole.api.v1.ListLeasesRequest\x1a$.blackhole.api.v1.ListLeasesResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/coordination/leases\x12t\n" +
-	"\x05Watch\x12\".blackhole.api.v1.WatchKeysRequest\x1a#.blackhole.api.v1.WatchKeysResponse\"\x1e\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/coordination/watch(\x010\x012\xe4\b\n" +
+	"\x05Watch\x12\".blackhole.api.v1.WatchKeysRequest\x1a#.blackhole.api.v1.WatchKeysResponse\"\x1e\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/coordination/watch(\x010\x012\x89\t\n" +
 	"\x13CoordinationService\x12c\n" +
 	"\x03Txn\x12\x1c.blackhole.api.v1.TxnRequest\x1a\x1d.blackhole.api.v1.TxnResponse\"\x1f\x82\xd3\xe4\x93\x02\x19:\x01*\"\x14/v1/coordination/txn\x12\x86\x01\n" +
-	"\x05Range\x12\x1e.blackhole.api.v1.RangeRequest\x1a\x1f.blackhole.api.v1.RangeResponse\"<\x82\xd3\xe4\x93\x026Z\x1d\x12\x1b/v1/coordination/keys/{key}\x12\x15/v1/coordination/keys\x12W\n" +
+	"\x05Range\x12\x1e.blackhole.api.v1.RangeRequest\x1a\x1f.blackhole.api.v1.RangeResponse\"<\x82\xd3\xe4\x93\x026Z\x1d\x12\x1b/v1/coordination/keys/{key}\x12\x15/v1/coordination/keys\x12|\n" +
 	"\n" +
-	"OpenClient\x12#.blackhole.api.v1.OpenClientRequest\x1a$.blackhole.api.v1.OpenClientResponse\x12Z\n" +
+	"OpenClient\x12#.blackhole.api.v1.OpenClientRequest\x1a$.blackhole.api.v1.OpenClientResponse\"#\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/coordination/clients\x12Z\n" +
 	"\vCloseClient\x12$.blackhole.api.v1.CloseClientRequest\x1a%.blackhole.api.v1.CloseClientResponse\x12h\n" +
 	"\x05Group\x12\x1e.blackhole.api.v1.GroupRequest\x1a\x1f.blackhole.api.v1.GroupResponse\"\x1e\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/coordination/group\x12\x8b\x01\n" +
 	"\rChangeMembers\x12&.blackhole.api.v1.ChangeMembersRequest\x1a'.blackhole.api.v1.ChangeMembersResponse\")\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/coordination/group/members\x12t\n" +
