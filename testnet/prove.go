@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -23,6 +24,9 @@ type proof struct {
 	tests          []string
 	plant          string
 }
+
+// stormLength is the variable that says how long the clients play over a bad network: a proof takes longer than a test.
+const stormLength = "BLACKHOLE_STORM"
 
 const proveUsage = `usage: go run ./testnet prove PROMISE
 
@@ -83,6 +87,9 @@ func (p proof) play(ctx context.Context, out io.Writer) error {
 		args = append(args, "-tags=planted")
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, "-run="+run, "github.com/blackhole/blackhole/"+p.where)...)
+	if os.Getenv(stormLength) == "" {
+		cmd.Env = append(os.Environ(), stormLength+"=10m")
+	}
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
 		return fault.As(op, fault.Unavailable, err)

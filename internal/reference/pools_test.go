@@ -94,7 +94,7 @@ func setting(key string) string {
 func groupPools() map[string]pool {
 	const machine, limits = "internal/coordination/machine.", "coordination.limits."
 	l := coord.DefaultLimits()
-	all := []string{machine + "TestGreedyOwners", "internal/coordination.TestGreedyCallers"}
+	all := []string{machine + "TestGreedyOwners", "internal/coordination.TestGreedyCallers", machine + "TestCallersWithoutNamesShare"}
 	kept := fmt.Sprintf("%d %%", l.Reserved)
 	return map[string]pool{
 		"leases": {number(l.Leases), rule + ", at most " + number(l.PerOwner.Leases), kept + " for peers, " + kept + " for applications", limits + "leases", all},
@@ -104,7 +104,7 @@ func groupPools() map[string]pool {
 			limits + "keys", []string{machine + "TestReservedRoom", all[0], all[1]}},
 		"bytes": {number(l.Bytes>>20) + " MiB", rule + fmt.Sprintf(", at most %d MiB under leases and %d MiB without", l.PerOwner.Bytes>>20, l.PerOwner.UnleasedBytes>>20),
 			"as of keys", limits + "bytes", []string{machine + "TestReservedRoom", all[0]}},
-		"claims":       {"as of keys", number(l.PerOwner.Claims), "as of keys", limits + "claims_per_owner", []string{machine + "TestQuotas", all[0]}},
+		"claims":       {"as of keys", number(l.PerOwner.Claims), "as of keys", limits + "claims_per_owner", []string{machine + "TestQuotas", all[0], all[2]}},
 		"queue":        {number(l.Queue) + " claims on one lock", rule, "", limits + "queue", []string{machine + "TestQueueIsShared"}},
 		"requirements": {number(uint32(requirements.Max)), rule, "", "", []string{machine + "TestRequirements", all[0]}},
 	}
@@ -157,7 +157,8 @@ func writePools(t *testing.T, b *strings.Builder, tests limitTests) {
 		}
 	}
 	section("Of a peer", places(), found.places)
-	section("Of the group, with the reserves that `coordination.limits.reserved_percent` sets", groupPools(), found.group)
+	section("Of the group, with the reserves that `coordination.limits.reserved_percent` sets. Callers without a name at one peer and front have the share of "+
+		"one owner; of it each, by its user on this machine or else its address, has at most what the rule gives", groupPools(), found.group)
 	require.Equal(t, slices.Sorted(maps.Keys(found.streams)), slices.Sorted(maps.Keys(streams())), "bounds of streams")
 	b.WriteString("\nOf streams from other peers; one above a bound is reset, or answered `busy`:\n")
 	b.WriteString("\n")

@@ -86,7 +86,7 @@ class Client:
         self.opener = urllib.request.OpenerDirector()  # without redirects: they would carry the token elsewhere
         for handler in (
             urllib.request.ProxyHandler({"http": proxy, "https": proxy} if proxy else {}), urllib.request.HTTPHandler(), tls,
-            urllib.request.HTTPErrorProcessor(), urllib.request.HTTPDefaultErrorHandler(),
+            urllib.request.HTTPErrorProcessor(), urllib.request.HTTPDefaultErrorHandler(), urllib.request.UnknownHandler(),
         ):
             if handler:
                 self.opener.add_handler(handler)
@@ -350,7 +350,7 @@ class Instance(Kept):
     def close(self):
         if self.stop():
             try:
-                self.client.call("DELETE", f"/v1/services/{quote(self.service)}/instances/{quote(self.id)}", namespace=self.spec.get("namespace"))
+                self.client.call("DELETE", f"/v1/services/{quote(self.service)}/instances/{quote(self.id)}", repeat=True, namespace=self.spec.get("namespace"))
             except Error as e:
                 if e.status not in (404, 410):
                     raise
@@ -416,7 +416,7 @@ class Session(Kept):
         if self.stop():
             self.deadline = 0.0
             try:
-                self.client.call("DELETE", f"/v1/coordination/leases/{self.lease}")
+                self.client.call("DELETE", f"/v1/coordination/leases/{self.lease}", repeat=True)
             except Error as e:
                 if e.status != 404:
                     raise
@@ -433,9 +433,9 @@ class Held:
 
     def release(self):
         try:
-            self.session.client.call("DELETE", "/v1/coordination/lock", name=self.name, lease_id=self.session.lease, fencing_token=self.token)
+            self.session.client.call("DELETE", "/v1/coordination/lock", repeat=True, name=self.name, lease_id=self.session.lease, fencing_token=self.token)
         except Error as e:
-            if e.status != 404:
+            if e.status != 404 and not (e.status == 409 and e.attempts > 1):  # an earlier attempt released it
                 raise
 
     def __enter__(self):

@@ -427,7 +427,7 @@ export class Registered extends Kept {
   async close(): Promise<void> {
     if (!(await this.stop())) return
     const path = `/v1/services/${part(this.service)}/instances/${part(this.id)}`
-    await this.client.call("DELETE", path, { query: { namespace: this.spec.namespace } }).catch((e) => { if (!gone(e)) throw e })
+    await this.client.call("DELETE", path, { query: { namespace: this.spec.namespace }, repeat: true }).catch((e) => { if (!gone(e)) throw e })
   }
 }
 
@@ -481,7 +481,7 @@ export class Session extends Kept {
   async close(): Promise<void> {
     if (!(await this.stop())) return
     this.deadline = -Infinity
-    await this.client.call("DELETE", `/v1/coordination/leases/${this.lease}`).catch((e) => { if (!gone(e)) throw e })
+    await this.client.call("DELETE", `/v1/coordination/leases/${this.lease}`, { repeat: true }).catch((e) => { if (!gone(e)) throw e })
   }
 }
 
@@ -493,6 +493,7 @@ export class Held {
 
   async release(): Promise<void> {
     const query = { name: this.name, lease_id: this.session.lease, fencing_token: this.token }
-    await this.client.call("DELETE", "/v1/coordination/lock", { query }).catch((e) => { if (!gone(e)) throw e })
+    const released = (e: unknown) => gone(e) || (e instanceof Refused && e.status === 409 && e.attempts > 1) // by an earlier attempt
+    await this.client.call("DELETE", "/v1/coordination/lock", { query, repeat: true }).catch((e) => { if (!released(e)) throw e })
   }
 }

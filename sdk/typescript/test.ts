@@ -131,11 +131,12 @@ test("the keeper survives and tells", async () => {
       const back = new Promise<void>((done) => { again = done })
       const onTrouble = (_: unknown, e?: unknown) => { told.push(e === undefined); if (e === undefined) again(); throw new Error("it ends nothing") }
       const session = await new Client({ address, onTrouble }).session()
-      Object.assign(session, { deadline: Infinity }) // the test may be slow
+      Object.assign(session, { deadline: Infinity, ttl: 600 }) // the test may be slow; the interval stays short
       await back
       assert.deepEqual(told, [false, true], name)
       const before = renewals
-      while (renewals < before + 20) await new Promise((done) => setTimeout(done, 5)) // one listener for each would warn
+      while (renewals < before + 20 && !session.lost()) await new Promise((done) => setTimeout(done, 5)) // one listener for each would warn
+      session.check()
       await session.close()
     })
   }

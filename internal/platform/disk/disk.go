@@ -3,6 +3,7 @@ package disk
 
 import (
 	"errors"
+	"runtime"
 	"syscall"
 )
 
@@ -10,4 +11,10 @@ import (
 const Low = 250e6
 
 // Full reports whether an error says that the disk, or the quota of its user, has no space left.
-func Full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+func Full(err error) bool {
+	var number syscall.Errno
+	if runtime.GOOS == "windows" && errors.As(err, &number) {
+		return number == 39 || number == 112 // ERROR_HANDLE_DISK_FULL, ERROR_DISK_FULL
+	}
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
