@@ -72,9 +72,9 @@ func places() map[string]pool {
 		"arriving_bytes": {"as many of each of these fronts, of messages over gRPC until they have arrived", rule + ", of an address or user", known, "", []string{
 			front + "grpcapi.TestHalfRequests", front + "etcdapi.TestRequestsAreBounded"}},
 		"reading_bytes": {"as of `answer_bytes`, of clients of Consul: what is read before its size is known; a reader waits 2 s for it", rule, known, "", []string{front + "consulapi.TestSilentReaders"}},
-		"backups":  {"2", rule, "", "", []string{front + "httpapi.TestBackup"}},
-		"viewers":  {"256", rule, "", "", []string{front + "httpapi.TestViewersAreBounded"}},
-		"sessions": {"1,024", "16: the oldest ends", "", "", []string{access + "TestSessionsAreBounded"}},
+		"backups":       {"2", rule, "", "", []string{front + "httpapi.TestBackup"}},
+		"viewers":       {"256", rule, "", "", []string{front + "httpapi.TestViewersAreBounded"}},
+		"sessions":      {"1,024", "16: the oldest ends", "", "", []string{access + "TestSessionsAreBounded"}},
 		"instances": {setting("agent.limits.instances"), rule + "; who owns those of callers without a name is forgotten at a restart", "", "agent.limits.instances", []string{
 			"internal/agent/registry.TestRegisterRefuses", "internal/agent/registry.TestInstancesAreShared"}},
 		"checks": {"as of instances: one each", "", "", "agent.limits.instances", []string{"internal/agent/health.TestBounds"}},
