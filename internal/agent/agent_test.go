@@ -553,6 +553,32 @@ func TestRefused(t *testing.T) {
 	})
 }
 
+// TestNamesAreWarnedOf: a registration is told what DNS makes of its names.
+func TestNamesAreWarnedOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := opened(t, func(c *Config) { c.Multicast = true })
+		for _, c := range []struct{ service, namespace, said string }{
+			{"web", "", ""}, {"UserService", "", ""}, {"my_svc", "", ""},
+			{"com.acme.app", "", "DNS cannot ask for the service com.acme.app: a service is one label there"},
+			{"a-service-of-16b", "", "some programs do not find a-service-of-16b by multicast DNS: the name has 16 bytes, DNS-SD allows 15"},
+			{"a-service-of-16b", "other", ""}, {"a-service-of-15", "", ""},
+			{"userService", "", "DNS answers for the services userService and UserService as one"}, {"userService", "other", ""},
+		} {
+			r := web("a")
+			r.Service, r.Namespace = c.service, c.namespace
+			got, err := s.Register(t.Context(), r)
+			require.NoError(t, err)
+			require.Equal(t, c.service, got.Service)
+			if c.said == "" {
+				require.Empty(t, got.Warnings, c.service)
+			} else {
+				require.Len(t, got.Warnings, 1)
+				require.Contains(t, got.Warnings[0], c.said)
+			}
+		}
+	})
+}
+
 func mustParse(t *testing.T, text string) records.Offer {
 	o, err := records.ParseOffer([]byte(text))
 	require.NoError(t, err)

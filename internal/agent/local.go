@@ -173,6 +173,9 @@ func (l *local) Storage() error { return l.registry.Storage() }
 // LastChecks returns the ends of the last checks of an instance of this peer, newest first.
 func (l *local) LastChecks(k instance.Key) []instance.LastCheck { return l.checker.Last(k) }
 
+// Aside names the stored instances of this peer that did not pass at its start.
+func (l *local) Aside() []string { return l.registry.Aside() }
+
 // Census counts the instances of this peer by status.
 func (l *local) Census() map[instance.Status]int {
 	all, _ := l.registry.All()
@@ -326,7 +329,7 @@ func (l *local) beatOne(k instance.Key) instance.Beat {
 // adopt registers the last known state of an instance here, because its own peer
 // failed with cause. The instance gets a new lease; the old one becomes an alias.
 // An instance with a check of loopback is not adopted: its registrant could
-// otherwise make this peer call services of this host. The instance of another
+// otherwise make this peer call services of this host. Nor is one with the note of a front end. The instance of another
 // authenticated caller is not adopted: its peer may live. Errors: as a
 // registration, with the cause.
 func (l *local) adopt(ctx context.Context, i *instance.Instance, cause error) error {
@@ -343,6 +346,8 @@ func (l *local) adopt(ctx context.Context, i *instance.Instance, cause error) er
 	case err != nil:
 	case i.Principal != "" && i.Principal != l.principal(ctx):
 		err = &fault.Error{Kind: fault.Forbidden, Field: "id", Value: i.Key.String(), Err: errHeld}
+	case r.Spec.Note != "": // a front end at its peer keeps it alive and checks it
+		err = fault.Invalidf("id", i.Key.String(), "is kept by a front end of its peer: register it again where it runs")
 	case r.Spec.Check != nil && onThisHost(r.Spec.Host):
 		err = fault.Invalidf("host", r.Spec.Host, "is a loopback address: a check from this peer would reach another host than the instance's; register it again where it runs")
 	default:

@@ -24,11 +24,29 @@ func (s *Service) Register(ctx context.Context, r instance.Registration) (instan
 	got, err := s.enter(ctx, r)
 	if err == nil {
 		got.Warnings = append(got.Warnings, s.Problems(got.Key)...)
-		if text := got.Unaskable(got.Spec.Tags); text != "" {
-			got.Warnings = append(got.Warnings, text)
-		}
+		got.Warnings = append(got.Warnings, s.named(ctx, got.Instance)...)
 	}
 	return got, fault.Wrap(op, err)
+}
+
+// longestType is the most bytes of the name of a service in DNS-SD (RFC 6335, section 5.1).
+const longestType = 15
+
+// named says, for people, what DNS makes of the names of an instance.
+func (s *Service) named(ctx context.Context, i *instance.Instance) (list []string) {
+	if text := i.Unaskable(i.Spec.Tags); text != "" {
+		list = append(list, text)
+	}
+	if s.config.Multicast && i.Namespace == instance.DefaultNamespace && len(i.Service) > longestType {
+		list = append(list, fmt.Sprintf("some programs do not find %s by multicast DNS: the name has %d bytes, DNS-SD allows %d", i.Service, len(i.Service), longestType))
+	}
+	for _, other := range s.Spellings(i.Name()) {
+		found, err := s.Catalog.Discover(ctx, instance.Query{Name: other, Selector: instance.Selector{AnyStatus: true}})
+		if err == nil && len(found.Instances) > 0 {
+			list = append(list, fmt.Sprintf("DNS answers for the services %s and %s as one: they differ by letter case alone", i.Service, other.Service))
+		}
+	}
+	return list
 }
 
 // Problems says, for people, what is wrong with an instance of this peer: why the group does not have it, and why its offer

@@ -66,6 +66,8 @@ type Config struct {
 	Validate bool            // require registered dependencies
 	Strict   bool            // no registration replaces another
 	Loopback bool            // allow checks of loopback addresses for instances on this host
+	// Multicast says that this peer announces its instances of the default namespace by multicast DNS.
+	Multicast bool
 
 	Group   directory.Group // nil: no directory, this peer is alone
 	Peers   Peers           // nil: other peers are unreachable

@@ -20,7 +20,7 @@ type sample struct {
 type files map[string]string
 
 func TestCheckers(t *testing.T) {
-	samples := slices.Concat(importSamples(), ownerSamples(), stateSamples())
+	samples := slices.Concat(importSamples(), ownerSamples(), configSamples(), stateSamples())
 	fails, passes := make(map[string]bool), make(map[string]bool)
 	for _, s := range samples {
 		t.Run(s.rule+"/"+s.name, func(t *testing.T) {

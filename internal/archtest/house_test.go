@@ -42,7 +42,7 @@ func floors() []room {
 			{path: "examples/embed", floor: 12, only: []string{"pkg/embed", "pkg/discovery"}},
 			{path: "bench", floor: 13, only: append(contracts(), "testnet", "pkg/client", "internal/coordination/coordtest/ops")},
 
-			{path: "internal/frontend", floor: 11, only: append(contracts(), "internal/platform/access", "internal/platform/pause", "internal/platform/strictjson", "internal/platform/strictproto")},
+			{path: "internal/frontend", floor: 11, only: append(contracts(), "internal/platform/access", "internal/platform/pause", "internal/platform/special", "internal/platform/strictjson", "internal/platform/strictproto")},
 			{path: "pkg/client", floor: 11, only: contracts()},
 			{path: "pkg/embed", floor: 11, only: []string{"internal/discovery", "internal/platform/p2p", "pkg/discovery"}},
 		},
@@ -74,9 +74,10 @@ func floors() []room {
 			{path: "internal/platform/metrics", floor: 0},
 			{path: "internal/platform/metrics/metricstest", floor: 0, support: true},
 			{path: "internal/platform/pause", floor: 0},
-			{path: "internal/platform/probe", floor: 1, only: []string{"internal/platform/bounded"}, users: wiring("internal/discovery", "internal/agent/health")},
+			{path: "internal/platform/probe", floor: 1, only: []string{"internal/platform/bounded", "internal/platform/special"}, users: wiring("internal/discovery", "internal/agent/health", "internal/cli", "internal/cli/offer")},
 			{path: "internal/platform/secret", floor: 0},
 			{path: "internal/platform/spelling", floor: 0},
+			{path: "internal/platform/special", floor: 0, users: []string{"internal/platform/probe", "internal/frontend"}},
 			{path: "internal/platform/share", floor: 0},
 			{path: "internal/platform/store", floor: 0},
 			{path: "internal/platform/strictjson", floor: 0},
@@ -98,10 +99,10 @@ func commandRooms() []room {
 	const root = "internal/cli/"
 	base := []string{root + "term", root + "exit", root + "command", root + "file", "internal/platform/environ", "internal/platform/spelling", "internal/platform/strictjson"}
 	client := slices.Concat(contracts(), base, []string{"pkg/client", "internal/platform/config"})
-	connected := append(slices.Clone(client), root+"remote", root+"guard", root+"settings", "internal/platform/disk")
+	connected := append(slices.Clone(client), root+"remote", root+"guard", root+"settings", "internal/platform/disk", "internal/platform/pause")
 	subjects := []string{root + "offer", root + "service", root + "coordination", root + "group", root + "doctor"}
 	rooms := []room{
-		{path: "internal/cli", floor: 15, only: slices.Concat(connected, subjects, []string{root + "peer", root + "mirror"}), users: []string{"cmd/blackholed"}},
+		{path: "internal/cli", floor: 15, only: slices.Concat(connected, subjects, []string{root + "peer", "internal/platform/probe"}), users: []string{"cmd/blackholed"}},
 		{path: root + "peer", floor: 14, only: slices.Concat(connected, subjects)},
 		{path: root + "remote", floor: 12, only: client},
 		{path: root + "guard", floor: 12, only: client},
@@ -111,10 +112,11 @@ func commandRooms() []room {
 		{path: root + "exit", floor: 2, only: base},
 		{path: root + "term", floor: 1, only: []string{}},
 	}
-	mirror := room{path: root + "mirror", floor: 13, only: append(slices.Clone(client), root+"remote", "internal/platform/pause", "internal/frontend/etcdapi/etcdserverpb")} // speaks to others, not to the peer
-	rooms = append(rooms, mirror)
 	for _, subject := range subjects {
 		rooms = append(rooms, room{path: subject, floor: 13, only: connected})
+		if subject == root+"offer" {
+			rooms[len(rooms)-1].only = append(slices.Clip(connected), "internal/platform/probe") // it crawls
+		}
 	}
 	return rooms
 }
@@ -140,7 +142,6 @@ func discoveryRooms() []room {
 		{path: root + "/wire", floor: 4, users: plane},
 		{path: root + "/index", floor: 3, only: []string{}, users: plane},
 		{path: root + "/clock", floor: 3, only: []string{}, users: plane},
-		{path: root + "/evidence", floor: 3, only: []string{}, users: plane},
 		{path: root + "/witness", floor: 3, only: []string{}, users: plane},
 		{path: root + "/cell", floor: 3, only: []string{"internal/platform/bounded"}, users: plane},
 		{path: root + "/digest", floor: 3, only: []string{}, users: plane},
@@ -257,7 +258,7 @@ func fences() []fence {
 		},
 		{
 			library: "go.etcd.io/etcd",
-			rooms:   []string{"internal/frontend/etcdapi", "internal/cli/mirror"},
+			rooms:   []string{"internal/frontend/etcdapi"},
 			reason:  "the API of etcd is one front end, over the contracts of the planes",
 		},
 		{
@@ -318,6 +319,11 @@ func sdk() []string {
 // equal results, on every peer.
 func pure() []string {
 	return []string{"pkg/fault", "pkg/network", "pkg/geo", "pkg/records", "pkg/query", "pkg/coord", "internal/coordination/machine"}
+}
+
+// dialing are the rooms that connect to what strangers name, and the file with the one dialer that they have.
+func dialing() (rooms []string, dialer string) {
+	return []string{"internal/platform/probe", "internal/platform/p2p/probe", "internal/discovery", "internal/agent/health", "internal/cli/offer"}, "internal/platform/probe/line.go"
 }
 
 // within reports whether the slash path p is root or lies below it.

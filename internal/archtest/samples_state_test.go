@@ -152,5 +152,49 @@ func TestPlain(t *testing.T) {
 `},
 			want: []string{"pkg/client/a_test.go:6", "pkg/client/a_test.go:7"},
 		},
+		{
+			rule: "dial", name: "permitted",
+			files: files{
+				"internal/platform/probe/line.go":   "package probe\n\nimport \"net\"\n\nfunc f() { net.Dial(\"tcp\", \"\"); net.LookupHost(\"\"); _ = net.Dialer{} }\n",
+				"internal/platform/probe/a.go":      "package probe\n\nimport (\n\t\"net\"\n\t\"net/http\"\n)\n\nfunc f(r *net.Resolver) { _ = http.Transport{DialContext: nil}; _ = &http.Client{Transport: nil} }\n",
+				"internal/platform/probe/a_test.go": "package probe\n\nimport \"net\"\n\nfunc g() { net.Dial(\"tcp\", \"\") }\n",
+				"internal/platform/access/a.go":     "package access\n\nimport \"net\"\n\nfunc g() { net.Dial(\"tcp\", \"\") }\n",
+			},
+		},
+		{
+			rule: "dial", name: "refused",
+			files: files{
+				"internal/platform/probe/a.go": `package probe
+
+import (
+	"net"
+	"net/http"
+)
+
+func f() {
+	net.Dial("tcp", "")
+	net.ListenUDP("udp", nil)
+	_ = (&net.Dialer{}).DialContext
+	net.DefaultResolver.LookupHost(nil, "")
+	http.Get("")
+	_ = http.DefaultTransport
+	_ = &http.Client{}
+	_ = &http.Transport{Proxy: nil}
+	_ = &net.Resolver{PreferGo: true}
+	_ = new(http.Client)
+	var r net.Resolver
+}
+`,
+				"internal/cli/offer/a.go":            "package offer\n\nimport \"net/http\"\n\nfunc f() { http.DefaultClient.Do(nil) }\n",
+				"internal/discovery/wire/deep/a.go":  "package deep\n\nimport \"net\"\n\nfunc f() { net.LookupTXT(\"\") }\n",
+				"internal/agent/health/probe_tls.go": "package health\n\nimport \"crypto/tls\"\n\nfunc f() { tls.Dial(\"\", \"\", nil) }\n",
+			},
+			want: []string{
+				"internal/agent/health/probe_tls.go:5", "internal/cli/offer/a.go:5", "internal/discovery/wire/deep/a.go:5",
+				"internal/platform/probe/a.go:9", "internal/platform/probe/a.go:10", "internal/platform/probe/a.go:11", "internal/platform/probe/a.go:12",
+				"internal/platform/probe/a.go:13", "internal/platform/probe/a.go:14", "internal/platform/probe/a.go:15", "internal/platform/probe/a.go:16", "internal/platform/probe/a.go:17",
+				"internal/platform/probe/a.go:18", "internal/platform/probe/a.go:19",
+			},
+		},
 	}
 }

@@ -141,6 +141,71 @@ func checkInjected(p *pkg) []finding {
 	return all
 }
 
+// dials lists what looks names up, and opens connections and sockets. A resolver or a dialer of a caller may still be an argument.
+func dials() ban {
+	return ban{names: map[string][]string{
+		"net": {
+			"Dial", "DialTimeout", "DialTCP", "DialUDP", "DialIP", "DialUnix", "Dialer", "DefaultResolver", "Listen", "ListenPacket", "ListenTCP", "ListenUDP", "ListenConfig",
+			"LookupAddr", "LookupCNAME", "LookupHost", "LookupIP", "LookupMX", "LookupNS", "LookupPort", "LookupSRV", "LookupTXT",
+			"ResolveIPAddr", "ResolveTCPAddr", "ResolveUDPAddr",
+		},
+		"net/http":                   {"DefaultClient", "DefaultTransport", "Get", "Head", "Post", "PostForm"},
+		"crypto/tls":                 {"Dial", "DialWithDialer", "Dialer"},
+		"github.com/quic-go/quic-go": {"DialAddr", "DialAddrEarly"},
+		"google.golang.org/grpc":     {"Dial", "DialContext", "NewClient"},
+	}}
+}
+
+// owned are the types that dial by themselves without a field.
+func owned() map[[2]string]string {
+	return map[[2]string]string{{"net/http", "Client"}: "Transport", {"net/http", "Transport"}: "DialContext", {"net", "Resolver"}: "Dial"}
+}
+
+// checkDial refuses dialers beside the one, and owned types other than pointers to them and literals with their field.
+func checkDial(p *pkg) []finding {
+	rooms, dialer := dialing()
+	if !withinAny(p.dir, rooms) {
+		return nil
+	}
+	var all []finding
+	for _, f := range p.shipped() {
+		if f.path == dialer {
+			continue
+		}
+		fine := make(map[ast.Node]bool)
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			from, name := p.qualified(n)
+			field := owned()[[2]string{from, name}]
+			switch n := n.(type) {
+			case *ast.StarExpr:
+				fine[n.X] = true
+			case *ast.CompositeLit:
+				from, name := p.qualified(n.Type)
+				fine[n.Type] = sets(n, owned()[[2]string{from, name}])
+			}
+			switch {
+			case dials().refuses(from, name):
+				all = append(all, p.found(n.Pos(), from+"."+name, "%s.%s in %s", from, name, p.dir))
+			case field != "" && !fine[n]:
+				all = append(all, p.found(n.Pos(), from+"."+name, "%s.%s without %s in %s", from, name, field, p.dir))
+			}
+			return true
+		})
+	}
+	return all
+}
+
+func sets(literal *ast.CompositeLit, field string) bool {
+	return slices.ContainsFunc(literal.Elts, func(e ast.Expr) bool {
+		pair, ok := e.(*ast.KeyValueExpr)
+		if !ok {
+			return false
+		}
+		key, ok := pair.Key.(*ast.Ident)
+		return ok && key.Name == field
+	})
+}
+
 // checkSleep refuses time.Sleep in the body of a test. A function literal that the test passes on, other than to Run, is
 // taken for a bubble of testing/synctest.
 func checkSleep(p *pkg) []finding {

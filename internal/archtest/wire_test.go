@@ -203,7 +203,7 @@ func limited() (folders []string, ownMatter []string) {
 	return []string{
 			"pkg/records", "pkg/network", "pkg/gossip", "internal/discovery/wire", "internal/discovery/route", "internal/discovery/place", "internal/discovery/ask", "internal/discovery/keeper",
 			"internal/discovery/digest", "internal/discovery/cell",
-			"internal/discovery/witness", "internal/discovery/evidence", "internal/discovery/clock", "internal/coordination/bootstrap", "internal/coordination/transport",
+			"internal/discovery/witness", "internal/discovery/clock", "internal/coordination/bootstrap", "internal/coordination/transport",
 		},
 		[]string{"records.MaxOffer", "wire.AskedAtOnce", "wire.SyncEvery", "route.JoiningGrace", "place.MaintainEvery"}
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/group"
 	"github.com/blackhole/blackhole/internal/cli/guard"
-	"github.com/blackhole/blackhole/internal/cli/mirror"
 	"github.com/blackhole/blackhole/internal/cli/offer"
 	"github.com/blackhole/blackhole/internal/cli/peer"
 	"github.com/blackhole/blackhole/internal/cli/remote"
@@ -131,8 +130,8 @@ func (a App) root() *cobra.Command {
 			command.Parent(&cobra.Command{Use: "config", Short: "Inspect settings"}, configShowCommand(con)), reclaimCommand(con, a.Reclaim),
 		}},
 		{"Network:", []*cobra.Command{peer.Show(con), sell.Command(con), offer.Command(con, a.Delegate), offer.ARD(con), peer.Command(con)}},
-		{"Applications:", []*cobra.Command{service.Command(con), service.InstanceCommand(con), dnsCommand(con), mcpCommand(con)}},
-		{"Coordination:", []*cobra.Command{coordination.Lock(con), coordination.Lease(con), coordination.KV(con), mirror.Command(con), group.Command(con, a.Restore, a.Recover)}},
+		{"Applications:", []*cobra.Command{service.Command(con), service.InstanceCommand(con), service.Sync(con), dnsCommand(con), mcpCommand(con)}},
+		{"Coordination:", []*cobra.Command{coordination.Lock(con), coordination.Lease(con), coordination.KV(con), group.Command(con, a.Restore, a.Recover)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: section.title, Title: section.title})
 		for _, c := range section.commands {

@@ -50,6 +50,11 @@ func TestBackupAndRestore(t *testing.T) {
 
 		put("after")
 		last := locked(t, client, "n")
+		watched := make(chan error, 1)
+		resumed := coord.Watch{Span: coord.Exactly("k"), From: coord.Revision(last) + 1}
+		go func() {
+			watched <- ops.Of(client).Events(t.Context(), resumed, func(coord.Batch, coord.Header) error { return nil })
+		}()
 		survivor := w.peers[(w.leader()+1)%3]
 		_, err = survivor.restore(bytes.NewReader(file.Bytes()), true)
 		require.ErrorIs(t, err, fault.Conflict, "it runs")
@@ -76,6 +81,9 @@ func TestBackupAndRestore(t *testing.T) {
 		again := locked(t, client, "n")
 		require.Greater(t, again, last)
 		require.Greater(t, coord.Revision(again), done.From)
+		var compacted *coord.Compacted
+		require.ErrorAs(t, <-watched, &compacted, "a watch over the restoration")
+		require.ErrorAs(t, ops.Of(client).Events(t.Context(), resumed, nil), &compacted, "a cursor of before")
 
 		for i, p := range w.peers[:3] {
 			if p != survivor {

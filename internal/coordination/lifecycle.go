@@ -2,10 +2,12 @@ package coordination
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/disk"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -45,20 +47,24 @@ func (l *goroutines) end() {
 // failure keeps the errors that end this peer, or its member alone. It is safe for concurrent use.
 type failure struct {
 	config  Config
+	full    func() // called once if the member stops at a full disk; nil: that is fatal where other errors are
 	ended   sync.Once
 	stopped atomic.Pointer[error]
 }
 
-// fatal reports the first error that ends the peer.
+// fatal reports the first error that ends the peer. A full disk stops the member alone.
 func (f *failure) fatal(err error) {
-	if err != nil {
+	switch {
+	case f.full != nil && disk.Full(err):
+		f.stop(err)
+	case err != nil:
 		f.ended.Do(func() { f.config.Fatal(err) })
 	}
 }
 
 // stop ends this peer's part as a member, after a disk error, for a damaged disk, or when its state contradicts the
-// group's. Such a member must neither vote nor acknowledge anything. The peer goes on as a client of the other members,
-// and its disk stays for the operator. It may be called from a goroutine of the member: plane.work closes the member.
+// group's. Such a member must neither vote nor acknowledge anything. The peer goes on as a client of the other members.
+// A member whose disk is full starts again from it once there is room, see Seat.awaitRoom; every other disk stays for the operator. It may be called from a goroutine of the member: plane.work closes the member.
 //
 // A program that cannot read the group's entries or its disk must end instead: another version can go on from there.
 func (f *failure) stop(err error) {
@@ -66,11 +72,19 @@ func (f *failure) stop(err error) {
 		f.fatal(err)
 		return
 	}
+	until := "until a restart"
+	again := f.full != nil && disk.Full(err)
+	if again {
+		until = fmt.Sprintf("until %d MiB are free on the disk of %s", roomNeeded>>20, f.config.Dir)
+		err = fault.As("", fault.Unavailable, fmt.Errorf("the disk is full, and the member stays out %s: %w", until, err))
+	}
 	if err == nil || !f.stopped.CompareAndSwap(nil, &err) {
 		return
 	}
-	f.config.Logger.Error("this peer is no member of the coordination group until a restart", "error", err)
-	f.config.Conditions.Raise(condition.MemberStopped, "this peer is no member of the coordination group until a restart: %v", err)
+	f.config.Conditions.Raise(condition.MemberStopped, "this peer is no member of the coordination group %s: %v", until, err)
+	if again {
+		f.full()
+	}
 }
 
 // because returns the reason for which the member takes no part; empty if it does.

@@ -65,9 +65,10 @@ type plane struct {
 }
 
 // openPlane starts this peer's part in the group of its data directory. See Open. leave receives the order to go over to another
-// group, once.
-func openPlane(c Config, leave func(*plane, formation.Departure)) (*plane, error) {
+// group, once; full hears, once, that the plane is to be opened again when its full disk has room.
+func openPlane(c Config, leave func(*plane, formation.Departure), full func(*plane)) (*plane, error) {
 	p := newPlane(c)
+	p.failed.full = func() { full(p) }
 	if err := p.start(); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -298,6 +299,9 @@ func (p *plane) work() {
 			p.outlive(now.Recovery, l.incarnation.Recovery.Incarnation)
 			p.retire(l)
 			continue
+		}
+		if l.member.Status().Leader.ID == 0 {
+			l.membership.Introduce()
 		}
 		if time.Since(asked) > asking {
 			asked = time.Now()

@@ -6,12 +6,15 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/coordination/routing"
 	"github.com/blackhole/blackhole/internal/coordination/upkeep"
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/disk"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -26,8 +29,10 @@ type Seat struct {
 	life   *goroutines
 	plane  atomic.Pointer[plane] // a closed one during the change
 
-	mu   sync.Mutex // held during a change, and by Close
-	down bool
+	mu       sync.Mutex // held during a change, and by Close
+	down     bool
+	reopened time.Time     // when a full disk had room last; guarded by mu
+	wait     time.Duration // between two looks for room; guarded by mu
 }
 
 // Open starts the plane of this peer. The peer looks for the group, bootstraps it with other eligible peers,
@@ -52,6 +57,8 @@ func Open(c Config) (*Seat, error) {
 func (s *Seat) open() error {
 	p, err := openPlane(s.config, func(from *plane, d formation.Departure) {
 		s.life.start(func() { s.changeGroup(from, d) })
+	}, func(from *plane) {
+		s.life.start(func() { s.awaitRoom(from) })
 	})
 	if err == nil {
 		s.plane.Store(p)
@@ -70,7 +77,7 @@ func (s *Seat) replace(old *plane, departs bool, change func() error) error {
 		return fault.New("", fault.Conflict, "the group changed meanwhile: look at its status and order again")
 	}
 	old.departed.Store(departs)
-	if err := old.Close(); err != nil {
+	if err := old.Close(); err != nil && !disk.Full(err) {
 		s.config.Logger.Warn("closing the old group membership failed", "group", old.view.ID(), "error", err)
 	}
 	failed := change()
@@ -82,6 +89,37 @@ func (s *Seat) replace(old *plane, departs bool, change func() error) error {
 		return err
 	}
 	return failed
+}
+
+const (
+	roomNeeded = 20 << 20        // bytes to open the log: the next file of it, and the table that the last one becomes
+	roomFirst  = 5 * time.Second // between the failure and the first look for room
+	roomMost   = 5 * time.Minute
+)
+
+// awaitRoom opens the plane of a full disk again, by the code of a start, once there is room. The former member is gone then, and
+// the next one knows what the disk has alone, as after a crash. If that fills the disk again, the next look comes later.
+func (s *Seat) awaitRoom(full *plane) {
+	s.mu.Lock()
+	s.wait = min(2*s.wait, roomMost)
+	if time.Since(s.reopened) > 2*roomMost {
+		s.wait = roomFirst
+	}
+	wait := s.wait
+	s.mu.Unlock()
+	for pause.For(s.life, wait) {
+		usage, err := s.config.FS.GetDiskUsage(s.config.Dir)
+		if err == nil && usage.AvailBytes < roomNeeded {
+			continue
+		}
+		s.mu.Lock()
+		s.reopened = time.Now()
+		s.mu.Unlock()
+		if s.replace(full, false, func() error { return nil }) == nil {
+			s.config.Logger.Info("opened the log of this peer's member again, because its disk has room")
+		}
+		return
+	}
 }
 
 // changeGroup goes over to another group. A crash on the way leaves a directory of the former group or of the next one: Open goes on
@@ -146,6 +184,9 @@ func (s *Seat) Close() error {
 func (s *Seat) Leading() (term uint64, leader string, changed <-chan struct{}) {
 	return s.plane.Load().routing.Leading()
 }
+
+// ElectionTimeout returns the shortest time without a leader before an election.
+func (s *Seat) ElectionTimeout() time.Duration { return s.config.Replica.ElectionTimeout() }
 
 // ID returns the group's id in hex; empty while no group is known.
 func (s *Seat) ID() string { return s.plane.Load().view.ID() }

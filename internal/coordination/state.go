@@ -8,7 +8,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/multiformats/go-multiaddr"
 
 	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
@@ -28,7 +27,7 @@ const (
 	phaseMember   = "member"
 	phaseClient   = "client"   // not eligible: it asks members
 	phaseRemoved  = "removed"  // an operator keeps it out
-	phaseStopped  = "stopped"  // its member failed: it asks members until a restart
+	phaseStopped  = "stopped"  // its member failed: it asks members until a restart, or until its full disk has room
 	phaseOutlived = "outlived" // a member of an older incarnation: it asks members until its directory is cleared
 )
 
@@ -128,26 +127,12 @@ func (l *local) describe(s replica.Status, m replica.MemberStatus) coord.Member 
 // Group implements coord.Admin, for other peers.
 func (l *local) Group(context.Context) (coord.GroupState, error) { return l.state(), nil }
 
-// addressOf returns an address where a peer can be dialed: of those that it names, one of the host that it is connected from, otherwise
-// the first. A peer that names none has the address of its connection.
+// addressOf returns the best address where a peer can be dialed. A peer that names none has the address of its connection.
 func addressOf(h host.Host, id peer.ID) string {
-	named := h.Peerstore().Addrs(id)
-	if id == h.ID() {
-		named = h.Addrs()
-	}
-	conns := h.Network().ConnsToPeer(id)
-	for _, c := range conns {
-		from, _ := multiaddr.SplitFirst(c.RemoteMultiaddr())
-		for _, a := range named {
-			if at, _ := multiaddr.SplitFirst(a); from.Equal(at) {
-				return a.String()
-			}
-		}
-	}
-	switch {
-	case len(named) > 0:
+	if named := upkeep.AddressesOf(h, id); len(named) > 0 {
 		return named[0].String()
-	case len(conns) > 0:
+	}
+	if conns := h.Network().ConnsToPeer(id); len(conns) > 0 {
 		return conns[0].RemoteMultiaddr().String()
 	}
 	return ""
@@ -228,7 +213,8 @@ func (p *plane) missing() string {
 		}
 		text := fmt.Sprintf("no leader in term %d: %d of the voters %s are needed", s.Header.Term, len(voters)/2+1, strings.Join(voters, ", "))
 		if len(absent) > 0 {
-			text += ", and this peer has no contact to " + strings.Join(absent, ", ") + ": start them; \"blackholed group promote --help\" says what helps if they are gone for good"
+			text += ", and this peer has no connection to " + strings.Join(absent, ", ") + ": start those that are down, and check the network to those that run; " +
+				"\"blackholed group promote --help\" says what helps if they are gone for good"
 		}
 		return text
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
+	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/platform/store/storetest"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -45,6 +46,53 @@ func TestDiskFails(t *testing.T) {
 		w.await("it is a member", func() bool { return w.phase(victim) == "member" })
 		require.Empty(t, victim.conditions.ActiveNames())
 	})
+}
+
+// TestDiskFull: a full disk stops a member, whichever it is. The peer says so, and goes on as a client of the others. Once the
+// disk has room the peer is a member again by itself, with all that was acknowledged; and so once more.
+func TestDiskFull(t *testing.T) {
+	for _, victim := range []string{"leader", "follower", "learner"} {
+		t.Run(victim, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newTestCluster(t, 4)
+				disks := make([]*storetest.Failing, 4)
+				for i, p := range w.peers {
+					disks[i] = storetest.NewFailing()
+					p.fs, p.policy.Members = disks[i], formation.TrustedMembers
+					w.start(i, w.listed(3))
+				}
+				w.await("a learner", func() bool { return w.leader() >= 0 && len(w.state().Learners) == 1 })
+				i := w.leader()
+				switch victim {
+				case "follower":
+					i = (i + 1) % 3
+				case "learner":
+					i = 3
+				}
+				p, other := w.peers[i], w.peers[(i+1)%3]
+				token := locked(t, p, "n")
+				for range 2 {
+					disks[i].Fill(true)
+					w.await("the member has stopped", func() bool {
+						token = locked(t, other, "n")
+						return w.phase(p) == "stopped"
+					})
+					require.Contains(t, p.conditions.ActiveNames(), "member_stopped")
+					require.Contains(t, p.conditions.Active()[0].Message, "until 20 MiB are free on the disk")
+					next := locked(t, p, "n")
+					require.Greater(t, next, token)
+					time.Sleep(30 * time.Second)
+					require.Equal(t, "stopped", w.phase(p), "the disk is still full")
+
+					disks[i].Fill(false)
+					w.await("it is a member again", func() bool { return w.phase(p) == "member" && w.leader() >= 0 })
+					require.NotContains(t, p.conditions.ActiveNames(), "member_stopped")
+					token = locked(t, p, "n")
+					require.Greater(t, token, next)
+				}
+			})
+		})
+	}
 }
 
 // TestDamagedDisk: a member whose disk lacks acknowledged writes does not vote. Alone, it refuses all calls with the way

@@ -141,7 +141,7 @@ func role(name string) access.Role {
 
 // limit counts a registration of the caller.
 func (e *authSetup) limit(ctx context.Context) error {
-	return e.limiter.Take(access.Client(ctx), 1, time.Now())
+	return e.limiter.Of(ctx, time.Now())
 }
 
 // may returns an error unless the caller may act for a service.

@@ -19,6 +19,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/registry"
 	"github.com/blackhole/blackhole/internal/agent/requirement"
 	"github.com/blackhole/blackhole/internal/coordination"
+	"github.com/blackhole/blackhole/internal/frontend/consulapi"
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
 	"github.com/blackhole/blackhole/internal/frontend/dnssd"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
@@ -82,6 +83,7 @@ func (p *parts) startAgent(context.Context) (err error) {
 			Targets: c.Limits.Instances, Workers: c.Checks.Workers, Scripts: c.Checks.Scripts, Random: rand.Uint64, Logger: log,
 		},
 		Validate: c.DependencyValidation, Strict: c.Strict, Loopback: c.Checks.AllowLoopback != "false",
+		Multicast: p.config.Profile == "lan" && p.config.DNS != config.Off,
 		Caller:    p.fronts.auth.callerName,
 		Client:    access.Client,
 		Announcer: p.discovery, Metrics: instruments, Now: p.now, Logger: log,
@@ -106,6 +108,9 @@ func (p *parts) startAgent(context.Context) (err error) {
 		return err
 	}
 	p.onClose(p.agent.Close)
+	if aside := p.agent.Aside(); len(aside) > 0 {
+		p.conditions.Raise(condition.SetAside, "%s on the disk of this peer did not pass at its start, and is left out: register it again. The first: %s", fault.Counted(len(aside), "instance"), aside[0])
+	}
 	return countInstances(p.gatherer, p.agent.Stats, p.agent.Pending)
 }
 
@@ -125,19 +130,24 @@ func (p *parts) startConsulChecks() consulChecks {
 	return checks
 }
 
-func (c consulChecks) target(id string, of instance.Spec, local bool) health.Target {
-	return health.Target{Key: instance.Key{ID: id}, Host: of.Host, Port: of.Port, Check: *of.Check, Local: c.loopback && local, Unmeasured: true}
+func (c consulChecks) target(p consulapi.Probe) health.Target {
+	return health.Target{Key: instance.Key{ID: p.ID}, Host: p.Host, Port: p.Port, Check: p.Check, Local: c.loopback && p.Local, TLS: p.TLS, Head: p.Head, Unmeasured: true}
 }
 
-func (c consulChecks) Validate(id string, of instance.Spec, local bool) error {
-	return c.Checker.Validate(c.target(id, of, local))
-}
+func (c consulChecks) Validate(p consulapi.Probe) error { return c.Checker.Validate(c.target(p)) }
 
-func (c consulChecks) Set(id string, of instance.Spec, local bool) error {
-	return c.Checker.Set(c.target(id, of, local))
-}
+func (c consulChecks) Set(p consulapi.Probe) error { return c.Checker.Set(c.target(p)) }
 
 func (c consulChecks) Remove(id string) { c.Checker.Remove(instance.Key{ID: id}) }
+
+// frontFailed raises the condition of a front end whose periodic work fails for a reason, and clears it for nil.
+func (p *parts) frontFailed(reason error) {
+	if reason == nil {
+		p.conditions.Clear(condition.FrontFailed)
+		return
+	}
+	p.conditions.Raise(condition.FrontFailed, "the front end for clients of Consul has a %s", fault.Message(reason))
+}
 
 // refusedByGroup raises the condition of refused instances for a reason, and clears it for nil.
 func (p *parts) refusedByGroup(reason error) {

@@ -329,7 +329,7 @@ func (p *parts) startConsul(web *httpapi.Config) (err error) {
 	consul := consulapi.Config{
 		Service: gate, Owner: gate.Owner, Plane: c.plane, Group: c.plane.Group, Peer: self, Prefix: p.config.Consul.Prefix,
 		Led:    func() bool { return c.plane.Standing().Leader != "" },
-		Logger: p.log.With("part", "consul"), Refused: web.Refused, Answers: web.Answers, Bodies: web.Bodies,
+		Logger: p.log.With("part", "consul"), Refused: web.Refused, Answers: web.Answers, Bodies: web.Bodies, Failed: p.frontFailed,
 	}
 	if p.agent != nil {
 		consul.Agent = &consulapi.Agent{
@@ -368,7 +368,10 @@ func (p *parts) startEtcd(calls *metrics.Calls, b bounds) (err error) {
 		Service: authority.New(authority.Config{
 			Service: c.plane, Peer: self, Front: etcdapi.Front, Open: p.fronts.auth.guard == nil, Now: p.now, Logger: p.log.With("part", "audit"),
 		}),
-		Group: c.plane.Group, Peer: self, Prefix: p.config.Etcd.Prefix, Logger: p.log.With("part", "etcd"),
+		Group: c.plane.Group, Leading: c.plane.Leading, NoLeader: 3 * c.plane.ElectionTimeout(),
+		DiskBytes: func() int64 { return bytesIn(filepath.Join(p.config.Data, coordinationDir)) },
+		KeyBytes:  int64(p.config.Coordination.Limits.Bytes),
+		Peer:      self, Prefix: p.config.Etcd.Prefix, Logger: p.log.With("part", "etcd"),
 		Refused: p.fronts.places.refused, Answers: b.answers, Requests: b.requests, AtOnce: b.calls,
 	}
 	p.fronts.auth.etcd(&etcd)

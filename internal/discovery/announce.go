@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/discovery/compare"
+	"github.com/blackhole/blackhole/internal/discovery/registry"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/pause"
@@ -28,11 +29,15 @@ var errNoSuchService = errors.New("this peer has no offer with this id")
 // Register announces a new service. Errors: Invalid with the field, Exists, LimitReached. An error changes
 // nothing.
 func (s *Service) Register(ctx context.Context, o records.Offer) (discovery.Receipt, error) {
-	return s.RegisterFor(ctx, "", o)
+	return s.registerFor(ctx, s.operator(ctx), o)
 }
 
-// RegisterFor is Register for a caller that is not the operator of the peer and has a share of its ids.
-func (s *Service) RegisterFor(ctx context.Context, caller string, o records.Offer) (discovery.Receipt, error) {
+// operator returns the caller of ctx as an operator of this peer.
+func (s *Service) operator(ctx context.Context) registry.Caller {
+	return registry.Caller{Name: s.exchange.caller(ctx), Operator: true}
+}
+
+func (s *Service) registerFor(ctx context.Context, caller registry.Caller, o records.Offer) (discovery.Receipt, error) {
 	out, err := s.registerBatch(ctx, caller, []records.Offer{o})
 	if err != nil {
 		return discovery.Receipt{}, err
@@ -43,10 +48,10 @@ func (s *Service) RegisterFor(ctx context.Context, caller string, o records.Offe
 // RegisterBatch announces several services, each with its own outcome, in order. The call itself fails only for
 // zero services or more than MaxBatch.
 func (s *Service) RegisterBatch(ctx context.Context, offers []records.Offer) ([]discovery.Outcome, error) {
-	return s.registerBatch(ctx, "", offers)
+	return s.registerBatch(ctx, s.operator(ctx), offers)
 }
 
-func (s *Service) registerBatch(ctx context.Context, caller string, offers []records.Offer) ([]discovery.Outcome, error) {
+func (s *Service) registerBatch(ctx context.Context, caller registry.Caller, offers []records.Offer) ([]discovery.Outcome, error) {
 	const op = "discovery.Register"
 	if len(offers) == 0 || len(offers) > discovery.MaxBatch {
 		return nil, fault.Wrap(op, fault.Invalidf("records", len(offers), "must be 1 to %d", discovery.MaxBatch))
@@ -74,7 +79,7 @@ func (s *Service) registerBatch(ctx context.Context, caller string, offers []rec
 func (s *Service) Announce(ctx context.Context, caller string, o records.Offer) error {
 	_, err := s.update(ctx, o)
 	if fault.KindOf(err) == fault.NotFound {
-		_, err = s.RegisterFor(ctx, caller, o)
+		_, err = s.registerFor(ctx, registry.Caller{Name: caller}, o)
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/compare"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -283,6 +284,29 @@ func TestReceiptNamesIgnoredUpdates(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 3, receipt.Stored.On)
 		require.Equal(t, []string{"other peers may ignore it"}, receipt.Warnings)
+	})
+}
+
+// A provider hears that checks leave out a part of its endpoint, until its host consents.
+func TestReceiptNamesPartialChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		f.speaks.set("api.shop.net", probe.Refuses)
+		o := offer("a", 1)
+		o.Metadata.Endpoints = []string{"https://api.shop.net/pool"}
+		receipt, err := f.Register(t.Context(), o)
+		require.NoError(t, err)
+		require.Len(t, receipt.Warnings, 1)
+		require.Contains(t, receipt.Warnings[0], "without its path until its host names this peer")
+		f.speaks.set("api.shop.net", probe.Answers)
+		time.Sleep(10 * time.Minute)
+		_, err = f.Update(t.Context(), o)
+		require.NoError(t, err)
+		time.Sleep(2 * time.Second)
+		receipt, err = f.Update(t.Context(), o)
+		require.NoError(t, err)
+		require.Empty(t, receipt.Warnings)
 	})
 }
 

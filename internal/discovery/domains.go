@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"strings"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/discovery/witness"
@@ -15,12 +16,14 @@ import (
 // domainOf returns the name of what is known of an offer's domain, false without one. No offer has that id: ids have no colon.
 func domainOf(r *records.Record) (records.Name, bool) {
 	d := r.Domain()
-	return records.Name{Provider: r.Name().Provider, ID: "domain:" + d}, d != ""
+	return records.Name{Provider: r.Name().Provider, ID: domainID + d}, d != ""
 }
 
+const domainID = "domain:" // begins the id of a domain
+
 // domainTarget is the target of a domain that may be measured. The provider's peer measures its own too, to know what others find.
-func domainTarget(r *records.Record) (probe.Target, string) {
-	if t, ok := probe.Domain(r.Domain(), r.Name().Provider.String()); ok {
+func domainTarget(n records.Name) (probe.Target, string) {
+	if t, ok := probe.Domain(strings.TrimPrefix(n.ID, domainID), n.Provider.String()); ok {
 		return t, canMeasure
 	}
 	return probe.Target{}, unknown
@@ -65,6 +68,53 @@ func (x *endpoints) seek(r *records.Record) {
 		x.awake()
 	}
 	e.sought = now
+}
+
+// permitted returns the target of a check: without the consent of the host the part that anybody would ask for. A host
+// consents as a domain does, by naming the provider's peer; a claimed domain speaks for the hosts below it. TLS then shows
+// that the address is the name's: without it, a name of the provider's could lead to anybody's address. Only a check of
+// this peer counts: nobody's word makes it follow a stranger's link. The caller holds x.mu.
+func (x *endpoints) permitted(r *records.Record, t probe.Target) (_ probe.Target, whole bool) {
+	if t.Withheld() == "" {
+		return t, true
+	}
+	speaks := strings.TrimSuffix(t.Host, ".")
+	if t.Within(r.Domain()) {
+		speaks = r.Domain()
+	}
+	n, now := records.Name{Provider: r.Name().Provider, ID: domainID + speaks}, x.now()
+	if _, state := domainTarget(n); state != canMeasure || !t.Secure || x.prober == nil {
+		return t.Bare(), false
+	}
+	e := x.entry(n, r, now)
+	if !e.due.IsZero() && now.Sub(e.last.CheckedAt) >= proofAgain {
+		e.duty = true
+		x.awake()
+	}
+	if e.stands(now) && e.last.State == records.Answers {
+		return t, true
+	}
+	return t.Bare(), false
+}
+
+// private reports whether only this peer wants to know whether a host names the provider: no offer claims it as a domain.
+func (e *endpoint) private() bool {
+	claimed, _ := domainOf(e.record)
+	return e.domain && e.name != claimed
+}
+
+// partial says what checks leave out of the endpoint of an own offer; "" for nothing.
+func (x *endpoints) partial(r *records.Record) string {
+	t, state := targetOf(r)
+	if state != canMeasure {
+		return ""
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if _, whole := x.permitted(r, t); whole {
+		return ""
+	}
+	return t.Partial(r.Name().Provider.String())
 }
 
 // proof combines what this peer found of a domain with what others found. An own check decides. Without one, others prove the claim as

@@ -176,7 +176,7 @@ func (x *endpoints) entry(n records.Name, r *records.Record, now time.Time) *end
 	_, _ = h.Write([]byte(n.String()))
 	fresh.hash = h.Sum64()
 	if fresh.dead = fresh.domain; fresh.domain {
-		fresh.target, fresh.state = domainTarget(r)
+		fresh.target, fresh.state = domainTarget(n)
 	} else if fresh.target, fresh.state = targetOf(r); x.self(r) {
 		fresh.state = cmp.Or(fresh.state, unknown) // its own word is a claim
 	}
@@ -399,7 +399,7 @@ func (x *endpoints) begin(e *endpoint) func(context.Context) {
 	if e.hasty && e.fails > 1 {
 		e.vain++
 	}
-	alone := x.sharing == nil || e.hasty && len(e.witnesses) == 0 // all who asked check now, so their findings are no news
+	alone := x.sharing == nil || e.private() || e.hasty && len(e.witnesses) == 0 // all who asked check now, so their findings are no news
 	duty := e.duty
 	e.due, e.duty, e.hasty, e.after = time.Time{}, false, false, 0
 	return func(ctx context.Context) { x.check(ctx, e, limit, alone, duty) }
@@ -422,7 +422,10 @@ func (x *endpoints) question(list []*endpoint, now time.Time) func(context.Conte
 func (x *endpoints) check(ctx context.Context, e *endpoint, limit time.Duration, alone, duty bool) {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	o, measured := x.prober.Probe(bounded, e.target)
+	x.mu.Lock()
+	target, _ := x.permitted(e.record, e.target)
+	x.mu.Unlock()
+	o, measured := x.prober.Probe(bounded, target)
 	measured = measured && ctx.Err() == nil
 	now := x.now()
 	x.mu.Lock()

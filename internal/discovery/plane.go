@@ -15,7 +15,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/multiformats/go-multiaddr"
-	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper"
@@ -25,6 +24,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
+	"github.com/blackhole/blackhole/internal/platform/p2p/address"
 	reachability "github.com/blackhole/blackhole/internal/platform/p2p/probe"
 	"github.com/blackhole/blackhole/internal/platform/p2p/routing"
 	"github.com/blackhole/blackhole/internal/platform/probe"
@@ -66,6 +66,8 @@ type Config struct {
 	Logger   *slog.Logger       // nil: silent
 	Now      func() time.Time   // nil: time.Now
 	Resolver *net.Resolver      // of names in offers; nil: the machine's
+	// Interfaces reads the addresses of this machine, which no check connects to; nil: net.InterfaceAddrs.
+	Interfaces func() ([]net.Addr, error)
 	// Conditions receives the causes that limit this plane; nil: none.
 	Conditions *condition.Set
 	Tracer     *trace.Tracer // nil: no spans
@@ -161,7 +163,7 @@ func (p *Plane) Start(node Node) (*Service, error) {
 	p.keepers, err = keeper.New(wire.Config{
 		Network: c.Network,
 		Host:    node.QuickHost(), Router: node.Routing(), Index: p.index, Verifier: p.verifier,
-		Key: c.Key, Now: c.Now, Logger: c.Logger.With("part", "keeper"), Wanted: p.watches.wants,
+		Now: c.Now, Logger: c.Logger.With("part", "keeper"), Wanted: p.watches.wants,
 		Limits: wire.Limits{Loopback: c.OneMachine},
 		Heard:  p.heard, Asked: p.asked, Draw: rand.IntN, CopyTypes: c.Keep,
 		Signals: wire.Signals{Conditions: c.Conditions, Tracer: c.Tracer, Metrics: c.Metrics},
@@ -214,16 +216,19 @@ func (p *Plane) asked(n records.Name, by peer.ID) {
 	}
 }
 
-// endpointProber speaks to the endpoints of offers, but not to addresses of this peer, nor to private ones on the Internet.
+// endpointProber speaks to the endpoints of offers, but not to this machine, nor to private addresses on the Internet.
+// Own addresses are those of the interfaces, whatever this peer listens on, and those that it announces.
 func (p *Plane) endpointProber(node Node) *probe.Prober {
+	c := p.config
+	machine := probe.NewInterfaces(c.Interfaces, c.Now)
 	own := func(a netip.Addr) bool {
-		return !p.config.OneMachine && slices.ContainsFunc(node.Host().Addrs(), func(m multiaddr.Multiaddr) bool {
-			ip, err := manet.ToIP(m)
-			mine, ok := netip.AddrFromSlice(ip)
-			return err == nil && ok && mine.Unmap() == a
-		})
+		announced := func(m multiaddr.Multiaddr) bool {
+			_, err := m.ValueForProtocol(multiaddr.P_CIRCUIT) // the address of a relay is not of this peer
+			return err != nil && address.IP(m) == a
+		}
+		return !c.OneMachine && (machine.Have(a, !c.Loopback) || slices.ContainsFunc(node.Host().Addrs(), announced))
 	}
-	return probe.New(probe.Config{Private: p.config.Loopback, Loopback: p.config.OneMachine, Own: own, Resolver: p.config.Resolver})
+	return probe.New(probe.Config{Private: c.Loopback, Loopback: c.OneMachine, Own: own, Resolver: c.Resolver})
 }
 
 func (p *Plane) onClose(f func() error) { p.undo = append(p.undo, f) }

@@ -85,6 +85,11 @@ func (p *Parts) warnings(r *records.Record, stored records.Stored, live error) [
 	case stored.Of > 1:
 		all = append(all, "no other peer has heard of this change: those that hold the offer show it as before, until this peer reaches them")
 	}
+	if !r.Withdrawn() && r.Paused() == nil {
+		if w := p.endpoints.partial(r); w != "" {
+			all = append(all, w)
+		}
+	}
 	if fault.KindOf(live) == fault.LimitReached {
 		all = append(all, fault.Message(live))
 	}

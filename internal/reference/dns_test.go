@@ -31,6 +31,7 @@ func dnsPage(t *testing.T) string {
 		{"web.service.eu.zone.blackhole.", []uint16{dns.TypeA}},
 		{"web.service.eu.blackhole.", []uint16{dns.TypeA}},
 		{"web.service.eu.dc.blackhole.", []uint16{dns.TypeA}},
+		{"web.service.dc1.blackhole.", []uint16{dns.TypeA}},
 		{"web.service.default.ns.blackhole.", []uint16{dns.TypeA}},
 		{"_web._tcp.blackhole.", []uint16{dns.TypeSRV, dns.TypePTR}},
 		{"web-1._web._tcp.blackhole.", []uint16{dns.TypeSRV, dns.TypeTXT}},

@@ -57,7 +57,9 @@ func places() map[string]pool {
 		"answer_bytes": {"a sixteenth of the memory limit, 8 to 64 MiB, of HTTP, gRPC and clients of etcd and Consul together; 16 KiB of an answer are free", rule, known, "", []string{
 			access + "TestBytes", access + "TestKeptPlaces", front + "httpapi.TestSilentReaders", front + "grpcapi.TestSilentReaders",
 			front + "etcdapi.TestAnswersAreBounded", front + "consulapi.TestBounds"}},
-		"watches": {"1,024 of each plane and front, 4,096 of peers, 4,096 of instances", rule, known, "", []string{access + "TestKeptPlaces",
+		"watch_bytes": {"as of `answer_bytes`, of clients of etcd: 1 KiB and the length of key and range for each watch, 16 KiB for each wait for a lock or election", rule, "", "", []string{
+			front + "etcdapi.TestManyWatches"}},
+		"watches": {"1,024 of each plane and front but etcd's, 4,096 of peers, 4,096 of instances", rule, known, "", []string{access + "TestKeptPlaces",
 			front + "httpapi.TestWatchesAreBounded", front + "grpcapi.TestWatchesAreBounded", front + "consulapi.TestBounds", access + "TestGreedyClients"}},
 		"waits": {"1,024 of HTTP, 8,192 of gRPC, 4,096 of a peer at the group", rule, known + "; commands of the peer itself have 64 places of their own", "", []string{access + "TestKeptPlaces",
 			front + "httpapi.TestLockWaitsAreBounded", front + "grpcapi.TestWaitsAreBounded", "pkg/coord/attempt.TestOwnersTakeTurns", "pkg/coord/attempt.TestOwnLane"}},
@@ -75,7 +77,7 @@ func places() map[string]pool {
 		"instances": {setting("agent.limits.instances"), rule + "; who owns those of callers without a name is forgotten at a restart", "", "agent.limits.instances", []string{
 			"internal/agent/registry.TestRegisterRefuses", "internal/agent/registry.TestInstancesAreShared"}},
 		"checks": {"as of instances: one each", "", "", "agent.limits.instances", []string{"internal/agent/health.TestBounds"}},
-		"offers": {"10 ids for each of `discovery.limits.services_per_provider`, withdrawn ones until their records lapse", rule, "a quarter for the operator", "discovery.limits.services_per_provider", []string{
+		"offers": {"10 ids for each of `discovery.limits.services_per_provider`, withdrawn ones until their records lapse", rule, "a quarter for operators", "discovery.limits.services_per_provider", []string{
 			"internal/discovery/registry.TestWithdrawnOffersAreShared"}},
 		"requests":    {"16,384 at the leader", "", "", "", []string{"internal/coordination/replica.TestBoundsWhatWaits"}},
 		"uncommitted": {"64 MiB at the leader", "", "", "", []string{"internal/coordination/replica.TestBoundsBytesThatWait"}},

@@ -108,6 +108,18 @@ func (c *Check) host() string {
 	return host
 }
 
+// usesPort reports whether the check connects to the port of the instance.
+func (c *Check) usesPort() bool {
+	switch c.Type {
+	case HTTP:
+		return c.Endpoint == "" || c.Endpoint[0] == '/'
+	case Script:
+		return false
+	}
+	target, _, _ := strings.Cut(c.Endpoint, "/")
+	return target == ""
+}
+
 // isPath accepts a path with a query. "//host" would be a URL without a scheme.
 func isPath(text string) bool {
 	u, err := url.Parse(text)

@@ -42,10 +42,10 @@ func Unmarshal(data []byte) (*Instance, error) {
 }
 
 // Proto converts an instance for callers: without its lease, which is a credential, the name of the caller who registered
-// it, and last_heartbeat. Maps and lists are shared. Marshal alone writes the whole, for peers and for disk.
+// it, the note of a front end, and last_heartbeat. Maps and lists are shared. Marshal alone writes the whole, for peers and for disk.
 func (i *Instance) Proto() *agentv1.Instance {
 	p := i.whole()
-	p.LeaseId, p.Principal = "", ""
+	p.LeaseId, p.Principal, p.Note = "", "", ""
 	return p
 }
 
@@ -72,6 +72,7 @@ func (i *Instance) whole() *agentv1.Instance {
 		RemoveAfter:    durationToProto(i.Spec.RemoveAfter),
 		Lasting:        i.Spec.Lasting,
 		Offer:          i.Spec.Offer,
+		Note:           i.Spec.Note,
 		Override:       i.Override.Proto(),
 		LeaseId:        i.Lease,
 		Peer:           i.Peer,
@@ -106,6 +107,7 @@ func FromProto(p *agentv1.Instance) (*Instance, error) {
 		return nil, err
 	}
 	r.Status = StatusUnknown // an instance may have any status, read below
+	r.Spec.Note = p.GetNote()
 	if r.Spec.later, err = laterFields(p); err != nil {
 		return nil, fault.As("instance.FromProto", fault.Invalid, err)
 	}
@@ -282,7 +284,7 @@ func (s Spec) Equal(o Spec) bool {
 		s.Description == o.Description && s.Zone == o.Zone && s.Weight == o.Weight &&
 		equalChecks(s.Check, o.Check) &&
 		s.UnhealthyAfter == o.UnhealthyAfter && s.RemoveAfter == o.RemoveAfter && s.Lasting == o.Lasting &&
-		bytes.Equal(s.Offer, o.Offer) && bytes.Equal(s.later, o.later)
+		bytes.Equal(s.Offer, o.Offer) && s.Note == o.Note && bytes.Equal(s.later, o.later)
 }
 
 func equalChecks(a, b *Check) bool {

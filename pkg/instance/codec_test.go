@@ -71,7 +71,7 @@ func TestEveryFieldTravels(t *testing.T) {
 func TestFromProtoRefuses(t *testing.T) {
 	for field, change := range map[string]func(*agentv1.Instance){
 		"id":                    func(p *agentv1.Instance) { p.Id = "" },
-		"service":               func(p *agentv1.Instance) { p.ServiceName = "A" },
+		"service":               func(p *agentv1.Instance) { p.ServiceName = "a/b" },
 		"registered_at":         func(p *agentv1.Instance) { p.RegisteredAt = &timestamppb.Timestamp{Nanos: -1} },
 		"lease_id":              func(p *agentv1.Instance) { p.LeaseId = "a\nb" },
 		"peer":                  func(p *agentv1.Instance) { p.Peer = string(bytes.Repeat([]byte("a"), 129)) },
@@ -168,6 +168,7 @@ func TestHealthCheckOfALaterVersionStays(t *testing.T) {
 func TestRegistrationFromProto(t *testing.T) {
 	want := full()
 	p := (&Instance{Key: want.Key, Spec: want.Spec, Status: want.Status, Lease: "lease", Peer: "peer"}).whole()
+	p.Note = "applications write none"
 	got, err := RegistrationFromProto(p)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
@@ -237,7 +238,7 @@ func TestNormalFormIsOne(t *testing.T) {
 		require.Equal(t, i, got)
 		require.Equal(t, data, got.Marshal())
 		require.LessOrEqual(t, len(data), MaxSize)
-		require.LessOrEqual(t, len(data), r.most())
+		require.LessOrEqual(t, len(data), most(&r.Key, &r.Spec))
 	})
 }
 
@@ -308,7 +309,7 @@ func TestCallersSeeNoLease(t *testing.T) {
 	require.NotEmpty(t, i.Lease)
 	require.NotEmpty(t, i.Principal)
 	shown, whole := i.Proto(), i.whole()
-	require.Empty(t, shown.GetLeaseId()+shown.GetPrincipal())
-	whole.LeaseId, whole.Principal = "", ""
+	require.Empty(t, shown.GetLeaseId()+shown.GetPrincipal()+shown.GetNote())
+	whole.LeaseId, whole.Principal, whole.Note = "", "", ""
 	require.True(t, proto.Equal(whole, shown))
 }

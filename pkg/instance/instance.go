@@ -19,8 +19,8 @@ const DefaultNamespace = "default"
 // Key identifies an instance in the cluster.
 type Key struct {
 	Namespace string // [a-z0-9-]{1,63}
-	Service   string // [a-z0-9-]{1,64}
-	ID        string // [A-Za-z0-9._:-]{1,128}; not "instances", "watch", "." and "..", which URLs use
+	Service   string // [A-Za-z0-9._:-]{1,64}, compared as written; not "." and "..", which URLs use
+	ID        string // the same in 1 to 128 bytes; not "instances" and "watch" either
 }
 
 // Name identifies a service.
@@ -43,7 +43,7 @@ func (k Key) String() string { return k.Namespace + "/" + k.Service + "/" + k.ID
 // Spec is the application's description of an instance.
 type Spec struct {
 	Host         string            // IP address or host name; "" with interfaces alone
-	Port         int               // 1 to 65535; 0 without a host
+	Port         int               // 1 to 65535; 0 for none, and without a host
 	Version      string            // semantic version 2.0.0, or ""
 	Interfaces   map[string]string // name (REST, gRPC, CLI, MCP, ...) to address, at most MaxInterfaces
 	Metadata     map[string]string // at most MaxMetadata
@@ -67,6 +67,11 @@ type Spec struct {
 	// while the instance is UP; nil: none. This package does not parse it.
 	Offer json.RawMessage
 
+	// Note is what a front end for other clients keeps of the instance, at most MaxNote bytes of UTF-8. That front end alone
+	// sets it: no view and no request of an application has it. Another member of the group may have written it, so its
+	// reader trusts nothing in it.
+	Note string
+
 	// later are the fields of the encoded instance that only a later version knows. They stay when a peer of this
 	// version adopts the instance; a new registration has none.
 	later []byte
@@ -78,6 +83,7 @@ const (
 	MaxMetadata     = 64
 	MaxTags         = 64
 	MaxDependencies = 64
+	MaxNote         = 4 << 10
 	MaxSize         = 16 << 10 // bytes of an encoded instance
 
 	DefaultWeight         = 1

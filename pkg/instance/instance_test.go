@@ -51,6 +51,7 @@ func built(t require.TestingT, change func(*Registration)) *Instance {
 	if change != nil {
 		change(&r)
 	}
+	r.Spec.Note = "of a front"
 	require.NoError(t, r.Normalize())
 	return &Instance{
 		Key: r.Key, Spec: r.Spec, Status: StatusUp, Override: StatusUnknown,
@@ -148,7 +149,13 @@ func badAddresses() map[string][]change {
 		},
 		"service": {
 			func(r *Registration) { r.Service = "" },
-			func(r *Registration) { r.Service = "Example_Service" },
+			func(r *Registration) { r.Service = "a/b" },
+			func(r *Registration) { r.Service = "a b" },
+			func(r *Registration) { r.Service = "a\n" },
+			func(r *Registration) { r.Service = "a\x00" },
+			func(r *Registration) { r.Service = "é" },
+			func(r *Registration) { r.Service = "a\xff" },
+			func(r *Registration) { r.Service = ".." },
 			func(r *Registration) { r.Service = strings.Repeat("a", 65) },
 		},
 		"id": {
@@ -170,7 +177,6 @@ func badAddresses() map[string][]change {
 			func(r *Registration) { r.Spec.Host, r.Spec.Port, r.Spec.Interfaces = "", 0, nil },
 		},
 		"port": {
-			func(r *Registration) { r.Spec.Port = 0 },
 			func(r *Registration) { r.Spec.Port = 65536 },
 			func(r *Registration) { r.Spec.Port = -1 },
 			func(r *Registration) { r.Spec.Host = "" },
@@ -204,7 +210,7 @@ func badLists() map[string][]change {
 		"tags[1]":         {func(r *Registration) { r.Spec.Tags = []string{"z", ""} }, func(r *Registration) { r.Spec.Tags = []string{"z", "a,b"} }},
 		"tags[0]":         {func(r *Registration) { r.Spec.Tags = []string{" z"} }, func(r *Registration) { r.Spec.Tags = []string{"\x00"} }},
 		"dependencies":    {func(r *Registration) { r.Spec.Dependencies = texts(65, "d") }},
-		"dependencies[1]": {func(r *Registration) { r.Spec.Dependencies = []string{"z", "A"} }},
+		"dependencies[1]": {func(r *Registration) { r.Spec.Dependencies = []string{"z", "a b"} }},
 	}
 }
 
@@ -228,6 +234,49 @@ func badTexts() map[string][]change {
 		},
 		"offer":  {func(r *Registration) { r.Spec.Offer = json.RawMessage("{") }},
 		"status": {func(r *Registration) { r.Status = StatusUp }, func(r *Registration) { r.Status = 200 }},
+	}
+}
+
+// TestNamesOfConsul: services are named as users of Consul name theirs, and stay as they were written.
+func TestNamesOfConsul(t *testing.T) {
+	for _, name := range []string{"UserService", "com.acme.app", "my_svc", "web:80", "-", strings.Repeat("A", 64)} {
+		r := full()
+		r.Service, r.ID, r.Spec.Dependencies = name, name, []string{name}
+		require.NoError(t, r.Normalize(), name)
+		require.Equal(t, []string{name, name, name}, []string{r.Service, r.ID, r.Spec.Dependencies[0]})
+		got, err := Unmarshal((&Instance{Key: r.Key, Spec: r.Spec}).Marshal())
+		require.NoError(t, err)
+		require.Equal(t, r.Key, got.Key)
+	}
+	r := full()
+	r.Service = "my svc"
+	require.EqualError(t, r.Normalize(), `service: contains ' ': use letters, digits and . _ : -`)
+}
+
+// TestNoPort: an instance has a port only if it listens. A check of that port needs one.
+func TestNoPort(t *testing.T) {
+	for _, c := range []struct {
+		check *Check
+		ok    bool
+	}{
+		{nil, true},
+		{&Check{Type: Script, Endpoint: "x"}, true},
+		{&Check{Type: TCP, Endpoint: "80"}, true},
+		{&Check{Type: TCP, Endpoint: "10.0.1.1:80"}, true},
+		{&Check{Type: HTTP, Endpoint: "http://10.0.1.1/"}, true},
+		{&Check{Type: GRPC, Endpoint: "80/name"}, true},
+		{&Check{Type: TCP}, false},
+		{&Check{Type: HTTP}, false},
+		{&Check{Type: HTTP, Endpoint: "/health"}, false},
+		{&Check{Type: GRPC, Endpoint: "/name"}, false},
+	} {
+		r := full()
+		r.Spec.Port, r.Spec.Check = 0, c.check
+		if err := r.Normalize(); c.ok {
+			require.NoError(t, err, c.check)
+		} else {
+			require.Equal(t, "health_check.endpoint", fault.FieldOf(err), c.check)
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ func TestQuestion(t *testing.T) {
 	require.Equal(t, q, got)
 	for field, change := range map[string]func(*Query){
 		"namespace":            func(q *Query) { q.Namespace = "" },
-		"service":              func(q *Query) { q.Service = "A" },
+		"service":              func(q *Query) { q.Service = "a b" },
 		"selector.prefer_zone": func(q *Query) { q.PreferZone = "z" },
 		"selector.version":     func(q *Query) { q.Version = strings.Repeat("1", 8<<10) },
 		"selector.tags[0]":     func(q *Query) { q.Tags = []string{strings.Repeat("1", 8<<10)} },

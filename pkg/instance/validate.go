@@ -68,7 +68,7 @@ func (r *Registration) Normalize() error {
 	if err := n.Spec.normalize(); err != nil {
 		return err
 	}
-	if n.most() > MaxSize-overhead {
+	if most(&n.Key, &n.Spec) > MaxSize-overhead {
 		if size := proto.Size((&Instance{Key: n.Key, Spec: n.Spec}).whole()); size > MaxSize-overhead {
 			return fault.New("", fault.TooLarge, "the encoded instance has %d bytes: reduce it to %d", size, MaxSize-overhead)
 		}
@@ -80,25 +80,25 @@ func (r *Registration) Normalize() error {
 
 // most returns a cheap upper bound of the encoded size, enough for all but the
 // largest instances.
-func (r *Registration) most() int {
+func most(k *Key, s *Spec) int {
 	const (
 		numbers = 256 // numbers, times, tags and lengths of all single fields
 		one     = 8   // tag and length of one repeated field
 	)
-	n := numbers + len(r.Namespace) + len(r.Service) + len(r.ID) + len(r.Spec.Host) + len(r.Spec.Version) + len(r.Spec.Environment) +
-		len(r.Spec.Region) + len(r.Spec.Owner) + len(r.Spec.Description) + len(r.Spec.Zone) + len(r.Spec.Offer) + len(r.Spec.later)
-	for _, list := range [][]string{r.Spec.Tags, r.Spec.Dependencies} {
+	n := numbers + len(k.Namespace) + len(k.Service) + len(k.ID) + len(s.Host) + len(s.Version) + len(s.Environment) +
+		len(s.Region) + len(s.Owner) + len(s.Description) + len(s.Zone) + len(s.Offer) + len(s.Note) + len(s.later)
+	for _, list := range [][]string{s.Tags, s.Dependencies} {
 		for _, text := range list {
 			n += one + len(text)
 		}
 	}
-	for _, pairs := range []map[string]string{r.Spec.Interfaces, r.Spec.Metadata} {
+	for _, pairs := range []map[string]string{s.Interfaces, s.Metadata} {
 		for key, value := range pairs {
 			n += 3*one + len(key) + len(value)
 		}
 	}
-	if r.Spec.Check != nil {
-		n += len(r.Spec.Check.Type) + len(r.Spec.Check.Endpoint)
+	if s.Check != nil {
+		n += len(s.Check.Type) + len(s.Check.Endpoint)
 	}
 	return n
 }
@@ -135,7 +135,7 @@ func (n Name) Validate() error {
 	if err := validateLabel("namespace", n.Namespace, maxNamespace); err != nil {
 		return err
 	}
-	return validateLabel("service", n.Service, maxService)
+	return validateWord("service", n.Service, maxService)
 }
 
 func validateLabel(field, text string, most int) error {
@@ -150,18 +150,28 @@ func validateLabel(field, text string, most int) error {
 	return nil
 }
 
-func validateID(id string) error {
+// validateWord accepts what stands unescaped in a URL, in a key of the directory and in a name of another front.
+func validateWord(field, text string, most int) error {
+	bad := strings.IndexFunc(text, func(r rune) bool { return r >= utf8.RuneSelf || !isID(byte(r)) })
 	switch {
-	case id == "":
-		return fault.Invalidf("id", nil, "is required")
-	case len(id) > maxID:
-		return fault.Invalidf("id", shorten(id), "has %d bytes, limit %d", len(id), maxID)
-	case !consists(id, isID):
-		return fault.Invalidf("id", id, "must consist of letters, digits and . _ : -")
-	case id == "instances" || id == "watch" || id == "." || id == "..":
-		return fault.Invalidf("id", id, "is reserved for URLs: choose another id")
+	case text == "":
+		return fault.Invalidf(field, nil, "is required")
+	case len(text) > most:
+		return fault.Invalidf(field, shorten(text), "has %d bytes, limit %d", len(text), most)
+	case bad >= 0:
+		r, _ := utf8.DecodeRuneInString(text[bad:])
+		return fault.Invalidf(field, shorten(text), "contains %q: use letters, digits and . _ : -", r)
+	case text == "." || text == "..":
+		return fault.Invalidf(field, text, "is reserved for URLs: choose another name")
 	}
 	return nil
+}
+
+func validateID(id string) error {
+	if id == "instances" || id == "watch" {
+		return fault.Invalidf("id", id, "is reserved for URLs: choose another name")
+	}
+	return validateWord("id", id, maxID)
 }
 
 // normalize validates s and applies defaults. After an error s is undefined.
@@ -193,8 +203,8 @@ func (s *Spec) normalizeAddress() error {
 		return err
 	}
 	s.Host = host
-	if s.Port < 1 || s.Port > 65535 {
-		return fault.Invalidf("port", s.Port, "must be 1 to 65535")
+	if s.Port < 0 || s.Port > 65535 {
+		return fault.Invalidf("port", s.Port, "must be 1 to 65535, or 0 for none")
 	}
 	return nil
 }
@@ -302,7 +312,7 @@ func (s *Spec) normalizeLists() error {
 		return tooMany("dependencies", len(s.Dependencies), MaxDependencies)
 	}
 	for i, service := range s.Dependencies {
-		if err := validateLabel("dependencies"+index(i), service, maxService); err != nil {
+		if err := validateWord("dependencies"+index(i), service, maxService); err != nil {
 			return err
 		}
 	}
@@ -372,6 +382,9 @@ func (s *Spec) normalizeCheck() error {
 	if s.Host == "" && c.Type != Script && c.host() == "" {
 		return fault.Invalidf("health_check.endpoint", c.Endpoint, "needs a host, because the instance has none")
 	}
+	if s.Port == 0 && c.usesPort() {
+		return fault.Invalidf("health_check.endpoint", c.Endpoint, "needs a port, because the instance has none")
+	}
 	s.Check = &c
 	return nil
 }
@@ -397,6 +410,9 @@ func (s *Spec) normalizeThresholds() error {
 }
 
 func (s *Spec) normalizeOffer() error {
+	if len(s.Note) > MaxNote || !utf8.ValidString(s.Note) {
+		return fault.Invalidf("note", nil, "must be valid UTF-8, at most %d bytes", MaxNote)
+	}
 	if len(s.Offer) == 0 {
 		s.Offer = nil
 		return nil
@@ -429,9 +445,12 @@ func shorten(text string) string {
 }
 
 // Unaskable names, in a sentence, the first word of an instance of this key with these tags that does not fit into a name of
-// DNS: a label has at most 63 bytes (RFC 1035), one less after the _ of a question for SRV, and no hyphen at its ends (RFC
-// 1123). "" is none.
+// DNS: a service is one label, a label has at most 63 bytes (RFC 1035), one less after the _ of a question for SRV, and no
+// hyphen at its ends (RFC 1123). "" is none.
 func (k Key) Unaskable(tags []string) string {
+	if strings.ContainsAny(k.Service, ".:") {
+		return "DNS cannot ask for the service " + k.Service + ": a service is one label there, of letters, digits, hyphens and _"
+	}
 	if len(k.Service) == 63 {
 		return "DNS cannot ask for _" + k.Service + "._tcp, only for " + k.Service + ".service: the label has 64 bytes, limit 63"
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // Bounds of a View's renderings.
@@ -19,6 +20,8 @@ type View struct {
 	// Index grows with each change of the result and only then.
 	Index     uint64
 	Instances []*Instance
+
+	bytes atomic.Int64 // of Bytes; 0: not counted yet
 
 	mu    sync.Mutex // guards forms
 	forms map[string][]byte
@@ -49,6 +52,21 @@ func (v *View) Next(index uint64, list []*Instance) *View {
 	v.pieces = nil // the next view reads them without this lock
 	return next
 }
+
+// Bytes returns about how many bytes a rendering of all instances has. The first call of a view counts.
+func (v *View) Bytes() int {
+	n := v.bytes.Load()
+	if n == 0 {
+		for _, i := range v.Instances {
+			n += int64(i.Bytes())
+		}
+		v.bytes.Store(n)
+	}
+	return int(n)
+}
+
+// Bytes returns about how many bytes a rendering of the instance has.
+func (i *Instance) Bytes() int { return most(&i.Key, &i.Spec) }
 
 // Form returns the named rendering: a cached one, or a new one from render,
 // cached if there is room. The bytes are shared and read-only.

@@ -40,6 +40,9 @@ func TestPromoteDrill(t *testing.T) { plays(t, "promote") }
 // TestMajorityLost restarts a peer in order, and then kills two of three.
 func TestMajorityLost(t *testing.T) { plays(t, "majority") }
 
+// TestYoungGroupCrashes kills all voters of a young group; two return without a bootstrap peer.
+func TestYoungGroupCrashes(t *testing.T) { plays(t, "young") }
+
 // TestGroupsMeet plays a script from the command line.
 func TestGroupsMeet(t *testing.T) {
 	t.Parallel()

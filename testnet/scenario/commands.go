@@ -36,6 +36,7 @@ const (
 //
 //	peer PEER [join]       start a peer, alone or with the addresses of all others; an instance registers at it
 //	connect PEER...        give the peer all addresses at its next start
+//	alone PEER...          from its next start on the peer gets no addresses, and listens where it does now
 //	sigkill PEER...        a crash
 //	sigterm PEER...        an end in order
 //	crash PEER LEAST MOST  kill, wait at random, and start again
@@ -86,6 +87,7 @@ func (r *run) commands() script.Words {
 	plain := map[string]func([]string) error{
 		"peer":       func(args []string) error { return r.add(args[0], len(args) > 1) },
 		"connect":    each(func(m *member) error { m.joined = true; return nil }),
+		"alone":      each(alone),
 		"sigkill":    each(func(m *member) error { r.halt(m, true); return nil }),
 		"sigterm":    each(func(m *member) error { r.halt(m, false); return nil }),
 		"start":      each(r.start),
@@ -145,6 +147,12 @@ func (r *run) commands() script.Words {
 		}
 	}
 	return words
+}
+
+func alone(m *member) error {
+	m.joined = false
+	m.home, _, _ = strings.Cut(m.peer().Listen[0], "/p2p/")
+	return nil
 }
 
 // named returns a peer by its name.

@@ -103,6 +103,7 @@ type member struct {
 	name             string
 	joined           bool // it connects to the others when it starts
 	bridge           []string
+	home             string // where it listens; empty: anywhere
 
 	spec process.Spec // of a peer of a house, as are the next
 	api  *app.REST
@@ -205,7 +206,7 @@ func (r *run) add(name string, joined bool) error {
 	var err error
 	m.Network, err = network.Start(r.ctx, network.Config{
 		Peers: 1, Binary: r.Binary, Dir: dir, Keep: true, Log: r.log,
-		Adapt: func(_ int, s *process.Spec) { s.Name, s.Bootstrap = name, m.bridge },
+		Adapt: func(_ int, s *process.Spec) { s.Name, s.Bootstrap, s.Listen = name, m.bridge, m.home },
 	})
 	if err != nil {
 		return err

@@ -107,6 +107,36 @@ func TestResultsAreShared(t *testing.T) {
 
 // TestGaps checks that a watch reports changes inside a gap, although the
 // catalog never saw them.
+// TestSpellings: names that differ by letter case are two services that know of each other.
+func TestSpellings(t *testing.T) {
+	c := New(Config{History: 64})
+	in := func(service string) instance.Name { return instance.Name{Namespace: "default", Service: service} }
+	put := func(rev uint64, service string) {
+		i := &instance.Instance{Key: instance.Key{Namespace: "default", Service: service, ID: "a"}, Spec: instance.Spec{Port: int(rev)}, Status: instance.StatusUp, Revision: rev}
+		require.NoError(t, c.Apply(rev, []instance.Change{{Key: i.Key, Instance: i}}))
+	}
+	put(2, "Web")
+	put(3, "web")
+	put(4, "other")
+	require.Equal(t, []instance.Name{in("Web")}, c.Spellings(in("web")))
+	require.Equal(t, []instance.Name{in("web")}, c.Spellings(in("Web")))
+	require.Equal(t, []instance.Name{in("Web"), in("web")}, c.Spellings(in("WEB")))
+	require.Empty(t, c.Spellings(in("other")))
+	for _, service := range []string{"Web", "web", "WEB"} {
+		found, err := c.Discover(t.Context(), instance.Query{Name: in(service)})
+		require.NoError(t, err)
+		require.Len(t, found.Instances, map[string]int{"Web": 1, "web": 1}[service], service)
+	}
+	for n := range c.cfg.History * 4 {
+		put(uint64(5+2*n), "other")
+		require.NoError(t, c.Apply(uint64(6+2*n), []instance.Change{{Key: instance.Key{Namespace: "default", Service: "Web", ID: "a"}}}))
+		if len(c.Spellings(in("web"))) == 0 {
+			return
+		}
+	}
+	t.Fatal("a service without instances stays known")
+}
+
 func TestGaps(t *testing.T) {
 	begin := func(t *testing.T) *Catalog {
 		c := New(Config{})

@@ -41,6 +41,16 @@ func (c *Catalog) Services(_ context.Context, namespace string) (instance.Servic
 	return instance.Services{Index: o.index, Services: o.list, Contact: known}, nil
 }
 
+// Spellings returns the known services of the namespace whose names differ from n's by letter case alone.
+func (c *Catalog) Spellings(n instance.Name) (others []instance.Name) {
+	for _, s := range c.streams.alike(n) {
+		if s.name != n {
+			others = append(others, s.name)
+		}
+	}
+	return others
+}
+
 func (o *serviceList) read(all *result, s *stream) *summaries {
 	view := all.read(s).view
 	if cur := o.current.Load(); cur != nil && cur.of == view {

@@ -3,6 +3,8 @@ package catalog
 import (
 	"hash/maphash"
 	"maps"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -13,18 +15,25 @@ import (
 const shards = 256
 
 // table maps names to streams, without a lock for readers. A name without a
-// service is a namespace. Writers hold Catalog.mu.
+// service is a namespace. Names that differ by letter case alone stand together.
+// Writers hold Catalog.mu.
 type table struct {
 	seed   maphash.Seed
-	shards [shards]atomic.Pointer[map[instance.Name]*stream]
+	shards [shards]atomic.Pointer[map[instance.Name][]*stream] // by folded name; the lists are read-only
 }
 
-func (t *table) shard(n instance.Name) *atomic.Pointer[map[instance.Name]*stream] {
-	return &t.shards[maphash.String(t.seed, n.Service)&(shards-1)]
+func (t *table) shard(folded instance.Name) *atomic.Pointer[map[instance.Name][]*stream] {
+	return &t.shards[maphash.String(t.seed, folded.Service)&(shards-1)]
 }
 
-// get returns nil for an unknown name.
-func (t *table) get(n instance.Name) *stream {
+func fold(n instance.Name) instance.Name {
+	n.Service = strings.ToLower(n.Service)
+	return n
+}
+
+// alike returns the streams of a name in any letter case.
+func (t *table) alike(n instance.Name) []*stream {
+	n = fold(n)
 	m := t.shard(n).Load()
 	if m == nil {
 		return nil
@@ -32,23 +41,34 @@ func (t *table) get(n instance.Name) *stream {
 	return (*m)[n]
 }
 
-func (t *table) put(s *stream) {
-	p := t.shard(s.name)
-	next := make(map[instance.Name]*stream)
-	if m := p.Load(); m != nil {
-		maps.Copy(next, *m)
+// get returns nil for an unknown name.
+func (t *table) get(n instance.Name) *stream {
+	for _, s := range t.alike(n) {
+		if s.name == n {
+			return s
+		}
 	}
-	next[s.name] = s
-	p.Store(&next)
+	return nil
+}
+
+func (t *table) put(s *stream) {
+	t.set(s.name, append(slices.Clone(t.alike(s.name)), s))
 }
 
 func (t *table) remove(n instance.Name) {
+	t.set(n, slices.DeleteFunc(slices.Clone(t.alike(n)), func(s *stream) bool { return s.name == n }))
+}
+
+func (t *table) set(n instance.Name, list []*stream) {
+	n = fold(n)
 	p := t.shard(n)
-	m := p.Load()
-	if m == nil {
-		return
+	next := make(map[instance.Name][]*stream)
+	if m := p.Load(); m != nil {
+		maps.Copy(next, *m)
 	}
-	next := maps.Clone(*m)
-	delete(next, n)
+	next[n] = list
+	if len(list) == 0 {
+		delete(next, n)
+	}
 	p.Store(&next)
 }

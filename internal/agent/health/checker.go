@@ -61,7 +61,7 @@ func New(cfg Config) *Checker {
 	cfg = cfg.withDefaults()
 	c := &Checker{
 		cfg:     cfg,
-		prober:  probe.New(probe.Config{Dial: cfg.Dial, Resolve: cfg.Resolve}),
+		prober:  probe.New(probe.Config{Dial: cfg.Dial, Resolve: cfg.Resolve, Trusted: true}),
 		policy:  probe.NewPolicy(),
 		epoch:   cfg.Now(),
 		wake:    make(chan struct{}, 1),

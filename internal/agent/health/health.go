@@ -52,6 +52,8 @@ type Target struct {
 	Port  int
 	Check instance.Check
 	Local bool // registered from this host: may have a loopback address
+	TLS   bool // of a check by gRPC
+	Head  bool // a check by HTTP asks for the header alone
 
 	// Unmeasured targets keep no measurements and save 360 bytes at an interval
 	// of 10 s.

@@ -28,7 +28,8 @@ func (p *plan) interval() time.Duration { return p.target.Check.Interval }
 
 // same reports whether measurements of q hold for p.
 func (p *plan) same(q *plan) bool {
-	return p.target.Check == q.target.Check && p.target.Host == q.target.Host && p.target.Port == q.target.Port
+	a, b := p.target, q.target
+	return a.Check == b.Check && a.Host == b.Host && a.Port == b.Port && a.TLS == b.TLS && a.Head == b.Head
 }
 
 // newPlan validates a target. Errors: Invalid, field "health_check.NAME".
@@ -52,7 +53,7 @@ func (c *Checker) refuse(p *plan) error {
 		return unfit(p, "the instance has no host and port of its own to check")
 	}
 	if !alike(p.host, p.target.Host) && !(p.target.Local && isLoopback(p.host)) {
-		return unfit(p, "names a host that is not the instance's own")
+		return unfit(p, "names the host %s, which is not the instance's own, %s: a peer checks no other", p.host, p.target.Host)
 	}
 	if a, err := netip.ParseAddr(p.host); err == nil {
 		if err := c.policy.Check(a, p.target.Local); err != nil {
@@ -79,6 +80,7 @@ func (p *plan) parse(scripts map[string][]string) error {
 		return p.parseURL(endpoint)
 	case instance.GRPC:
 		endpoint, p.resource, _ = strings.Cut(endpoint, "/")
+		p.secure = p.target.TLS
 	}
 	return p.parseAddress(endpoint)
 }

@@ -14,7 +14,7 @@ import (
 // maxInterim bounds the 1xx answers before the final one.
 const maxInterim = 5
 
-// probeHTTP passes if a GET receives a 2xx answer with a readable start of the
+// probeHTTP passes if a GET, or a HEAD, receives a 2xx answer with a readable start of the
 // body. It speaks HTTP/1.1 (RFC 9112) over a connection of its own: no
 // redirects, no kept connections, no leftover goroutines.
 func (c *Checker) probeHTTP(ctx context.Context, p *plan) error {
@@ -37,7 +37,7 @@ func exchange(conn io.ReadWriter, p *plan) error {
 		return failed(op, err)
 	}
 	limited := &io.LimitedReader{R: conn, N: maxAnswer}
-	answer, err := readAnswer(bufio.NewReaderSize(limited, 2<<10))
+	answer, err := readAnswer(bufio.NewReaderSize(limited, 2<<10), &http.Request{Method: p.method()})
 	if err != nil {
 		return failed(op, err)
 	}
@@ -55,17 +55,24 @@ func exchange(conn io.ReadWriter, p *plan) error {
 // spaces.
 func requestOf(p *plan) []byte {
 	b := make([]byte, 0, 256)
-	b = append(b, "GET "...)
+	b = append(append(b, p.method()...), ' ')
 	b = append(b, p.resource...)
 	b = append(b, " HTTP/1.1\r\nHost: "...)
 	b = append(b, net.JoinHostPort(p.host, strconv.Itoa(int(p.port)))...)
 	return append(b, "\r\nUser-Agent: "+userAgent+"\r\nAccept: */*\r\nConnection: close\r\n\r\n"...)
 }
 
+func (p *plan) method() string {
+	if p.target.Head {
+		return http.MethodHead
+	}
+	return http.MethodGet
+}
+
 // readAnswer skips interim answers.
-func readAnswer(r *bufio.Reader) (*http.Response, error) {
+func readAnswer(r *bufio.Reader, to *http.Request) (*http.Response, error) {
 	for range maxInterim {
-		answer, err := http.ReadResponse(r, nil)
+		answer, err := http.ReadResponse(r, to)
 		if err != nil || answer.StatusCode > 199 || answer.StatusCode == http.StatusSwitchingProtocols {
 			return answer, err
 		}

@@ -150,7 +150,7 @@ func TestDiskFails(t *testing.T) {
 	disk.Fail(true)
 	_, err = r.Register(registration("c"), epoch())
 	require.ErrorIs(t, err, fault.Unavailable)
-	require.ErrorContains(t, err, "no space left")
+	require.ErrorContains(t, err, "input/output error")
 	require.ErrorIs(t, r.Storage(), fault.Unavailable)
 	disk.Fail(false)
 	_, err = r.Deregister(a.Key, epoch())
@@ -249,4 +249,28 @@ func TestOneCommit(t *testing.T) {
 			require.Equal(t, kept, keptBy(open(t, conf, lost)), "on disk")
 		})
 	}
+}
+
+// TestDiskFull: a full disk refuses changes and shows none of them. They succeed as soon as it has room.
+func TestDiskFull(t *testing.T) {
+	disk := storetest.NewFailing()
+	c := config(disk)
+	f := follow(t, &c)
+	r, err := Open(c, epoch())
+	require.NoError(t, err)
+	a := register(t, r, registration("a"), epoch())
+	f.take()
+	disk.Fill(true)
+	_, err = r.Register(registration("b"), epoch())
+	require.ErrorIs(t, err, fault.Unavailable)
+	_, err = r.Deregister(a.Key, epoch())
+	require.ErrorIs(t, err, fault.Unavailable)
+	require.ErrorContains(t, r.Storage(), "the disk is full")
+	require.NoError(t, beat(r, "a", epoch()).Err)
+	require.Empty(t, f.take())
+	disk.Fill(false)
+	require.NoError(t, r.Storage())
+	register(t, r, registration("b"), epoch())
+	require.NoError(t, r.Close())
+	require.Len(t, open(t, config(disk), epoch()).entries, 2)
 }

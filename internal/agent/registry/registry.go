@@ -20,6 +20,7 @@ package registry
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"sync"
@@ -45,6 +46,7 @@ type Registry struct {
 	stall   time.Duration
 	changed func([]instance.Change)
 	random  io.Reader // guarded by writing
+	aside   []string  // set by Open
 	log     *slog.Logger
 
 	queueing sync.Mutex // guards waiting
@@ -76,7 +78,9 @@ type Registry struct {
 //   - Conflict: the database belongs to another peer;
 //   - Unsupported: a later version of this program wrote the database;
 //   - Unavailable: the database does not open, for example while another process uses it;
-//   - Internal: a stored value is unreadable. The error names its key; nothing is deleted.
+//   - Internal: the database is damaged.
+//
+// A stored value that does not pass is set aside: it stays on disk unchanged, Aside names it, and a registration of its key replaces it.
 func Open(c Config, now time.Time) (*Registry, error) {
 	const op = "instances.Open"
 	c = c.withDefaults()
@@ -100,7 +104,7 @@ func Open(c Config, now time.Time) (*Registry, error) {
 		lastExpire: now,
 	}
 	r.revision.Store(max(kept.Floor(), 1)) // the empty registry has revision 1, as in etcd
-	list, last, err := load(kept, c.Self)
+	list, last, err := r.load()
 	if err != nil {
 		return nil, fault.Wrap(op, errors.Join(err, kept.Close()))
 	}
@@ -118,17 +122,28 @@ func Open(c Config, now time.Time) (*Registry, error) {
 }
 
 // load reads the instances, and their status before an orderly stop.
-func load(kept *store.Store, self string) (list []*instance.Instance, last suspended, err error) {
-	err = kept.All(func(name string, value []byte) error {
+func (r *Registry) load() (list []*instance.Instance, last suspended, err error) {
+	err = r.disk.All(func(name string, value []byte) error {
 		if name == resumeName {
-			return json.Unmarshal(value, &last)
+			if json.Unmarshal(value, &last) != nil {
+				last = suspended{At: time.Unix(0, 0)} // too long ago, and removed with the next commit
+			}
+			return nil
 		}
-		i, err := restore(self, name, value)
+		i, err := restore(r.self, name, value)
+		if err != nil {
+			r.log.Error("a stored instance does not pass and is set aside: register it again", "key", name, "error", err)
+			r.aside = append(r.aside, fmt.Sprintf("%q: %s", name, fault.Message(err)))
+			return nil
+		}
 		list = append(list, i)
-		return err
+		return nil
 	})
 	return list, last, err
 }
+
+// Aside names the stored instances that did not pass when the registry opened, with the reasons.
+func (r *Registry) Aside() []string { return r.aside }
 
 // Close releases the database and keeps its content. Reads continue to work;
 // durable changes fail. A second Close has no effect.

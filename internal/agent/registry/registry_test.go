@@ -80,7 +80,7 @@ func TestRegisterRefuses(t *testing.T) {
 	_, err := r.Register(strict, epoch())
 	require.ErrorIs(t, err, &fault.Error{Kind: fault.Exists, Op: "instances.Register", Field: "id"})
 	bad := registration("b")
-	bad.Spec.Port = 0
+	bad.Spec.Port = 65536
 	_, err = r.Register(bad, epoch())
 	require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Op: "instances.Register", Field: "port"})
 	strict.ID = "b"
@@ -473,7 +473,8 @@ func TestOpenRefuses(t *testing.T) {
 	require.ErrorIs(t, err, fault.Conflict)
 }
 
-func TestOpenRefusesWhatItDoesNotUnderstand(t *testing.T) {
+// TestOpenSetsAside: a value that does not pass neither keeps a peer from starting nor vanishes, and the others go on.
+func TestOpenSetsAside(t *testing.T) {
 	valid := putEdit(&instance.Instance{Key: registration("a").Key, Spec: registration("a").Spec, Lease: "l", Peer: self})
 	for name, bad := range map[string]store.Edit{
 		"value":    {Name: "a/b/c", Value: []byte{0xff}},
@@ -483,11 +484,20 @@ func TestOpenRefusesWhatItDoesNotUnderstand(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fs := vfs.NewMem()
 			r := open(t, config(fs), epoch())
-			require.NoError(t, r.disk.Commit([]store.Edit{valid, bad}, 0))
+			require.NoError(t, r.disk.Commit([]store.Edit{valid, bad, {Name: resumeName, Value: []byte("[null]")}}, 0))
+			count := 1
+			if bad.Name == valid.Name {
+				count = 0
+			}
 			require.NoError(t, r.Close())
-			_, err := Open(config(fs), epoch())
-			require.ErrorIs(t, err, fault.Internal)
-			require.ErrorContains(t, err, "instance/"+bad.Name)
+			for range 2 {
+				r = open(t, config(fs), epoch())
+				require.Len(t, r.Aside(), 1)
+				require.Contains(t, r.Aside()[0], bad.Name)
+				all, _ := r.All()
+				require.Len(t, all, count)
+				require.NoError(t, r.Close())
+			}
 		})
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/platform/clean"
+	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -66,8 +67,12 @@ func catalogOf(ctx context.Context, con *term.Console, from string) ([]byte, err
 	if err != nil {
 		return nil, fault.Invalidf("FILE|URL", from, "%w", err)
 	}
-	once := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	resp, err := once.Do(req)
+	// The caller names the site: it may be in the caller's own network, but no metadata service is a catalog.
+	site := probe.New(probe.Config{Private: true, Loopback: true, Trusted: true})
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: site.DialContext, ForceAttemptHTTP2: true, DisableKeepAlives: true,
+	}
+	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		return nil, fault.As("", fault.Unavailable, err)
 	}

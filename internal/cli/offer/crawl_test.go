@@ -62,3 +62,11 @@ func TestCatalogOfURL(t *testing.T) {
 		}
 	}
 }
+
+// A site of the caller's own network may have a catalog, a metadata service none.
+func TestCrawlAsksNoMetadata(t *testing.T) {
+	for _, site := range []string{"http://169.254.169.254", "http://[fd00:ec2::254]", "http://100.100.100.200", "http://[::ffff:169.254.169.254]"} {
+		_, err := catalogOf(t.Context(), &term.Console{}, site)
+		require.ErrorContains(t, err, "must not connect", site)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,4 +48,17 @@ func TestMemoryIsInMegabytes(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(m.root, "proc"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(m.root, "proc/meminfo"), []byte("MemTotal:       125000000 kB\nMemFree: 1 kB\n"), 0o600))
 	require.Equal(t, "128000", m.memoryMB())
+}
+
+// TestPartialChecks: whoever sells at a path learns how others come to check it.
+func TestPartialChecks(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		"https://gpu.nowhere.net/v1?key=1": "without its path until its host names this peer: publish a TXT record of _blackhole.gpu.nowhere.net with the text peer=12D3a, or that line at https://gpu.nowhere.net/.well-known/blackhole",
+		"http://11.0.0.1:8000/v1":          "without its path: only a host with a name of its own and TLS",
+		"https://gpu.nowhere.net/":         "", "wg://exit.nowhere.net:51820": "", "https://gpu.example.com/v1": "",
+	} {
+		all := partial(records.Offer{Metadata: records.Metadata{Endpoints: []string{endpoint}}}, "12D3a")
+		require.Len(t, all, min(len(want), 1), endpoint)
+		require.Contains(t, strings.Join(all, ""), want)
+	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/service"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -252,6 +253,9 @@ func (s *seller) register(ctx context.Context, c *client.Client, o records.Offer
 			}
 		}
 	}
+	if s.check != none || alone { // no receipt was shown
+		s.warn(partial(o, status.PeerID))
+	}
 	by, more := seenBy(status, o, announced, alone, s.Given())
 	return s.Print(term.Document{
 		Value: map[string]any{"id": o.ID, "file": s.file, "check": checked, "announced": announced, "seen_by": by, "next": more},
@@ -290,6 +294,16 @@ func (s *seller) warn(texts []string) {
 	for _, text := range texts {
 		s.Say("warning: %s", text)
 	}
+}
+
+// partial says what the checks of others leave out of the endpoints of an offer.
+func partial(o records.Offer, peer string) (all []string) {
+	for _, text := range o.Metadata.Endpoints {
+		if t, ok := probe.Parse(text, o.Metadata.Protocols); ok && t.Withheld() != "" {
+			all = append(all, t.Partial(peer))
+		}
+	}
+	return all
 }
 
 // seenBy says who finds an offer now, and what helps others to find it. given are the flags that name the peer.

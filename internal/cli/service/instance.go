@@ -193,6 +193,8 @@ func instanceRow(i *instance.Instance) []string {
 // AddressOf shows the address of an instance, or the number of interfaces without an address.
 func AddressOf(i *instance.Instance) string {
 	switch {
+	case i.Spec.Host != "" && i.Spec.Port == 0:
+		return i.Spec.Host
 	case i.Spec.Host != "":
 		return net.JoinHostPort(i.Spec.Host, strconv.Itoa(i.Spec.Port))
 	case len(i.Spec.Interfaces) > 0:

@@ -27,6 +27,22 @@ func compact(m *Machine, r *coordv1.Compact) error {
 	return nil
 }
 
+// Bounds of setAddresses.
+const (
+	maxAddresses    = 256
+	maxAddressBytes = 256
+)
+
+// setAddresses changes no revision: applications do not see it.
+func setAddresses(m *Machine, r *coordv1.SetAddresses) error {
+	all := r.GetMultiaddrs()
+	if len(all) > maxAddresses || slices.ContainsFunc(all, func(a []byte) bool { return len(a) > maxAddressBytes }) {
+		return fault.Invalidf("multiaddrs", len(all), "must be at most %d of %d bytes", maxAddresses, maxAddressBytes)
+	}
+	m.addresses = all
+	return nil
+}
+
 // bumpIncarnation begins a new incarnation of the group after a restore that may lack the last entries. The revision leaps far
 // beyond the possible loss, so that tokens and revisions stay unique.
 func bumpIncarnation(m *Machine, r *coordv1.BumpIncarnation) error {

@@ -72,6 +72,8 @@ func (c *call) runInternal(m *Machine, cmd *coordv1.Command) error {
 		return bumpIncarnation(m, r.BumpIncarnation)
 	case *coordv1.Command_SetLevel:
 		return setLevel(m, r.SetLevel)
+	case *coordv1.Command_SetAddresses:
+		return setAddresses(m, r.SetAddresses)
 	case *coordv1.Command_Dissolve:
 		return c.dissolve(m, r.Dissolve, done)
 	case *coordv1.Command_RaiseRevision:

@@ -58,6 +58,7 @@ func every() []proto.Message {
 		&apiv1.CloseClientRequest{},
 		&coordv1.ClientsExpire{Term: 1, IdleSince: 2},
 		&coordv1.Configure{Limits: coord.DefaultLimits().Message()},
+		&coordv1.SetAddresses{Multiaddrs: [][]byte{{1}, {2, 3}}},
 		&coordv1.BumpIncarnation{Incarnation: 1},
 		&coordv1.Dissolve{Successor: []byte(groupID(1)), Force: true, Reached: 5},
 		&coordv1.RaiseRevision{To: 9, Resume: 3},

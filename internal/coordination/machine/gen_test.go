@@ -70,9 +70,11 @@ func (g *generator) op() proto.Message {
 }
 
 func (g *generator) rare() proto.Message {
-	switch rapid.IntRange(0, 4).Draw(g.t, "rare") {
+	switch rapid.IntRange(0, 5).Draw(g.t, "rare") {
 	case 3:
 		return g.merge()
+	case 4:
+		return &coordv1.SetAddresses{Multiaddrs: rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 3), 0, 3).Draw(g.t, "addresses")}
 	case 0:
 		return &apiv1.CloseClientRequest{}
 	case 1:

@@ -2,6 +2,7 @@ package machine_test
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -90,4 +91,21 @@ func TestLevelRises(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, m.Level(), "a later version keeps the level of the group")
 	require.Equal(t, old, m.Snapshot(), "and writes its format")
+}
+
+// TestAddresses: the addresses of the members are part of the state and of its hash, and no revision: applications do not see
+// them. Too many, or too long ones, change nothing.
+func TestAddresses(t *testing.T) {
+	l := newLog()
+	before := l.StateHash()
+	full := slices.Repeat([][]byte{bytes.Repeat([]byte{7}, 256)}, 256)
+	l.must(t, &coordv1.SetAddresses{Multiaddrs: full})
+	require.Equal(t, coord.FirstRevision, l.Revision())
+	require.NotEqual(t, before, l.StateHash())
+	l.refused(t, fault.Invalid, "multiaddrs", &coordv1.SetAddresses{Multiaddrs: append(full, []byte{1})})
+	l.refused(t, fault.Invalid, "multiaddrs", &coordv1.SetAddresses{Multiaddrs: [][]byte{make([]byte, 257)}})
+	m, err := machine.Restore(l.Snapshot())
+	require.NoError(t, err)
+	require.Equal(t, full, m.Addresses())
+	require.Equal(t, l.StateHash(), m.StateHash())
 }

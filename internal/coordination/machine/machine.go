@@ -16,7 +16,8 @@ type Machine struct {
 	index       uint64 // of the last entry applied
 	term        uint64 // its term
 	incarnation uint64
-	level       uint32 // feature level of the group
+	level       uint32   // feature level of the group
+	addresses   [][]byte // multiaddrs of the members; replaced as a whole
 
 	leases  leases
 	locks   locks
@@ -105,6 +106,9 @@ func (m *Machine) Incarnation() uint64 { return m.incarnation }
 
 // Level gives the feature level of the group.
 func (m *Machine) Level() uint32 { return m.level }
+
+// Addresses gives the multiaddrs of the members as the leader recorded them last, each with its peer id. They must not be changed.
+func (m *Machine) Addresses() [][]byte { return m.addresses }
 
 // Limits gives the limits in force.
 func (m *Machine) Limits() coord.Limits { return m.limits.Limits }

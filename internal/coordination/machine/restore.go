@@ -47,6 +47,9 @@ func (d *decoder) machine(m *Machine) {
 	d.check(m.compacted <= m.revision, "compacted", "is in the future")
 	d.check(m.revision <= highest, "revision", "leaves none to come")
 	d.limits(&m.limits.Limits)
+	for more := d.count(); more(); {
+		m.addresses = append(m.addresses, d.bytes())
+	}
 	d.leases(m)
 	d.clients(m)
 	d.publications(m)

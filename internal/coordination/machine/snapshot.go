@@ -20,6 +20,7 @@ type Image struct {
 	term        uint64
 	incarnation uint64
 	level       uint32
+	addresses   [][]byte
 	merging     merging
 	leases      btree.Map[coord.LeaseID, *lease] // their keys are not used
 	clients     []client
@@ -38,7 +39,7 @@ type publishedImage struct {
 // owner's name.
 func (m *Machine) Image() *Image {
 	i := &Image{
-		Keyspace: m.Keyspace.clone(), limits: m.limits.Limits, index: m.index, term: m.term, incarnation: m.incarnation, level: m.level, merging: m.merging,
+		Keyspace: m.Keyspace.clone(), limits: m.limits.Limits, index: m.index, term: m.term, incarnation: m.incarnation, level: m.level, addresses: m.addresses, merging: m.merging,
 		leases:  *m.leases.Map.Copy(),
 		clients: make([]client, 0, len(m.clients.byID)), gone: *m.removals.keys.Copy(),
 	}
@@ -83,6 +84,10 @@ func (i *Image) encode(w io.Writer) {
 	e.int(int64(i.revision))
 	e.int(int64(i.compacted))
 	e.limits(&i.limits)
+	e.int(int64(len(i.addresses)))
+	for _, a := range i.addresses {
+		e.bytes(a)
+	}
 	e.int(int64(i.leases.Len()))
 	i.leases.Scan(func(_ coord.LeaseID, l *lease) bool {
 		e.lease(&l.Lease)

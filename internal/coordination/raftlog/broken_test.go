@@ -11,26 +11,29 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
+	"github.com/blackhole/blackhole/internal/platform/disk"
 	"github.com/blackhole/blackhole/internal/platform/store/storetest"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // TestDiskBreaks: a disk that is full or fails from any write on ends the log with an error: no panic, no endless
-// repetition. Then the folder opens with everything that was acknowledged.
+// repetition. Then the folder opens with everything that was acknowledged, also in the same process once there is room. The error
+// says whether it was for lack of room.
 func TestDiskBreaks(t *testing.T) {
 	for _, reason := range []error{syscall.ENOSPC, syscall.EIO} {
 		refused, broken := 0, true
 		for allowed := int64(0); broken; allowed += 1 + allowed/10 {
-			disk := vfs.NewCrashableMem()
-			s := founded(t, disk, 0)
+			mem := vfs.NewCrashableMem()
+			s := founded(t, mem, 0)
 			require.NoError(t, s.Close())
-			acknowledged, err := fill(storetest.Breaking(disk, allowed, reason))
+			acknowledged, err := fill(storetest.Breaking(mem, allowed, reason))
 			if broken = err != nil; broken {
 				require.ErrorIs(t, err, fault.Internal)
 				require.ErrorContains(t, err, reason.Error())
+				require.Equal(t, reason == syscall.ENOSPC, disk.Full(err), "after %d writes: %v", allowed, err)
 				refused++
 			}
-			for what, fs := range map[string]*vfs.MemFS{"killed": storetest.Copy(disk), "power cut": disk.CrashClone(vfs.CrashCloneCfg{})} {
+			for what, fs := range map[string]*vfs.MemFS{"killed": storetest.Copy(mem), "power cut": mem.CrashClone(vfs.CrashCloneCfg{}), "freed": mem} {
 				s, err := raftlog.Open(raftlog.Options{FS: fs, Dir: "data/group"})
 				require.NoError(t, err, "%s after %d writes", what, allowed)
 				last, err := s.LastIndex()

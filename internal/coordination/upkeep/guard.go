@@ -76,7 +76,7 @@ func WatchReserve(ctx context.Context, count func() membership.Tolerance, silent
 				which = "no contact to " + strings.Join(names, ", ")
 			}
 			conditions.Raise(condition.NoReserve, "%d of %d voters of the group answer, and the loss of another one stops locks, leases and keys: %s. "+
-				"Start it, or let another peer take its place with \"blackholed group replace SILENT_PEER NEW_PEER\"", t.Active, t.Voters, which)
+				"Start it if it is down, check the network to it if it runs, or let another peer take its place with \"blackholed group replace SILENT_PEER NEW_PEER\"", t.Active, t.Voters, which)
 		}
 	}
 }

@@ -64,6 +64,8 @@ type Membership struct {
 	elected time.Duration
 	limited bool          // the limits are as wanted, or were refused
 	change  chan struct{} // the change under way closes it at its end; nil without one
+
+	readdress time.Duration // time of the next record of changed addresses
 }
 
 // NewMembership returns the Membership of a member.
@@ -95,7 +97,8 @@ func (c *Membership) Unseen(id uint64) time.Duration {
 	return 0
 }
 
-// Reconcile does the leader's periodic work: it sets limits and level of the group, and begins at most one change of the members.
+// Reconcile does the leader's periodic work: it sets limits and level of the group, records the addresses of the
+// members, and begins at most one change of them.
 // Call it a few times a second.
 func (c *Membership) Reconcile(ctx context.Context) {
 	s, now := c.Member.Status(), time.Since(c.origin)
@@ -113,6 +116,7 @@ func (c *Membership) Reconcile(ctx context.Context) {
 		return
 	}
 	c.setLimits(ctx)
+	c.recordAddresses(ctx, s, now)
 	if level := c.Levels.next(s, c.Supported, c.LevelsOf, now-c.elected); level != s.Level {
 		if err := c.apply(ctx, &coordv1.Command{Request: &coordv1.Command_SetLevel{SetLevel: &coordv1.SetLevel{Level: level}}}); err != nil {
 			c.Logger.Warn("the feature level of the group was not raised", "level", level, "error", err)

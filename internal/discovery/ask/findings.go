@@ -33,16 +33,15 @@ type Delivered struct {
 // Findings exchanges measurements with other peers. It is safe for concurrent use.
 type Findings struct {
 	*wire.Env
-	closest   *route.Closest
-	client    *wire.Client
-	allow     func(wire.Source) error // takes a request from the quota of its sender
-	pool      *witness.Pool           // measurements of other peers
-	omissions *Omissions
+	closest *route.Closest
+	client  *wire.Client
+	allow   func(wire.Source) error // takes a request from the quota of its sender
+	pool    *witness.Pool           // measurements of other peers
 }
 
-// NewFindings returns an exchange, of omissions too. Allow takes a request from the quota of its sender.
-func NewFindings(closest *route.Closest, c *wire.Client, allow func(wire.Source) error, o *Omissions) *Findings {
-	return &Findings{Env: c.Env, closest: closest, client: c, allow: allow, pool: witness.NewPool(c.Self), omissions: o}
+// NewFindings returns an exchange. Allow takes a request from the quota of its sender.
+func NewFindings(closest *route.Closest, c *wire.Client, allow func(wire.Source) error) *Findings {
+	return &Findings{Env: c.Env, closest: closest, client: c, allow: allow, pool: witness.NewPool(c.Self)}
 }
 
 // Exchange exchanges measurements with the witness.Quorum keepers nearest to the first cell of a plan: all peers
@@ -135,10 +134,9 @@ func (f *Findings) exchangeAll(ctx context.Context, ids []peer.ID, req *pb.Reque
 func (f *Findings) exchange(ctx context.Context, id peer.ID, req *pb.Request) []Delivered {
 	var resp *pb.FindingsResponse
 	if id == f.Self {
-		resp, _ = f.Serve(ctx, wire.Source{Peer: f.Self, Exempt: true}, req.GetFindings())
+		resp, _ = f.Serve(wire.Source{Peer: f.Self, Exempt: true}, req.GetFindings())
 	} else if answer, _, err := f.client.Call(ctx, id, req); err == nil {
 		resp = answer.GetFindings()
-		f.omissions.hear(id, resp.GetOmissions())
 	}
 	var out []Delivered
 	for _, data := range resp.GetStatements() {
@@ -154,7 +152,7 @@ func (f *Findings) exchange(ctx context.Context, id peer.ID, req *pb.Request) []
 }
 
 // Serve answers a FINDINGS request. Only a measurer itself can deliver a statement, so the pool knows its network.
-func (f *Findings) Serve(ctx context.Context, from wire.Source, req *pb.FindingsRequest) (*pb.FindingsResponse, error) {
+func (f *Findings) Serve(from wire.Source, req *pb.FindingsRequest) (*pb.FindingsResponse, error) {
 	now := f.Now()
 	if len(req.GetOwn()) > 0 {
 		if f.allow(from) != nil {
@@ -187,9 +185,5 @@ func (f *Findings) Serve(ctx context.Context, from wire.Source, req *pb.Findings
 			f.Asked(n, from.Peer)
 		}
 	}
-	resp := &pb.FindingsResponse{Statements: f.pool.About(ids, from.Peer, now)}
-	if err := f.omissions.serve(ctx, from, req, resp); err != nil {
-		return nil, err
-	}
-	return resp, nil
+	return &pb.FindingsResponse{Statements: f.pool.About(ids, from.Peer, now)}, nil
 }

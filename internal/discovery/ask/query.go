@@ -21,7 +21,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/clock"
-	"github.com/blackhole/blackhole/internal/discovery/evidence"
 	"github.com/blackhole/blackhole/internal/discovery/place"
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
@@ -424,14 +423,6 @@ func (a *Asker) askPlan(ctx context.Context, id peer.ID, q cellQuery) (answer, e
 		return answer{}, err
 	}
 	got, err := verifyAnswer(q, resp.GetQuery(), a.Verifier, a.Now())
-	if err == nil && a.Signer != nil {
-		switch err = evidence.Check(a.Network, id, req, resp.GetQuery(), got.records); fault.KindOf(err) {
-		case fault.Unsupported: // no offence, but nobody could show what it leaves out
-			got.full, got.doubt, err = false, "it does not sign its answers", nil
-		case fault.Unauthentic:
-			err = wire.Breach("%w", err)
-		}
-	}
 	for _, left := range got.left {
 		a.CountLeft(left)
 	}

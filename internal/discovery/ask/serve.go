@@ -25,7 +25,6 @@ func (a *Asker) ServeQuery(ctx context.Context, req *pb.QueryRequest) (*pb.Query
 	if err != nil {
 		return nil, err
 	}
-	given, at := a.Signer.Given(), a.Now()
 	found := a.search(plan, cells)
 	if ctx.Err() != nil {
 		return nil, fault.Wrap("", ctx.Err())
@@ -35,7 +34,6 @@ func (a *Asker) ServeQuery(ctx context.Context, req *pb.QueryRequest) (*pb.Query
 		worst = *w
 	}
 	resp := responseOf(found, worst)
-	listed := recordsOf(found.Hits[:len(resp.Envelopes)])
 	a.addBeyond(resp, plan, cells)
 	for _, r := range a.manifestsIn(cells) {
 		resp.Manifests = append(resp.Manifests, r.Envelope())
@@ -44,7 +42,7 @@ func (a *Asker) ServeQuery(ctx context.Context, req *pb.QueryRequest) (*pb.Query
 		if resp.Doubt = a.Copied(plan.Type()); resp.Doubt != "" {
 			resp.NotKept = wire.CellNames(cells)
 		}
-		return resp, a.Signer.Answer(req, resp, listed, given, at)
+		return resp, nil
 	}
 	resp.Splits = a.splits.ForQuery(plan, cells, req.Tokens)
 	if req.Menu {
@@ -53,7 +51,7 @@ func (a *Asker) ServeQuery(ctx context.Context, req *pb.QueryRequest) (*pb.Query
 	}
 	lacking, doubt := a.authority.Unauthoritative(cells)
 	resp.NotKept, resp.Doubt = wire.CellNames(lacking), doubt
-	return resp, a.Signer.Answer(req, resp, listed, given, at)
+	return resp, nil
 }
 
 // parseQuery parses a query and its cells.

@@ -260,7 +260,6 @@ func (x *Index) forget(e *entry) {
 	c := &x.rankings[remembered]
 	p := x.entries.owner(e)
 	if len(p.held[remembered].entries) > rememberedPerProvider*x.config.MaxPerProvider {
-		x.losses.Add(1)
 		x.drop(c.soonest(&p.held[remembered], e))
 	}
 	x.trim(remembered, e)
@@ -341,7 +340,6 @@ func (x *Index) room(p *provider, s state, r *records.Record) error {
 // displace removes a service for want of memory.
 func (x *Index) displace(e *entry) {
 	if e.state() == remembered {
-		x.losses.Add(1)
 		x.drop(e)
 		return
 	}
@@ -352,7 +350,6 @@ func (x *Index) displace(e *entry) {
 // evict removes a live record without remembering the service.
 func (x *Index) evict(e *entry) {
 	old := e.record
-	x.losses.Add(1)
 	x.shards.expel(old)
 	x.drop(e)
 	x.feed.publish(Evicted, old, nil)

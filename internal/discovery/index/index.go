@@ -40,7 +40,6 @@ import (
 	"iter"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -120,8 +119,6 @@ type Index struct {
 	feed      feed
 
 	Pressure // its method short needs mu
-
-	losses atomic.Uint64
 }
 
 // New returns an empty index.
@@ -274,9 +271,6 @@ func (x *Index) NextExpiry() (time.Time, bool) {
 	}
 	return time.Time{}, false
 }
-
-// Losses counts the records that went for another reason than their expiry or a newer version. It grows before a search can miss one.
-func (x *Index) Losses() uint64 { return x.losses.Load() }
 
 // Memory returns the memory of the live records in bytes, and its limit.
 func (x *Index) Memory() (used, limit int64) {

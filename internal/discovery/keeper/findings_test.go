@@ -117,7 +117,7 @@ func TestFindingsAreRefused(t *testing.T) {
 		from := wire.Source{Peer: a.Self, Prefix: netip.MustParsePrefix("198.51.100.0/24")}
 		flood := &pb.FindingsRequest{Own: a.statement(t, about, records.Busy)}
 		for range 100_000 { // at one moment
-			if _, err = b.Findings.Serve(t.Context(), from, flood); err != nil {
+			if _, err = b.Findings.Serve(from, flood); err != nil {
 				break
 			}
 		}

@@ -35,7 +35,6 @@ type Keeper struct {
 	sync      *compare.Syncer // anti-entropy
 	copies    *compare.Copies // types of which this peer holds all records
 	server    *server         // requests of other peers
-	omissions *ask.Omissions  // of keepers that hide records
 }
 
 // New starts to serve the protocol on c.Host. It returns Invalid without a required part.
@@ -53,9 +52,6 @@ func New(c wire.Config) (*Keeper, error) {
 			k.client.TellLacking()
 		})
 	})
-	if e.Signer != nil {
-		e.Go(k.auditAll)
-	}
 	if e.Limits.Sync > 0 {
 		e.Go(k.sync.Run)
 		e.Go(k.authority.Run)
@@ -80,8 +76,7 @@ func assemble(e *wire.Env) *Keeper {
 		Publisher: place.NewPublisher(closest, authority, c, s),
 		sync:      compare.NewSyncer(authority, c, s, splits, in),
 	}
-	k.omissions = ask.NewOmissions(c, k.Asker, s.Allow)
-	k.Findings = ask.NewFindings(closest, c, s.Allow, k.omissions)
+	k.Findings = ask.NewFindings(closest, c, s.Allow)
 	splits.StoreAt = k.StoreAt
 	k.copies = compare.NewCopies(k.sync, k.Parts)
 	k.Copied = func(kind string) string { return k.copies.Copy(kind).Lacks }

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -41,9 +40,8 @@ type lightCluster struct {
 	keep     []string // types that peers copy which join from now on
 	room     int64    // of the indexes of such peers; 0: enough
 
-	keys map[peer.ID]crypto.PrivKey // of the peers that sign; the others have none
-	draw func(n int) int            // see wire.Config
-	now  func(peer.ID) time.Time    // clock of a peer; nil: all right
+	draw func(n int) int         // see wire.Config
+	now  func(peer.ID) time.Time // clock of a peer; nil: all right
 }
 
 type lightNode struct {
@@ -92,7 +90,7 @@ func (w *lightCluster) start(h *lightHost, limits wire.Limits) *lightNode {
 		now = func() time.Time { return w.now(h.id) }
 	}
 	n.Keeper, err = New(wire.Config{
-		Network: "test", Key: w.keys[h.id], Draw: w.draw, Now: now,
+		Network: "test", Draw: w.draw, Now: now,
 		Host: h, Router: &lightRouter{router: router{w.dht, h.id}}, Index: index.New(index.Config{MaxBytes: w.room}), Verifier: w.verifier, Signals: wire.Signals{Metrics: n.counts.Discovery}, Limits: limits, CopyTypes: w.keep,
 	})
 	require.NoError(w.t, err)

@@ -95,7 +95,7 @@ func (s *server) work(ctx context.Context, from wire.Source, req *pb.Request) (*
 		defer s.comparing.Leave(from.Peer)
 	}
 	switch {
-	case req.GetForward() != nil, req.GetFindings().GetAudit() != nil, req.GetFindings().GetOmission() != nil: // waits for another peer most of its time
+	case req.GetForward() != nil: // waits for another peer most of its time
 		return s.perform(ctx, from, req)
 	case req.GetSync() != nil || req.GetPull() != nil:
 		return s.workInBulk(ctx, from, req)
@@ -146,7 +146,7 @@ func (s *server) perform(ctx context.Context, from wire.Source, req *pb.Request)
 		resp, err := s.asker.ServeResolve(op.Resolve)
 		return &pb.Response{Op: &pb.Response_Resolve{Resolve: resp}}, err
 	case *pb.Request_Findings:
-		resp, err := s.findings.Serve(ctx, from, op.Findings)
+		resp, err := s.findings.Serve(from, op.Findings)
 		return &pb.Response{Op: &pb.Response_Findings{Findings: resp}}, err
 	case *pb.Request_Forward:
 		resp, err := s.store.ServeForward(ctx, from, op.Forward, func(check func() error) error {

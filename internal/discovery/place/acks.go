@@ -1,7 +1,6 @@
 package place
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/pkg/records"
-	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
 const (
@@ -32,35 +30,17 @@ type ackKey struct {
 type ack struct {
 	cells []string // that the keeper took the version for; equal requests list equal cells in equal order
 	until time.Time
-	held  *pb.Omission // the keeper's receipt, which outlives until; nil without one
 }
 
 func newAcks() acks { return acks{bounded.Shared[ackKey, ack](maxAcks)} }
 
-// add notes that a keeper took a record for some cells, and its receipt.
-func (a acks) add(r *records.Record, keeper peer.ID, cells []string, held *pb.Omission, now time.Time) {
-	a.taken.Add(ackKey{r.Digest(), keeper}, ack{cells, now.Add(ackTTL), held})
+// add notes that a keeper took a record for some cells.
+func (a acks) add(r *records.Record, keeper peer.ID, cells []string, now time.Time) {
+	a.taken.Add(ackKey{r.Digest(), keeper}, ack{cells, now.Add(ackTTL)})
 }
 
 // has reports whether a keeper took a record for exactly these cells a short time ago.
 func (a acks) has(r *records.Record, keeper peer.ID, cells []string, now time.Time) bool {
 	known, ok := a.taken.Get(ackKey{r.Digest(), keeper})
 	return ok && now.Before(known.until) && slices.Equal(known.cells, cells)
-}
-
-// Receipts draws a cell of a version of an own record, and returns the receipts of the keepers that took it for the cell, at most most.
-func (p *Publisher) Receipts(r *records.Record, most int) (cell string, held []*pb.Omission) {
-	all := make(map[string][]*pb.Omission)
-	for _, k := range p.acks.taken.Keys() {
-		if a, ok := p.acks.taken.Peek(k); ok && k.version == r.Digest() && a.held != nil {
-			for _, c := range a.cells {
-				all[c] = append(all[c], a.held)
-			}
-		}
-	}
-	if len(all) == 0 {
-		return "", nil
-	}
-	cell = slices.Sorted(maps.Keys(all))[p.Draw(len(all))]
-	return cell, all[cell][:min(most, len(all[cell]))]
 }

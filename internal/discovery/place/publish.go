@@ -15,7 +15,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/discovery/cell"
-	"github.com/blackhole/blackhole/internal/discovery/evidence"
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
@@ -226,8 +225,7 @@ type storeItem struct {
 	wire *pb.StoreItem
 
 	err      error
-	held     *pb.Omission // the keeper's receipt; nil without one
-	sequence uint64       // highest sequence of the record at the keeper
+	sequence uint64 // highest sequence of the record at the keeper
 }
 
 // batchesOf returns one batch for each keeper, sorted by peer id. A batch holds the records that
@@ -390,7 +388,7 @@ func (p *Publisher) acknowledge(keeper peer.ID, items []storeItem) {
 	now := p.Now()
 	for _, item := range items {
 		if r := item.of.record; item.err == nil && r.Name().Provider == p.Self {
-			p.acks.add(r, keeper, item.wire.Cells, item.held, now)
+			p.acks.add(r, keeper, item.wire.Cells, now)
 		}
 	}
 }
@@ -455,29 +453,7 @@ func (p *Publisher) readStoreResponse(from peer.ID, items []storeItem, resp *pb.
 	if err := readResults(items, resp.GetResults()); err != nil {
 		return err
 	}
-	if err := p.readReceipt(from, items, resp); err != nil {
-		return err
-	}
 	return p.hints.add(from, resp.GetSplits(), asked, p.Now())
-}
-
-// readReceipt sets the receipts of the items. It returns Unauthentic for one that does not cover what the keeper says it holds.
-func (p *Publisher) readReceipt(from peer.ID, items []storeItem, resp *pb.StoreResponse) error {
-	var covered []*storeItem
-	var digests [][32]byte
-	for i, r := range resp.GetResults() {
-		if r.GetHeld() {
-			covered, digests = append(covered, &items[i]), append(digests, items[i].of.record.Digest())
-		}
-	}
-	if p.Signer == nil || len(covered) == 0 {
-		return nil
-	}
-	held, err := evidence.Held(p.Network, from, resp.GetReceipt(), digests)
-	for i, h := range held {
-		covered[i].held = h
-	}
-	return err
 }
 
 // readResults sets the results of the items. It returns Unauthentic for another number of results.

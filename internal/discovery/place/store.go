@@ -47,35 +47,18 @@ func NewStore(authority *route.Authority, c *wire.Client, splits *Splits, in *In
 func (s *Store) ServeStore(ctx context.Context, from wire.Source, req *pb.StoreRequest) (*pb.StoreResponse, error) {
 	h := s.NewBatch(from, false)
 	results := make([]*pb.StoreResult, len(req.GetItems()))
-	taken := make([]*records.Record, len(results)) // for all their cells
 	for i, item := range req.GetItems() {
-		r, sequence, err := s.accept(ctx, from, item, h)
-		if err == nil {
-			taken[i] = r
-		}
+		sequence, err := s.accept(ctx, from, item, h)
 		results[i] = &pb.StoreResult{Refusal: rpc.Refuse(err), Sequence: sequence}
 	}
-	resp := &pb.StoreResponse{Results: results, Splits: h.Finish()} // first: it may release records
-	var err error
-	resp.Receipt, err = s.Signer.Receipt(func() (held [][32]byte) {
-		for i, r := range taken {
-			if r == nil {
-				continue
-			}
-			if known, live := s.Index.Get(r.Name()); live && known.Digest() == r.Digest() {
-				results[i].Held, held = true, append(held, r.Digest())
-			}
-		}
-		return held
-	})
-	return resp, err
+	return &pb.StoreResponse{Results: results, Splits: h.Finish()}, nil
 }
 
 // accept stores one record. Errors: LimitReached for a quota or a nearly full cell, Invalid naming
 // "cells" for cells that do not contain the record, Exists for a newer version here, Forbidden
 // naming "cells" if this peer does not keep one of them, and the errors of records.Open. Cheap
 // checks come first. Sequence is the highest sequence of the record at this peer.
-func (s *Store) accept(ctx context.Context, from wire.Source, item *pb.StoreItem, h *Batch) (r *records.Record, sequence uint64, err error) {
+func (s *Store) accept(ctx context.Context, from wire.Source, item *pb.StoreItem, h *Batch) (sequence uint64, err error) {
 	reason := ""
 	defer func() {
 		if err != nil {
@@ -84,25 +67,26 @@ func (s *Store) accept(ctx context.Context, from wire.Source, item *pb.StoreItem
 	}()
 	if ctx.Err() != nil {
 		s.authority.FallBehind()
-		return nil, 0, fault.Wrap("", ctx.Err())
+		return 0, fault.Wrap("", ctx.Err())
 	}
 	cells, err := wire.CellsOf(item.GetCells(), wire.MaxItemCells)
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
 	now := s.Now()
 	if err := s.quotas.take(from, now); err != nil {
 		reason = "rate"
-		return nil, 0, err
+		return 0, err
 	}
-	if r, err = s.Verifier.Open(item.GetEnvelope(), now); err != nil {
-		return nil, 0, err
+	r, err := s.Verifier.Open(item.GetEnvelope(), now)
+	if err != nil {
+		return 0, err
 	}
 	var kept []records.CellKey
 	for _, c := range cells {
 		if !r.In(c) {
 			reason = "wrong_cell"
-			return nil, 0, fault.Invalidf("cells", c.String(), "the record lies outside the cell %s", c)
+			return 0, fault.Invalidf("cells", c.String(), "the record lies outside the cell %s", c)
 		}
 		if h.Accepts(c) {
 			kept = append(kept, c)
@@ -110,14 +94,14 @@ func (s *Store) accept(ctx context.Context, from wire.Source, item *pb.StoreItem
 	}
 	if len(kept) > 0 {
 		if sequence, err = h.Take(r, kept); err != nil {
-			return r, sequence, err
+			return sequence, err
 		}
 	}
 	if len(kept) < len(cells) { // the accepted cells are stored all the same
 		reason = "not_kept"
-		return r, sequence, wire.NotKept()
+		return sequence, wire.NotKept()
 	}
-	return r, sequence, nil
+	return sequence, nil
 }
 
 // Allow takes a request from the quota of its sender.

@@ -140,12 +140,17 @@ func (c *change) edits() (edits []store.Edit, floor uint64, err error) {
 // The records are handed out: the caller announces them and reports the outcome to Announced. Until then, for
 // at most 30 s, Due does not return them.
 func (r *Registry) Register(offers []records.Offer, now time.Time) ([]*records.Record, []error) {
-	return r.RegisterFor("", offers, now)
+	return r.RegisterFor(Caller{Operator: true}, offers, now)
 }
 
-// RegisterFor is Register for a caller that is not the operator of the peer. It has a share of the ids, and leaves a quarter of
-// them to the operator. Withdrawn services count until they are deleted.
-func (r *Registry) RegisterFor(caller string, offers []records.Offer, now time.Time) ([]*records.Record, []error) {
+// Caller is who registers an offer. Each has a share of the ids, and all but operators leave a quarter of them to these.
+type Caller struct {
+	Name     string
+	Operator bool // of this peer
+}
+
+// RegisterFor is Register for a caller. Its withdrawn services count in its share until they are deleted.
+func (r *Registry) RegisterFor(caller Caller, offers []records.Offer, now time.Time) ([]*records.Record, []error) {
 	const op = "registry.Register"
 	now = wall(now)
 	accepted, errs := make([]*records.Record, len(offers)), make([]error, len(offers))
@@ -186,7 +191,7 @@ func (r *Registry) handOut(made []*records.Record, now time.Time) {
 }
 
 // register creates the first version of a service.
-func (c *change) register(caller string, o records.Offer, now time.Time) (*service, error) {
+func (c *change) register(caller Caller, o records.Offer, now time.Time) (*service, error) {
 	last := c.at(o.ID)
 	switch {
 	case last.live():
@@ -205,16 +210,20 @@ func (c *change) register(caller string, o records.Offer, now time.Time) (*servi
 }
 
 // fits refuses a new id without room, or beyond the share of its caller.
-func (c *change) fits(caller string, last *service, now time.Time) error {
-	places := NamesPerService * c.of.max
-	free := max(places-len(c.of.services)-len(c.ids), 0)
-	if last != nil || caller == "" && free > 0 {
+func (c *change) fits(caller Caller, last *service, now time.Time) error {
+	if last != nil {
 		return nil
 	}
+	places := NamesPerService * c.of.max
+	free := max(places-len(c.of.services)-len(c.ids), 0)
+	kept := places / reserve // of the ids for operators, less those they have
 	// Both count the caller alone while an id is free, else all.
 	own := 0            // ids
 	next := time.Time{} // when the first withdrawn one is deleted
 	for _, s := range c.of.services {
+		if s.caller.Operator {
+			kept--
+		}
 		if free > 0 && s.caller != caller {
 			continue
 		}
@@ -228,7 +237,11 @@ func (c *change) fits(caller string, last *service, now time.Time) error {
 			own++
 		}
 	}
-	if caller != "" && share.Fits(uint64(own), 1, uint64(max(free-places/reserve, 0))) {
+	room := free
+	if !caller.Operator {
+		room = max(free-max(kept, 0), 0)
+	}
+	if share.Fits(uint64(own), 1, uint64(room)) {
 		return nil
 	}
 	wait := max(next.Sub(now), time.Second)

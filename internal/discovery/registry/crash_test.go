@@ -132,7 +132,7 @@ func TestDiskFails(t *testing.T) {
 	accepted, errs := r.Register([]records.Offer{offer("b")}, now)
 	require.Nil(t, accepted[0])
 	require.ErrorIs(t, errs[0], fault.Unavailable)
-	require.ErrorContains(t, errs[0], "no space left")
+	require.ErrorContains(t, errs[0], "input/output error")
 	disk.Fail(false)
 	_, err = r.Update(offer("a"), now)
 	require.ErrorIs(t, err, fault.Unavailable)

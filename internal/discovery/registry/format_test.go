@@ -17,6 +17,6 @@ func TestValueIsGolden(t *testing.T) {
 	got, err := r.services["one"].encode()
 	require.NoError(t, err)
 	require.Equal(t, `{"format":1,"offer":{"id":"one","metadata":{"type":"relay","name":"Relay one"},"location":{"latitude":52.5,"longitude":13.4}},`+
-		`"created":"2026-03-01T12:00:00Z","until":"2026-03-02T12:00:00Z","current":{"issued":"2026-03-01T12:00:00Z","envelope":"ENVELOPE"}}`,
+		`"operator":true,"created":"2026-03-01T12:00:00Z","until":"2026-03-02T12:00:00Z","current":{"issued":"2026-03-01T12:00:00Z","envelope":"ENVELOPE"}}`,
 		strings.Replace(string(got), base64.StdEncoding.EncodeToString(first.Envelope()), "ENVELOPE", 1))
 }

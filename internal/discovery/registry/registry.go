@@ -36,7 +36,7 @@ const (
 	// NamesPerService bounds the ids in memory and on disk, as a multiple of the allowed services. Withdrawn
 	// services stay until their records lapse; without a bound, their number would be unlimited.
 	NamesPerService = 10
-	// reserve is the part of the ids that no caller with a name takes: one in so many is for the operator.
+	// reserve is the part of the ids that is for operators: one in so many.
 	reserve = 4
 )
 

@@ -70,9 +70,9 @@ func TestWithdrawnIDsAreBounded(t *testing.T) {
 	c.MaxServices = 1
 	r, now := open(t, c, epoch()), epoch()
 	for i := range NamesPerService {
-		id := strconv.Itoa(i)
-		register(t, r, now, offer(id))
-		_, err := r.Withdraw(id, now)
+		_, errs := r.RegisterFor(Caller{Name: strconv.Itoa(i), Operator: true}, []records.Offer{offer(strconv.Itoa(i))}, now)
+		require.NoError(t, errs[0])
+		_, err := r.Withdraw(strconv.Itoa(i), now)
 		require.NoError(t, err)
 	}
 	_, errs := r.Register([]records.Offer{offer("more")}, now)
@@ -86,19 +86,20 @@ func TestWithdrawnIDsAreBounded(t *testing.T) {
 	register(t, r, now.Add(DefaultTTL), offer("more"))
 }
 
-// TestWithdrawnOffersAreShared: callers that register and withdraw without end leave ids to each other, and a quarter to the operator,
-// over a restart too.
+// TestWithdrawnOffersAreShared: callers that register and withdraw without end leave ids to each other, and a quarter to operators,
+// over a restart too. Operators leave ids to each other and to the others.
 func TestWithdrawnOffersAreShared(t *testing.T) {
 	c := config(t, vfs.NewMem())
 	r, now := open(t, c, epoch()), epoch()
 	made := 0
+	operator := false
 	flood := func(caller string) (taken int) {
 		for range 2000 {
 			made++
 			o := offer(caller + "-" + strconv.Itoa(made))
-			_, errs := r.RegisterFor(caller, []records.Offer{o}, now)
+			_, errs := r.RegisterFor(Caller{caller, operator}, []records.Offer{o}, now)
 			if errs[0] != nil {
-				require.ErrorIs(t, errs[0], &fault.Error{Kind: fault.PoolExhausted, Field: "pool.offers.share"})
+				require.ErrorIs(t, errs[0], fault.PoolExhausted)
 				require.Equal(t, DefaultTTL, fault.ValueOf(errs[0]))
 				continue
 			}
@@ -116,15 +117,22 @@ func TestWithdrawnOffersAreShared(t *testing.T) {
 	for _, caller := range []string{"b", "c", "d", "e"} {
 		require.Positive(t, flood(caller), caller)
 	}
-	for i := range places / reserve {
-		id := "mine" + strconv.Itoa(i)
-		register(t, r, now, offer(id))
-		_, err := r.Withdraw(id, now)
-		require.NoError(t, err)
+	operator = true
+	require.GreaterOrEqual(t, flood("mine"), places*3/16, "three quarters of what is for operators")
+	require.Positive(t, flood("second"))
+	lapse := func() {
+		now = now.Add(DefaultTTL)
+		r.Due(now, 10_000)
 	}
-	later := now.Add(DefaultTTL)
-	r.Due(later, 10_000)
-	now = later
+	lapse()
+	require.InDelta(t, places*3/4, flood("mine"), 2)
+	require.NoError(t, r.Close())
+	r = open(t, c, now)
+	require.Zero(t, flood("mine"), "its share is known after a restart")
+	require.Positive(t, flood("second"))
+	operator = false
+	require.Positive(t, flood("a"), "what operators have is of the part for them")
+	lapse()
 	require.Positive(t, flood("a"), "the records of its withdrawn ones have lapsed")
 }
 

@@ -21,7 +21,7 @@ const maxTombstones = 8
 // service is the registry's state of one id. It is immutable: each change creates a new one.
 type service struct {
 	offer   []byte    // original offer in JSON, before coarsening; nil for a withdrawn service
-	caller  string    // that registered it; "" for the operator
+	caller  Caller    // that registered it
 	created time.Time // of the first version since its registration
 	until   time.Time // latest expiry of all signed versions; no tombstone may lapse earlier
 	current *records.Record

@@ -22,6 +22,7 @@ type value struct {
 	Format     int             `json:"format"`
 	Offer      json.RawMessage `json:"offer,omitempty"` // absent: withdrawn
 	Caller     string          `json:"caller,omitempty"`
+	Operator   bool            `json:"operator,omitempty"`
 	Created    time.Time       `json:"created"`
 	Until      time.Time       `json:"until"`
 	Current    signed          `json:"current"`
@@ -38,7 +39,7 @@ func signedOf(r *records.Record) signed { return signed{Issued: r.Issued(), Enve
 
 // encode encodes a service for the database.
 func (s *service) encode() ([]byte, error) {
-	v := value{Format: valueFormat, Offer: s.offer, Caller: s.caller, Created: s.created, Until: s.until, Current: signedOf(s.current)}
+	v := value{Format: valueFormat, Offer: s.offer, Caller: s.caller.Name, Operator: s.caller.Operator, Created: s.created, Until: s.until, Current: signedOf(s.current)}
 	for _, r := range s.tombstones {
 		v.Tombstones = append(v.Tombstones, signedOf(r))
 	}
@@ -55,7 +56,7 @@ func decodeService(n network.Name, name records.Name, data []byte) (*service, er
 	if v.Format != valueFormat {
 		return nil, fault.New("", fault.Unsupported, "the value has format %d: this program reads format %d", v.Format, valueFormat)
 	}
-	s := &service{caller: v.Caller, created: v.Created, until: v.Until}
+	s := &service{caller: Caller{v.Caller, v.Operator}, created: v.Created, until: v.Until}
 	var err error
 	if s.current, err = v.Current.open(n, name); err != nil {
 		return nil, err

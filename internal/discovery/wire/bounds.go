@@ -48,7 +48,7 @@ func requestBounds() opBounds {
 		{op: 5, bytes: maxSyncRequest, lists: []listBound{{3, "sync.cells", SyncCells, nil}}},
 		{op: 6, bytes: maxQueryRequest},
 		{op: 9, bytes: maxQueryRequest},
-		{op: 10, bytes: maxFindingsRequest, lists: []listBound{{1, "findings.providers", witness.MaxFindings, nil}, {3, "findings.records", witness.MaxFindings, nil}, {5, "findings.audit", 1, []listBound{{2, "audit.held", MaxHeld, nil}}}}},
+		{op: 10, bytes: maxFindingsRequest, lists: []listBound{{1, "findings.providers", witness.MaxFindings, nil}, {3, "findings.records", witness.MaxFindings, nil}}},
 		{op: 11, lists: []listBound{{2, "forward.items", MaxItems, nil}}},
 		{op: 7, bytes: maxWatchRequest, lists: []listBound{{2, "watch.cells", MaxQueryCells, nil}}},
 	}
@@ -68,7 +68,7 @@ func responseBounds() opBounds {
 		{op: 5, lists: []listBound{{3, "sync.cells", CellsListed, nil}}},
 		{op: 6, lists: []listBound{{1, "pull.envelopes", PullRecords, nil}}},
 		{op: 9, lists: []listBound{{4, "resolve.others", records.MaxPerProvider, nil}}},
-		{op: 10, lists: []listBound{{1, "findings.statements", witness.MaxTold, nil}, {2, "findings.omissions", MaxHeld, nil}}},
+		{op: 10, lists: []listBound{{1, "findings.statements", witness.MaxTold, nil}}},
 		{op: 11, lists: []listBound{{1, "forward.results", MaxItems, nil}}},
 		{op: 7, lists: []listBound{
 			{3, "watch.envelopes", max(WatchBatch, WatchHave), nil}, {4, "watch.left", max(WatchBatch, WatchHave), nil},

@@ -108,12 +108,6 @@ func (c *Client) Observe(ctx context.Context, id peer.ID, took time.Duration, er
 	}
 }
 
-// Distrust asks a peer last for some time: others can verify what it did.
-func (c *Client) Distrust(id peer.ID, reason string, length time.Duration) {
-	c.Signals.Metrics.Distrusted(reason)
-	c.stats.avoid(id, c.Now().Add(length))
-}
-
 // Avoid asks a peer last for a while, because it contradicts all others: it may be late, so it is no offence.
 func (c *Client) Avoid(id peer.ID) { c.stats.avoid(id, c.Now().Add(avoidFor)) }
 

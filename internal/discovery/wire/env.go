@@ -4,19 +4,15 @@ package wire
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/blackhole/blackhole/internal/discovery/evidence"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/condition"
@@ -74,9 +70,6 @@ type Config struct {
 	// Draw returns a random number from 0 to n-1: which keeper is asked beside the nearest one, and where others are looked for. Nil always returns 0.
 	Draw func(n int) int
 
-	// Key signs receipts and answers: that of the host, Ed25519. Nil signs nothing, and expects of nobody else that it signs.
-	Key crypto.PrivKey
-
 	// Heard receives each statement that its measurer delivered, with the measurer's network; Asked each offer whose endpoint another
 	// peer shows, and that peer. They must not block. Nil means nobody.
 	Heard func(st witness.Statement, from netip.Prefix)
@@ -89,7 +82,6 @@ type Env struct {
 	Config
 	ctx    context.Context // ends with Stop
 	cancel context.CancelFunc
-	Signer *evidence.Signer // nil without a key
 
 	mu     sync.Mutex // guards closed, and additions to inside
 	closed bool
@@ -123,11 +115,6 @@ func NewEnv(c Config) (*Env, error) {
 		}
 	}
 	e := &Env{Config: c}
-	if c.Key != nil {
-		base := make([]byte, 8)
-		_, _ = rand.Read(base) // never fails
-		e.Signer = evidence.NewSigner(c.Network, c.Key, binary.BigEndian.Uint64(base), c.Index.Losses)
-	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e, nil
 }

@@ -33,9 +33,7 @@ const (
 	maxResponse     = MaxAnswer + 1<<20 // bytes of a response: the envelopes and everything else
 	maxEnvelope     = records.MaxSize
 
-	maxFindingsRequest = 128 << 10 // bytes: an omission has the question
-	// MaxHeld bounds the receipts of one audit, and the omissions of an answer.
-	MaxHeld = 10
+	maxFindingsRequest = 8 << 10 // bytes
 
 	WatchBatch      = 512                                          // limit for changes per step and records per message
 	WatchHave       = 1024                                         // matches that a watcher may list

@@ -19,6 +19,9 @@ import (
 // takenWithin bounds the time in which a client takes an answer, or the next one of a stream. Its connection then closes.
 const takenWithin = 30 * time.Second
 
+// growWithin is how long a call waits for room that it needs before it reads on.
+const growWithin = 5 * time.Second
+
 // Budget charges the calls of a server, as its innermost interceptors, which know the caller. The server needs Codec and Arriving.
 type Budget struct {
 	Answers  *access.Pool                 // bytes; nil: without a bound
@@ -39,6 +42,17 @@ func Written(answer any) {
 	if c, ok := answer.(*Charged); ok && c.Release != nil {
 		c.Release()
 	}
+}
+
+type growingKey struct{}
+
+// Grow takes room for n bytes of the answer of a call, before they are read. It waits for a while. Errors: PoolExhausted.
+func Grow(ctx context.Context, n int) error {
+	g, ok := ctx.Value(growingKey{}).(*access.Growing)
+	if !ok || n <= g.Occupied() {
+		return nil
+	}
+	return g.To(ctx, n, growWithin)
 }
 
 // charge puts an answer into the budget until it is written; nil: it costs nothing. take is a method of the pool.
@@ -75,16 +89,28 @@ func (b Budget) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 			defer release()
 		}
 	}
-	resp, err := call(ctx, req)
+	room := b.Answers.Growing(b.Op)
+	none := func() { _ = room.To(ctx, 0, 0) }
+	resp, err := call(context.WithValue(ctx, growingKey{}, room), req)
 	m, ok := resp.(proto.Message)
 	if err != nil || !ok {
+		none()
 		return resp, err
 	}
 	c, err := charge(ctx, m, func(n int) (func(), error) {
+		var err error
 		if b.Changes(info.FullMethod) {
-			return b.Answers.TakeForChange(ctx, b.Op, n)
+			err = room.ToForChange(ctx, n)
+		} else {
+			err = room.To(ctx, n, 0)
 		}
-		return b.Answers.TakeBytes(ctx, b.Op, n, 0)
+		if err != nil {
+			none()
+		}
+		if err != nil || room.Occupied() == 0 {
+			return nil, err
+		}
+		return none, nil
 	})
 	if err != nil || c != nil {
 		return c, err

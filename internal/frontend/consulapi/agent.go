@@ -3,8 +3,8 @@ package consulapi
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"hash/fnv"
-	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -33,12 +33,22 @@ type Agent struct {
 	Checks Checker
 }
 
-// Checker runs checks of services by their ids, which are unique, and tells their results to Server.Checked. The check is that of the Spec. It leads
-// to loopback only for a service of this host.
+// Checker runs checks of services by their ids, which are unique, and tells their results to Server.Checked.
 type Checker interface {
-	Validate(id string, of instance.Spec, local bool) error
-	Set(id string, of instance.Spec, local bool) error
+	Validate(Probe) error
+	Set(Probe) error
 	Remove(id string)
+}
+
+// Probe is a check that a peer runs.
+type Probe struct {
+	ID    string
+	Host  string // of the service
+	Port  int
+	Check instance.Check
+	Local bool // the service is on this host: the check may lead to loopback
+	TLS   bool // of a check by gRPC
+	Head  bool // a check by HTTP asks for the header alone
 }
 
 // agentAPI serves the services of this peer. The clocks of their checks are here, the statuses in the records of instances.
@@ -48,12 +58,13 @@ type agentAPI struct {
 
 	turns [64]chan struct{} // each taken during a change of an instance, which reads it first
 
-	mu     sync.Mutex // guards clocks
+	mu     sync.Mutex // guards what follows
 	clocks map[string]*clock
+	claims map[string]string // ids of checks that are being registered, to the id of their instance
 }
 
 func newAgent(s *Server) *agentAPI {
-	a := &agentAPI{Agent: *s.Config.Agent, Server: s, clocks: map[string]*clock{}}
+	a := &agentAPI{Agent: *s.Config.Agent, Server: s, clocks: map[string]*clock{}, claims: map[string]string{}}
 	for n := range a.turns {
 		a.turns[n] = make(chan struct{}, 1)
 	}
@@ -110,7 +121,10 @@ func (a *agentAPI) own(ctx context.Context, id string) (list []*instance.Instanc
 	return list, nil
 }
 
-// one returns the service of this peer with an id.
+// ours reports whether this front registered an instance.
+func ours(i *instance.Instance) bool { return strings.HasPrefix(i.Spec.Note, noteMark) }
+
+// one returns the service of this peer with an id: first that of this front, since others may give an id to several.
 func (a *agentAPI) one(ctx context.Context, id string) (*instance.Instance, error) {
 	list, err := a.own(ctx, id)
 	if err == nil && len(list) == 0 {
@@ -119,7 +133,19 @@ func (a *agentAPI) one(ctx context.Context, id string) (*instance.Instance, erro
 	if err != nil {
 		return nil, err
 	}
-	return list[0], nil
+	return list[max(slices.IndexFunc(list, ours), 0)], nil
+}
+
+// at returns the instance of this peer with a key.
+func (a *agentAPI) at(ctx context.Context, k instance.Key) (*instance.Instance, error) {
+	got, err := a.Catalog.Discover(ctx, instance.Query{Name: k.Name(), Selector: instance.Selector{ID: k.ID, AnyStatus: true}})
+	if err == nil && (len(got.Instances) == 0 || got.Instances[0].Peer != a.Peer) {
+		err = fault.New("", fault.NotFound, "the service %s has ended at this peer", k.ID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return got.Instances[0], nil
 }
 
 // changeable is one for a caller that may change it.
@@ -154,8 +180,9 @@ func (a *agentAPI) services(r *request) error {
 	}
 	out := map[string]agentService{}
 	for _, i := range list {
-		s := agentServiceOf(i)
-		out[s.ID] = s
+		if s := agentServiceOf(i); out[s.ID].ID == "" || ours(i) {
+			out[s.ID] = s
+		}
 	}
 	kept, err := filtered(r, out)
 	if err != nil {
@@ -201,13 +228,21 @@ func (a *agentAPI) register(r *request) error {
 	if text, err = lenient(text); err == nil {
 		err = decode(text, &d)
 	}
+	if err == nil {
+		err = r.none(d.scope)
+	}
+	for _, c := range append(d.Checks, d.Check) {
+		if err == nil && c != nil {
+			err = r.none(c.scope)
+		}
+	}
 	if err != nil {
 		return err
 	}
 	return a.done(r, a.alone(r.Context(), cmp.Or(d.ID, d.Name), func(ctx context.Context) error { return a.enter(ctx, r, &d) }))
 }
 
-// enter registers a service in the place of the present one of its id.
+// enter registers a service in the place of the present one of its id. What it replaces ends when it stands.
 func (a *agentAPI) enter(ctx context.Context, r *request, d *serviceDefinition) error {
 	before, err := a.own(ctx, cmp.Or(d.ID, d.Name))
 	if err != nil {
@@ -224,49 +259,64 @@ func (a *agentAPI) enter(ctx context.Context, r *request, d *serviceDefinition) 
 	if err := a.allowed(r, reg.Service); err != nil {
 		return err
 	}
-	if err := a.fits(&reg, rec); err != nil {
-		return err
-	}
-	if isLocal(reg.Spec.Host) {
-		rec.Peer = a.Peer
-	}
-	for _, i := range before { // an id has one service at a peer
-		if i == same {
-			continue
-		}
+	// An id has one service of this front at a peer.
+	before = slices.DeleteFunc(before, func(i *instance.Instance) bool { return i == same || !ours(i) })
+	for _, i := range before {
 		if err := a.allowed(r, i.Service); err != nil {
 			return err
 		}
-		if _, err := a.Registrar.Deregister(ctx, i.Key); err != nil {
-			return err
-		}
 	}
-	reg.Local = r.local()
+	reg.Local, rec.Here = r.local(), r.local() && d.Address == ""
 	if rec.override() != instance.StatusUp && same == nil {
 		reg.Status = instance.StatusStarting // nobody finds it before its checks pass
 	}
-	return a.store(ctx, reg, rec, same)
-}
-
-// fits refuses a check with an id of another service, and one that this peer cannot run.
-func (a *agentAPI) fits(reg *instance.Registration, rec *record) error {
-	for _, c := range rec.Checks {
-		if other, ok := a.clockOf(c.ID); ok && other.of != reg.Key {
-			return fault.Invalidf("CheckID", c.ID, "is that of a check of the service %s: ids of checks are unique at a peer", other.of.ID)
-		}
-		if c.Run != nil {
-			if err := a.Checks.Validate(c.ID, c.in(reg.Spec), isLocal(reg.Spec.Host)); err != nil {
-				return err
-			}
+	if err := a.store(ctx, reg, rec, same); err != nil {
+		return err
+	}
+	for _, i := range before {
+		if _, err := a.Registrar.Deregister(ctx, i.Key); err != nil && fault.KindOf(err) != fault.NotFound {
+			return err
 		}
 	}
 	return nil
 }
 
-// in returns the service with this check.
-func (c *check) in(of instance.Spec) instance.Spec {
-	of.Check = c.Run
-	return of
+// claim keeps the ids of a service's checks for it until its record stands. Errors: an id is that of another service, or this peer cannot
+// run a check.
+func (a *agentAPI) claim(reg *instance.Registration, rec *record) (release func(), err error) {
+	for _, c := range rec.Checks {
+		if c.Run != nil {
+			if err := a.Checks.Validate(c.probe(reg.Spec, rec)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range rec.Checks {
+		of := a.claims[c.ID]
+		if t := a.clocks[c.ID]; t != nil {
+			of = t.of.ID
+		}
+		if of != "" && of != reg.ID {
+			return nil, fault.Invalidf("CheckID", c.ID, "is that of a check of the service %s: ids of checks are unique at a peer", of)
+		}
+	}
+	for _, c := range rec.Checks {
+		a.claims[c.ID] = reg.ID
+	}
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, c := range rec.Checks {
+			delete(a.claims, c.ID)
+		}
+	}, nil
+}
+
+// probe returns what the peer of a service runs.
+func (c *check) probe(of instance.Spec, rec *record) Probe {
+	return Probe{ID: c.ID, Host: of.Host, Port: of.Port, Check: *c.Run, Local: isLocal(of.Host) || rec.Here, TLS: c.TLS, Head: c.Head}
 }
 
 func (a *agentAPI) allowed(r *request, service string) error {
@@ -274,49 +324,49 @@ func (a *agentAPI) allowed(r *request, service string) error {
 }
 
 // store registers an instance with its record, and what its checks force upon it. Silence never ends it: this front sends the heartbeats.
-func (a *agentAPI) store(ctx context.Context, reg instance.Registration, rec *record, before *instance.Instance) error {
-	text, err := rec.text()
+func (a *agentAPI) store(ctx context.Context, reg instance.Registration, rec *record, before *instance.Instance) (err error) {
+	if reg.Spec.Note, err = rec.note(); err != nil {
+		return err
+	}
+	release, err := a.claim(&reg, rec)
 	if err != nil {
 		return err
 	}
-	reg.Spec.Metadata[recordKey] = text
+	defer release()
 	reg.Spec.RemoveAfter, reg.Spec.UnhealthyAfter, reg.Spec.Lasting = instance.Never, instance.MaxTTL, false
 	got, err := a.Registrar.Register(ctx, reg)
 	if err != nil {
 		return err
 	}
-	if want := rec.override(); want != instance.StatusUp || got.Override != instance.StatusUnknown || before != nil && before.Override != instance.StatusUnknown {
-		if _, err := a.Registrar.SetStatus(ctx, got.Key, want); err != nil {
-			return err
-		}
-	}
 	a.track(got.Key, got.Spec, rec)
-	return nil
+	if want := rec.override(); want != instance.StatusUp || got.Override != instance.StatusUnknown || before != nil && before.Override != instance.StatusUnknown {
+		_, err = a.Registrar.SetStatus(ctx, got.Key, want)
+	}
+	return err
 }
 
 // update changes the record of an instance of this peer. It stays the instance of who registered it.
-func (a *agentAPI) update(ctx context.Context, id string, local bool, change func(*record) error) error {
-	return a.alone(ctx, id, func(ctx context.Context) error { return a.change(ctx, id, local, change) })
+func (a *agentAPI) update(ctx context.Context, k instance.Key, local bool, change func(*record) error) error {
+	return a.alone(ctx, k.ID, func(ctx context.Context) error { return a.change(ctx, k, local, change) })
 }
 
 // change is update for who has the turn of the instance.
-func (a *agentAPI) change(ctx context.Context, id string, local bool, change func(*record) error) error {
-	i, err := a.one(ctx, id)
+func (a *agentAPI) change(ctx context.Context, k instance.Key, local bool, change func(*record) error) error {
+	i, err := a.at(ctx, k)
 	if err != nil {
 		return err
 	}
 	rec := recordOf(i)
-	if rec == nil {
-		return fault.New("", fault.Invalid, "the service %q was not registered by the API of Consul: change it where it was", id)
+	switch {
+	case rec == nil:
+		return fault.New("", fault.Invalid, "the service %q was not registered by the API of Consul: change it where it was", k.ID)
+	case rec.broken != "":
+		return fault.New("", fault.Invalid, "a part of the record of the service %q does not pass (%s): register it again", k.ID, rec.broken)
 	}
-	reg := instance.Registration{Key: i.Key, Spec: i.Spec, Local: local || isLocal(i.Spec.Host)}
-	reg.Spec.Metadata = maps.Clone(i.Spec.Metadata)
-	if err = change(rec); err == nil {
-		err = a.fits(&reg, rec)
-	}
-	if err != nil {
+	if err := change(rec); err != nil {
 		return err
 	}
+	reg := instance.Registration{Key: i.Key, Spec: i.Spec, Local: local || isLocal(i.Spec.Host)}
 	as := access.From(ctx)
 	as.Name = strings.TrimPrefix(i.Principal, "@")
 	return a.store(access.With(ctx, as), reg, rec, i)
@@ -346,7 +396,7 @@ func (a *agentAPI) maintain(r *request) error {
 	if err != nil {
 		return err
 	}
-	return a.done(r, a.update(r.Context(), i.ID, r.local(), func(rec *record) error {
+	return a.done(r, a.update(r.Context(), i.Key, r.local(), func(rec *record) error {
 		rec.Maintenance = nil
 		if enable == "true" {
 			reason := clean.Lines(cmp.Or(r.values.Get("reason"), "Maintenance mode is enabled for this service, but no reason was provided. This is a default message."), maxOutput)
@@ -361,18 +411,41 @@ func (r *record) drop(id string) {
 	r.Checks = slices.DeleteFunc(r.Checks, func(c *check) bool { return c.ID == id })
 }
 
-// attend sends the heartbeats of services. It finds the checks of an earlier run of this peer, and forgets those whose service has ended.
+// force makes an instance what its record says, if a change of it stopped halfway.
+func (a *agentAPI) force(ctx context.Context, k instance.Key) error {
+	i, err := a.at(ctx, k)
+	if err != nil || !ours(i) || i.Override != instance.StatusUnknown {
+		return err
+	}
+	if want := recordOf(i).override(); want != instance.StatusUp {
+		_, err = a.Registrar.SetStatus(ctx, k, want)
+	}
+	return err
+}
+
+// attend sends the heartbeats of services. It finds the checks of an earlier run of this peer, forces upon services what their records say,
+// and forgets checks whose service has ended. Its error tells of records that do not pass.
 func (a *agentAPI) attend(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	list, err := a.own(ctx, "")
 	if err != nil {
 		return err
 	}
+	// An adopted instance came later, and takes no id of a check.
+	slices.SortStableFunc(list, func(x, y *instance.Instance) int { return x.RegisteredAt.Compare(y.RegisteredAt) })
 	known := map[string]bool{}
 	var refs []instance.Ref
 	for _, i := range list {
 		rec := recordOf(i)
 		if rec == nil {
 			continue
+		}
+		if rec.broken != "" {
+			err = cmp.Or(err, fmt.Errorf("%w: a part of the record of the service %s does not pass and is left out, so it is down: register it again (%s)", errFault, i.Key, rec.broken))
+		}
+		if rec.override() != instance.StatusUp && i.Override == instance.StatusUnknown {
+			err = cmp.Or(err, a.alone(ctx, i.ID, func(ctx context.Context) error { return a.force(ctx, i.Key) }))
 		}
 		for _, c := range rec.Checks {
 			known[c.ID] = true
@@ -382,11 +455,10 @@ func (a *agentAPI) attend(ctx context.Context) error {
 		}
 		refs = append(refs, instance.Ref{Key: i.Key})
 	}
-	a.forget(func(id string, _ *clock) bool { return !known[id] })
+	a.forget(func(id string, c *clock) bool { return !known[id] && a.claims[id] == "" })
 	for part := range slices.Chunk(refs, instance.MaxBeats) {
-		if _, err := a.Registrar.Heartbeat(ctx, part); err != nil {
-			return err
-		}
+		_, failed := a.Registrar.Heartbeat(ctx, part)
+		err = cmp.Or(err, failed)
 	}
-	return nil
+	return err
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/frontend/authority"
 	"github.com/blackhole/blackhole/internal/frontend/consulapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -33,7 +34,9 @@ type peerOf struct {
 	checker *health.Checker
 	told    atomic.Pointer[consulapi.Server] // of the results of checks
 	disk    vfs.FS
-	down    atomic.Bool // checked addresses refuse connections
+	down    atomic.Bool  // checked addresses refuse connections
+	failed  atomic.Value // last error of Config.Failed; errNone for nil
+	named   bool         // callers have names, and the rights of their roles
 }
 
 func playAgent(t *testing.T, test func(t *testing.T, f *peerOf)) {
@@ -53,19 +56,17 @@ func (f *peerOf) close(t *testing.T) {
 // checks are those of the daemon.
 type checks struct{ *health.Checker }
 
-func targetOf(id string, of instance.Spec, local bool) health.Target {
-	return health.Target{Key: instance.Key{ID: id}, Host: of.Host, Port: of.Port, Check: *of.Check, Local: local}
+func targetOf(p consulapi.Probe) health.Target {
+	return health.Target{Key: instance.Key{ID: p.ID}, Host: p.Host, Port: p.Port, Check: p.Check, Local: p.Local, TLS: p.TLS, Head: p.Head}
 }
 
-func (c checks) Validate(id string, of instance.Spec, local bool) error {
-	return c.Checker.Validate(targetOf(id, of, local))
-}
+func (c checks) Validate(p consulapi.Probe) error { return c.Checker.Validate(targetOf(p)) }
 
-func (c checks) Set(id string, of instance.Spec, local bool) error {
-	return c.Checker.Set(targetOf(id, of, local))
-}
+func (c checks) Set(p consulapi.Probe) error { return c.Checker.Set(targetOf(p)) }
 
 func (c checks) Remove(id string) { c.Checker.Remove(instance.Key{ID: id}) }
+
+var errNone = errors.New("none")
 
 func (f *peerOf) start(t *testing.T) {
 	var err error
@@ -95,12 +96,25 @@ func (f *peerOf) start(t *testing.T) {
 		c.Agent = &consulapi.Agent{
 			Registrar: f.agent, Catalog: f.agent, Address: "127.0.0.1", Checks: checks{f.checker},
 			Limit: func(context.Context) error { return nil },
-			May: func(_ context.Context, service string) error {
+			May: func(ctx context.Context, service string) error {
 				if service == "default/secret" {
 					return fault.New("", fault.Forbidden, "no")
 				}
+				if f.named {
+					return access.Check(ctx, access.Need{Role: access.RoleService, Service: service})
+				}
 				return nil
 			},
+		}
+		c.Failed = func(err error) {
+			if err == nil {
+				err = errNone
+			}
+			f.failed.Store(fmt.Errorf("%w", err))
+		}
+		if f.named {
+			gate := authority.New(authority.Config{Service: c.Plane, Peer: coordtest.Peer, Front: consulapi.Front})
+			c.Service, c.Owner = gate, gate.Owner
 		}
 	})
 	f.told.Store(f.server)
@@ -218,16 +232,19 @@ func TestRefusedServices(t *testing.T) {
 		for _, c := range []struct{ path, body, text string }{
 			{"agent/service/register", `{}`, "Missing service name"},
 			{"agent/service/register", `{"Name":"a","Kind":"connect-proxy","Port":1}`, "Kind is not supported"},
-			{"agent/service/register", `{"Name":"A_b","Port":1}`, "must be lowercase alphanumeric"},
-			{"agent/service/register", `{"Name":"a"}`, "port must be 1 to 65535"},
-			{"agent/service/register", `{"Name":"a","Port":1,"Meta":{"consul":"x"}}`, "Meta is the name of this front's own record"},
+			{"agent/service/register", `{"Name":"a b","Port":1}`, "contains ' '"},
+			{"agent/service/register", `{"Name":"a","Port":65536}`, "port must be 1 to 65535"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"Name":"x"}}`, "Check needs one of"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"TTL":"1s","TCP":"1"}}`, "Check needs one of"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"Args":["x"]}}`, "Args is not supported"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"TTL":"soon"}}`, "duration"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"TTL":"1s","Status":"good"}}`, "Checks[0].Status must be"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"TCP":"1"}}`, "Interval is missing"},
-			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"HTTP":"http://127.0.0.1:1/","Method":"POST","Interval":"1s"}}`, "Method must be GET"},
+			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"HTTP":"http://127.0.0.1:1/","Method":"POST","Interval":"1s"}}`, "Method must be GET or HEAD"},
+			{"agent/service/register", `{"Name":"a","Port":1,"Checks":[null]}`, "Checks[0] must be an object"},
+			{"agent/service/register", `{"Name":"a","Port":1,"Namespace":"x"}`, "Namespace must be default"},
+			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"TTL":"1s","Partition":"x"}}`, "Partition must be default"},
+			{"session/create", `{"Namespace":"x"}`, "Namespace must be default"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"TCP":"192.0.2.1:1","Interval":"1s"}}`, "not the instance's own"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Checks":[{"CheckID":"x","TTL":"1s"},{"CheckID":"x","TTL":"1s"}]}`, "Checks[1].CheckID occurs twice"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"CheckID":"ttl","TTL":"1s"}}`, "that of a check of the service web"},
@@ -456,20 +473,7 @@ func TestManyOutputs(t *testing.T) {
 		require.Len(t, read[[]any](t, f.get("health/service/web?passing")), 1)
 		a := f.put("agent/service/register", define(80))
 		require.Equal(t, http.StatusBadRequest, a.code)
-		require.Contains(t, a.body, "metadata.consul")
-	})
-}
-
-// TestCheckOfAnotherHost: the checks of a service that another peer registered with a loopback address do not reach this host.
-func TestCheckOfAnotherHost(t *testing.T) {
-	playAgent(t, func(t *testing.T, f *peerOf) {
-		_, err := f.agent.Register(t.Context(), instance.Registration{Key: instance.Key{Service: "web", ID: "w"}, Local: true, Spec: instance.Spec{
-			Host: "127.0.0.1", Port: 1, UnhealthyAfter: instance.MaxTTL, RemoveAfter: instance.Never,
-			Metadata: map[string]string{"consul": `{"Checks":[{"ID":"tcp","Type":"tcp","Status":"passing","Run":{"Type":"TCP","Interval":10000000000}}],"Peer":"other"}`},
-		}})
-		require.NoError(t, err)
-		time.Sleep(30 * time.Second)
-		require.Equal(t, "tcp=critical 0", f.statuses("web"))
+		require.Contains(t, a.body, "Checks ")
 	})
 }
 

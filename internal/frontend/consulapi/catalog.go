@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -71,11 +72,7 @@ func agentServiceBy(i *instance.Instance, rec *record) agentService {
 		rec = &record{}
 	}
 	meta := map[string]string{}
-	for name, value := range i.Spec.Metadata {
-		if name != recordKey {
-			meta[name] = value
-		}
-	}
+	maps.Copy(meta, i.Spec.Metadata)
 	addresses := rec.Addresses
 	if addresses == nil {
 		addresses = map[string]address{}
@@ -149,6 +146,9 @@ func checksBy(i *instance.Instance, rec *record) []healthCheck {
 	}
 	if rec.Maintenance != nil {
 		show("_service_maintenance:"+id, "Service Maintenance Mode", "maintenance", critical, *rec.Maintenance, "")
+	}
+	if rec.broken != "" {
+		show("note:"+id, "Record of the service", "", critical, "", "a part of the record does not pass and is left out: register the service again")
 	}
 	if i.Status != instance.StatusUp && !bad {
 		show("status:"+id, "Status of the instance", "", critical, "", "the instance is "+i.Status.String())
@@ -236,6 +236,9 @@ func (a *agentAPI) node(r *request, list []*instance.Instance) (any, error) {
 
 // selects reports whether the parameters of a request select an instance.
 func (r *request) selects(i *instance.Instance) bool {
+	if r.values.Get("node-meta") != "" {
+		return false // no node has metadata
+	}
 	for _, tag := range r.values["tag"] {
 		if tag != "" && !slices.ContainsFunc(i.Spec.Tags, func(t string) bool { return strings.EqualFold(t, tag) }) {
 			return false

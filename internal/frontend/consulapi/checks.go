@@ -22,8 +22,8 @@ type clock struct {
 	since   time.Time // of a critical check
 }
 
-// track keeps the clocks of an instance's checks, and runs those without a TTL. A loopback address leads this peer to another host than the
-// service's if that was registered at another peer, so such a check fails.
+// track keeps the clocks of an instance's checks, and runs those without a TTL. A check whose id is that of another service has no clock: the
+// first one stays.
 func (a *agentAPI) track(k instance.Key, spec instance.Spec, rec *record) {
 	a.forget(func(id string, c *clock) bool { return c.of == k && rec.check(id) == nil })
 	a.mu.Lock()
@@ -32,21 +32,22 @@ func (a *agentAPI) track(k instance.Key, spec instance.Spec, rec *record) {
 	for _, c := range rec.Checks {
 		t := a.clocks[c.ID]
 		if t == nil {
-			t = &clock{output: c.Output}
+			t = &clock{of: k}
 			a.clocks[c.ID] = t
 		}
+		if t.of.ID != k.ID {
+			continue
+		}
 		if t.status != c.Status {
-			t.since, t.expires = now, now.Add(c.TTL)
+			t.since, t.expires, t.output = now, now.Add(c.TTL), c.Output
 		}
 		t.of, t.ttl, t.remove, t.status = k, c.TTL, c.Remove, c.Status
 		switch {
 		case c.Run == nil:
 			a.Checks.Remove(c.ID)
 			t.found = ""
-		case isLocal(spec.Host) && rec.Peer != a.Peer:
-			t.found = critical
 		default:
-			if err := a.Checks.Set(c.ID, c.in(spec), isLocal(spec.Host)); err != nil {
+			if err := a.Checks.Set(c.probe(spec, rec)); err != nil {
 				a.Logger.Warn("a check of a service does not run; its status stays", "instance", k.String(), "check", c.ID, "error", err)
 			}
 		}
@@ -97,18 +98,17 @@ func (a *agentAPI) checks(r *request) error {
 	}
 	out := map[string]healthCheck{}
 	for _, i := range list {
-		for _, c := range checksOf(i) {
-			out[c.CheckID] = c
+		for _, shown := range checksOf(i) {
+			c, clocked := a.clockOf(shown.CheckID)
+			if clocked && c.of != i.Key {
+				continue // another service has this id
+			}
+			if clocked {
+				shown.Output = c.output
+			}
+			out[shown.CheckID] = shown
 		}
 	}
-	a.mu.Lock()
-	for id, c := range a.clocks {
-		if shown, ok := out[id]; ok {
-			shown.Output = c.output
-			out[id] = shown
-		}
-	}
-	a.mu.Unlock()
 	kept, err := filtered(r, out)
 	if err != nil {
 		return err
@@ -120,6 +120,9 @@ func (a *agentAPI) checks(r *request) error {
 func (a *agentAPI) registerCheck(r *request) error {
 	var d checkDefinition
 	if err := a.object(r, &d); err != nil {
+		return err
+	}
+	if err := r.none(d.scope); err != nil {
 		return err
 	}
 	switch {
@@ -136,7 +139,7 @@ func (a *agentAPI) registerCheck(r *request) error {
 	if err != nil {
 		return err
 	}
-	return a.done(r, a.update(r.Context(), i.ID, r.local(), func(rec *record) error {
+	return a.done(r, a.update(r.Context(), i.Key, r.local(), func(rec *record) error {
 		rec.drop(c.ID)
 		rec.Checks = append(rec.Checks, c)
 		return nil
@@ -145,6 +148,13 @@ func (a *agentAPI) registerCheck(r *request) error {
 
 // holder returns the instance of this peer with a check.
 func (a *agentAPI) holder(r *request, id string) (*instance.Instance, error) {
+	if c, ok := a.clockOf(id); ok {
+		i, err := a.at(r.Context(), c.of)
+		if err == nil {
+			err = a.allowed(r, i.Service)
+		}
+		return i, err
+	}
 	list, err := a.own(r.Context(), "")
 	if err != nil {
 		return nil, err
@@ -163,7 +173,7 @@ func (a *agentAPI) deregisterCheck(r *request) error {
 	if err != nil {
 		return err
 	}
-	return a.done(r, a.update(r.Context(), i.ID, r.local(), func(rec *record) error {
+	return a.done(r, a.update(r.Context(), i.Key, r.local(), func(rec *record) error {
 		rec.drop(id)
 		return nil
 	}))
@@ -184,7 +194,11 @@ func (a *agentAPI) report(r *request) error {
 		return fault.Invalidf("Status", status, "must be passing, warning or critical")
 	}
 	c, ok := a.clockOf(id)
-	if !ok {
+	if ok {
+		if err := a.allowed(r, c.of.Service); err != nil {
+			return err
+		}
+	} else {
 		i, err := a.holder(r, id)
 		if err != nil {
 			return err
@@ -194,26 +208,22 @@ func (a *agentAPI) report(r *request) error {
 	if c.ttl == 0 {
 		return fault.New("", fault.Invalid, "CheckID %q does not have associated TTL", id)
 	}
-	if err := a.allowed(r, c.of.Service); err != nil {
-		return err
-	}
 	return a.done(r, a.tell(r.Context(), id, c.of, status, clean.Lines(output, maxOutput), r.local()))
 }
 
 // tell gives a check a status.
 func (a *agentAPI) tell(ctx context.Context, id string, k instance.Key, status, output string, local bool) error {
 	a.mu.Lock()
-	c, news := a.clocks[id], true
-	if c != nil {
-		if news, c.output = c.status != status, output; !news {
-			c.expires = time.Now().Add(c.ttl)
-		}
+	c := a.clocks[id]
+	still := c != nil && c.of == k && c.status == status
+	if still {
+		c.output, c.expires = output, time.Now().Add(c.ttl)
 	}
 	a.mu.Unlock()
-	if !news {
+	if still {
 		return nil
 	}
-	return a.update(ctx, k.ID, local, reported(id, status, output))
+	return a.update(ctx, k, local, reported(id, status, output))
 }
 
 // reported gives a check of a record a status.
@@ -229,7 +239,7 @@ func reported(id, status, output string) func(*record) error {
 }
 
 // expire makes checks critical whose clock ran out, tells what others found, and ends instances that were critical for too long.
-func (a *agentAPI) expire(ctx context.Context) {
+func (a *agentAPI) expire(ctx context.Context) error {
 	all := map[string]instance.Key{}
 	a.mu.Lock()
 	now := time.Now()
@@ -239,11 +249,13 @@ func (a *agentAPI) expire(ctx context.Context) {
 		}
 	}
 	a.mu.Unlock()
-	for id, k := range all {
-		if err := a.alone(ctx, k.ID, func(ctx context.Context) error { return a.overdue(ctx, id) }); err != nil && ctx.Err() == nil {
+	together(maps.Keys(all), func(id string) {
+		err := a.alone(ctx, all[id].ID, func(ctx context.Context) error { return a.overdue(ctx, id) })
+		if err != nil && ctx.Err() == nil {
 			a.Logger.Debug("a check could not be changed", "check", id, "error", err)
 		}
-	}
+	})
+	return nil
 }
 
 // due returns the status that a check must get; "" if its service must end.
@@ -282,7 +294,7 @@ func (a *agentAPI) overdue(ctx context.Context, id string) error {
 		_, err := a.Registrar.Deregister(ctx, last.of)
 		return err
 	}
-	err := a.change(ctx, last.of.ID, false, reported(id, status, output))
+	err := a.change(ctx, last.of, false, reported(id, status, output))
 	if err != nil {
 		a.mu.Lock()
 		c.status, c.since, c.expires = last.status, last.since, last.expires // the next run tries again

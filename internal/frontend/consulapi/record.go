@@ -1,11 +1,13 @@
 package consulapi
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -15,9 +17,9 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// recordKey is the metadata key of an instance under which this front keeps, as JSON, what an instance of this program does not have. The
-// directory thus shows it at every peer.
-const recordKey = "consul"
+// noteMark begins the notes of this front, which keep as JSON what an instance of this program does not have. The directory thus
+// shows it at every peer.
+const noteMark = Front + " "
 
 // record is what Consul knows of a service besides the instance.
 type record struct {
@@ -26,9 +28,11 @@ type record struct {
 	Maintenance *string            `json:",omitempty"` // its reason; nil: none
 	Warning     int                `json:",omitempty"` // weight while a check warns
 	Override    bool               `json:",omitempty"` // EnableTagOverride
-	Peer        string             `json:",omitempty"` // on whose host a loopback address of the service is
+	Here        bool               `json:",omitempty"` // it was registered from this host without an address, so it is there
 	Addresses   map[string]address `json:",omitempty"` // TaggedAddresses
 	Order       []int              `json:",omitempty"` // of the tags, by their places among those of the instance, which are ascending; nil: the same
+
+	broken string // why a part of it did not pass and is left out; "": all passed
 }
 
 type address struct {
@@ -44,6 +48,8 @@ type check struct {
 	Type   string          // ttl, http, tcp or grpc
 	TTL    time.Duration   `json:",omitempty"`
 	Run    *instance.Check `json:",omitempty"` // nil: with a TTL
+	TLS    bool            `json:",omitempty"` // of Probe, as Head
+	Head   bool            `json:",omitempty"`
 	Remove time.Duration   `json:",omitempty"` // DeregisterCriticalServiceAfter
 	Status string          `json:",omitempty"`
 	Output string          `json:",omitempty"` // at the last change of the status
@@ -57,30 +63,99 @@ const (
 )
 
 const (
-	maxOutput = 512     // bytes kept of a check's output
-	maxRecord = 4 << 10 // bytes, as of all metadata
+	maxOutput = 512 // bytes kept of a check's output
+	maxChecks = 64  // of a service
+	maxPlaces = 2 * instance.MaxTags
+	maxWeight = 65535
 )
 
-// text is the record as metadata. Many checks have shorter outputs; what is still too long, the registry refuses.
-func (r *record) text() (string, error) {
+// note is the record as a note of its instance. Many checks have shorter outputs; what is still too long, the registry refuses.
+func (r *record) note() (string, error) {
 	text, err := json.Marshal(r)
-	for most := maxOutput; err == nil && len(text) > maxRecord && most > 0; text, err = json.Marshal(r) {
+	for most := maxOutput; err == nil && len(noteMark)+len(text) > instance.MaxNote && most > 0; text, err = json.Marshal(r) {
 		most /= 2
 		for _, c := range r.Checks {
 			c.Output = clean.Lines(c.Output, most)
 		}
 	}
-	return string(text), err
+	if err == nil && len(noteMark)+len(text) > instance.MaxNote {
+		err = fault.Invalidf("Checks", nil, "and what belongs to them take %d bytes, limit %d: shorten names and notes, or define fewer", len(text), instance.MaxNote-len(noteMark))
+	}
+	return noteMark + string(text), err
 }
 
-// recordOf reads the record of an instance; nil without one: another front end registered it.
+// recordOf reads the record of an instance; nil without one: another front end registered it. Another member of the group may have written
+// the note, so the rules of a registration hold for each part of it, and what breaks them is left out.
 func recordOf(i *instance.Instance) *record {
-	text, ok := i.Spec.Metadata[recordKey]
-	rec := new(record)
-	if !ok || json.Unmarshal([]byte(text), rec) != nil {
+	text, ok := strings.CutPrefix(i.Spec.Note, noteMark)
+	if !ok {
 		return nil
 	}
+	rec := new(record)
+	if err := json.Unmarshal([]byte(text), rec); err != nil {
+		return &record{broken: "it is no record: " + err.Error()}
+	}
+	rec.sift(i)
 	return rec
+}
+
+// sift leaves out what breaks the rules of a registration.
+func (r *record) sift(i *instance.Instance) {
+	bad := func(is bool, what string) bool {
+		if is {
+			r.broken = cmp.Or(r.broken, what)
+		}
+		return is
+	}
+	if bad(r.ID != "" && instanceID(r.ID) != i.ID, "ID is that of another service") {
+		r.ID = ""
+	}
+	if bad(r.Maintenance != nil && len(*r.Maintenance) > maxOutput, "Maintenance is too long") {
+		*r.Maintenance = clean.Lines(*r.Maintenance, maxOutput)
+	}
+	if bad(r.Warning < 0 || r.Warning > maxWeight, "Warning is no weight") {
+		r.Warning = 0
+	}
+	if bad(len(r.Order) > maxPlaces || len(r.Order) > 0 && slices.Min(r.Order) < 0, "Order has no such tags") {
+		r.Order = nil
+	}
+	maps.DeleteFunc(r.Addresses, func(_ string, a address) bool { return bad(a.Port < 0 || a.Port > 65535, "Addresses has no such port") })
+	seen := map[string]bool{}
+	r.Checks = slices.DeleteFunc(r.Checks, func(c *check) bool {
+		if bad(c == nil || len(seen) == maxChecks, "Checks has too many, or none where one must be") {
+			return true
+		}
+		if err := c.validate(); err != nil {
+			return bad(true, "Checks: "+fault.FieldOf(err)+" "+fault.Message(err))
+		}
+		if bad(seen[c.ID], "Checks has an id twice") {
+			return true
+		}
+		seen[c.ID] = true
+		return false
+	})
+}
+
+// validate applies the rules that hold for each check, whoever wrote it.
+func (c *check) validate() error {
+	switch {
+	case c.ID == "":
+		return fault.Invalidf("CheckID", nil, "is missing")
+	case c.Status != passing && c.Status != warning && c.Status != critical:
+		return fault.Invalidf("Status", c.Status, "must be passing, warning or critical")
+	case c.TTL < 0 || c.Remove < 0:
+		return fault.Invalidf("TTL", nil, "must not be negative")
+	case (c.TTL > 0) == (c.Run != nil) || (c.TTL > 0) != (c.Type == "ttl"):
+		return fault.Invalidf("Check", nil, "needs one of TTL, HTTP, TCP and GRPC")
+	}
+	c.Output = clean.Lines(c.Output, maxOutput)
+	if c.Run == nil {
+		return nil
+	}
+	if !strings.EqualFold(string(c.Run.Type), c.Type) || c.Run.Type == instance.Script {
+		return fault.Invalidf("Check", nil, "needs one of TTL, HTTP, TCP and GRPC")
+	}
+	return c.Run.Normalize()
 }
 
 // idOf is the id of the service of an instance.
@@ -107,9 +182,6 @@ func tagsOf(i *instance.Instance, rec *record) []string {
 	}
 	tags := []string{}
 	for _, n := range rec.Order {
-		if n < 0 {
-			return append([]string{}, all...)
-		}
 		tags = append(tags, all[n])
 	}
 	return tags
@@ -136,7 +208,7 @@ func (r *record) override() instance.Status {
 	if r.Maintenance != nil {
 		return instance.StatusOutOfService
 	}
-	if slices.ContainsFunc(r.Checks, func(c *check) bool { return c.Status == critical }) {
+	if r.broken != "" || slices.ContainsFunc(r.Checks, func(c *check) bool { return c.Status == critical }) {
 		return instance.StatusDown
 	}
 	return instance.StatusUp
@@ -150,19 +222,64 @@ func (r *record) check(id string) *check {
 	return nil
 }
 
+// unsupported are fields of Consul that change what a service or a check is: without them it would be another one than its client thinks. What
+// else is unknown here has no effect on an answer, and is left out as Consul leaves out what it does not know.
+var errMesh = errors.New("is not supported here, and left out it would mislead: there is no service mesh")
+
+func unsupported(field string) error {
+	switch field {
+	case "kind", "proxy", "connect":
+		return errMesh
+	case "args", "script", "scriptargs":
+		return errors.New("is not supported here: name the command in the setting agent.checks.scripts of the peer, and register the instance by its own API")
+	case "dockercontainerid", "aliasnode", "aliasservice", "udp", "h2ping", "osservice":
+		return errors.New("is not supported here: use a check by TTL, HTTP, TCP or GRPC")
+	case "header", "body", "socketpath", "proxyhttp":
+		return errors.New("is not supported here, and left out it would mislead")
+	}
+	return nil
+}
+
+// void reports whether a value has no effect.
+func void(value json.RawMessage) bool {
+	var v any
+	if json.Unmarshal(value, &v) != nil {
+		return false
+	}
+	var none func(v any) bool
+	none = func(v any) bool {
+		switch v := v.(type) {
+		case map[string]any:
+			return !slices.ContainsFunc(slices.Collect(maps.Values(v)), func(v any) bool { return !none(v) })
+		case []any:
+			return len(v) == 0
+		}
+		return v == nil || v == "" || v == false || v == 0.0
+	}
+	return none(v)
+}
+
 // lenient drops fields without a value, which would have no effect, and the underscores of names: Consul takes both ways to write them.
 func lenient(text []byte) ([]byte, error) {
 	var fields, kept = map[string]json.RawMessage{}, map[string]json.RawMessage{}
 	if err := json.Unmarshal(text, &fields); err != nil {
 		return nil, fault.Invalidf("body", nil, "must be a JSON object")
 	}
-	for name, value := range fields {
-		if v := string(bytes.TrimSpace(value)); !slices.Contains([]string{"null", `""`, "false", "0", "{}", "[]"}, v) {
-			kept[strings.ReplaceAll(name, "_", "")] = value
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if void(fields[name]) {
+			continue
 		}
+		plain := strings.ReplaceAll(name, "_", "")
+		if err := unsupported(strings.ToLower(plain)); err != nil {
+			return nil, fault.Invalidf(name, nil, "%w", err)
+		}
+		kept[plain] = fields[name]
 	}
 	return json.Marshal(kept)
 }
+
+// scope are the parts of Consul that there is one of.
+type scope struct{ Namespace, Partition string }
 
 // checkDefinition is a check as clients define it.
 type checkDefinition struct{ checkFields }
@@ -171,9 +288,11 @@ type checkFields struct {
 	CheckID, ID, Name, Notes, Status, ServiceID string
 	TTL, Interval, Timeout                      duration
 	DeregisterCriticalServiceAfter              duration
-	HTTP, Method, TCP, GRPC                     string
+	HTTP, Method, TCP, GRPC, TLSServerName      string
+	GRPCUseTLS, TLSSkipVerify                   bool
 	SuccessBeforePassing                        int
 	FailuresBeforeCritical                      int
+	scope
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -204,13 +323,22 @@ func (d *checkDefinition) check(id, service string) (*check, error) {
 		return nil, fault.Invalidf("Status", d.Status, "must be passing, warning or critical")
 	case c.TTL > 0:
 		return c, nil
-	case d.Method != "" && d.Method != "GET":
-		return nil, fault.Invalidf("Method", d.Method, "must be GET")
+	case d.Method != "" && !strings.EqualFold(d.Method, http.MethodGet) && !strings.EqualFold(d.Method, http.MethodHead):
+		return nil, fault.Invalidf("Method", d.Method, "must be GET or HEAD")
 	case d.Interval == 0:
 		return nil, fault.Invalidf("Interval", nil, "is missing")
 	}
+	c.TLS, c.Head = d.GRPC != "" && d.GRPCUseTLS, d.HTTP != "" && strings.EqualFold(d.Method, http.MethodHead)
+	if secure := c.TLS || strings.HasPrefix(strings.ToLower(d.HTTP), "https://"); secure && (d.TLSSkipVerify || d.TLSServerName != "") {
+		field := "TLSSkipVerify"
+		if !d.TLSSkipVerify {
+			field = "TLSServerName"
+		}
+		return nil, fault.Invalidf(field, nil, "is not supported here: the peer verifies the certificate, by its own roots and the host of the service")
+	}
+	interval := max(time.Duration(d.Interval), time.Second) // as Consul does; it also takes a longer timeout
 	c.Run = &instance.Check{
-		Type: instance.HTTP, Endpoint: d.HTTP + d.TCP + d.GRPC, Interval: time.Duration(d.Interval), Timeout: time.Duration(d.Timeout),
+		Type: instance.HTTP, Endpoint: d.HTTP + d.TCP + d.GRPC, Interval: interval, Timeout: min(time.Duration(d.Timeout), interval),
 		HealthyThreshold: max(d.SuccessBeforePassing, 1), UnhealthyThreshold: max(d.FailuresBeforeCritical, 1),
 	}
 	if kind, err := instance.ParseCheckType(c.Type); err == nil {
@@ -230,6 +358,11 @@ type serviceDefinition struct {
 	Weights           *struct{ Passing, Warning int }
 	Check             *checkDefinition
 	Checks            []*checkDefinition
+	Ports             []struct {
+		Port    int
+		Default bool
+	}
+	scope
 }
 
 // registration returns what the agent plane registers. Checks of the service before stay, unless they are to be replaced; one with the same id keeps
@@ -238,15 +371,18 @@ func (d *serviceDefinition) registration(before *instance.Instance, replace bool
 	if d.Name == "" {
 		return reg, nil, fault.New("", fault.Invalid, "Missing service name")
 	}
-	if _, taken := d.Meta[recordKey]; taken {
-		return reg, nil, fault.Invalidf("Meta", recordKey, "is the name of this front's own record: use another one")
+	for _, p := range d.Ports { // the first one, or the default; an instance has one
+		if d.Port == 0 || p.Default {
+			d.Port = p.Port
+		}
+	}
+	if len(d.Tags) > maxPlaces {
+		return reg, nil, fault.Invalidf("Tags", nil, "must be at most %d", maxPlaces)
 	}
 	id := cmp.Or(d.ID, d.Name)
 	reg.Key = instance.Key{Namespace: instance.DefaultNamespace, Service: d.Name, ID: instanceID(id)}
 	reg.Spec = instance.Spec{Host: cmp.Or(d.Address, node), Port: d.Port, Tags: d.Tags, Metadata: map[string]string{}}
-	for name, value := range d.Meta {
-		reg.Spec.Metadata[name] = value
-	}
+	maps.Copy(reg.Spec.Metadata, d.Meta)
 	old := &record{}
 	if before != nil {
 		if was := recordOf(before); was != nil {
@@ -265,6 +401,9 @@ func (d *serviceDefinition) registration(before *instance.Instance, replace bool
 		all = append([]*checkDefinition{d.Check}, all...)
 	}
 	for n, one := range all {
+		if one == nil {
+			return reg, nil, fault.Invalidf(fmt.Sprintf("Checks[%d]", n), nil, "must be an object")
+		}
 		name := "service:" + id
 		if len(all) > 1 {
 			name += fmt.Sprint(":", n+1)

@@ -18,13 +18,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/frontend/authority"
@@ -80,6 +84,9 @@ type Config struct {
 	Logger *slog.Logger // nil disables logging
 	Agent  *Agent       // nil disables the agent plane
 
+	// Failed hears why the periodic work of the front failed by a fault of this program or of what it kept, and nil when all
+	// works again. It must not block. Nil ignores it.
+	Failed func(error)
 	// Refused hears of each place of a pool that a caller did not get, and must not block. Nil ignores them.
 	Refused func(access.Refusal)
 	// Answers bounds the bytes of answers that clients have not taken yet. Nil: they have no bound.
@@ -94,6 +101,10 @@ type Server struct {
 	watches *access.Pool
 	lasting lasting
 	agent   *agentAPI // nil: off
+
+	panicked atomic.Bool
+	mu       sync.Mutex       // guards faults
+	faults   map[string]error // of jobs whose last round failed by a fault
 }
 
 // New makes a server. Errors: Invalid for a prefix with keys of the group itself.
@@ -102,7 +113,7 @@ func New(c Config) (*Server, error) {
 		return nil, fault.Wrap("consulapi.New", err)
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	s := &Server{Config: c, watches: access.NewPool("watches", maxWatches, c.Refused)}
+	s := &Server{Config: c, watches: access.NewPool("watches", maxWatches, c.Refused), faults: map[string]error{}}
 	s.lasting.plane, s.lasting.peer = c.Plane, c.Peer
 	if c.Agent != nil {
 		s.agent = newAgent(s)
@@ -110,22 +121,82 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// Run does the periodic work of the front until the context ends.
+// Run does the periodic work of the front until the context ends. No job waits for another one.
 func (s *Server) Run(ctx context.Context) {
-	for n := 0; n == 0 || pause.For(ctx, time.Second); n++ {
-		var sessions, services error
-		if n%renewEvery == 0 {
-			sessions = s.lasting.renew(ctx)
-		}
-		if s.agent != nil {
-			if n%renewEvery == 0 {
-				services = s.agent.attend(ctx)
+	var jobs sync.WaitGroup
+	every := func(pace time.Duration, name string, job func(context.Context) error) {
+		jobs.Go(func() {
+			for n := 0; n == 0 || pause.For(ctx, pace); n++ {
+				s.round(ctx, name, job)
 			}
-			s.agent.expire(ctx)
+		})
+	}
+	every(renewEvery, "sessions", s.lasting.renew)
+	if s.agent != nil {
+		every(renewEvery, "services", s.agent.attend)
+		every(time.Second, "checks", s.agent.expire)
+	}
+	jobs.Wait()
+}
+
+// errFault is the error of work that a fault of this program ended, or of something kept that does not pass.
+var errFault = errors.New("fault")
+
+// round runs a job once. A panic loses the round, not the daemon; the first one is logged.
+func (s *Server) round(ctx context.Context, name string, job func(context.Context) error) {
+	err := func() (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				what, _, _ := strings.Cut(fmt.Sprint(p), "\n")
+				err = fmt.Errorf("%w: a panic in the work for %s, see the log: %s", errFault, name, what)
+				if !s.panicked.Swap(true) {
+					s.Logger.Error("periodic work for clients of Consul caused a panic; it goes on, and later panics are not logged", "work", name, "panic", p, "stack", string(debug.Stack()))
+				}
+			}
+		}()
+		return job(ctx)
+	}()
+	if err != nil && ctx.Err() == nil {
+		s.Logger.Debug("periodic work for clients of Consul failed, and is repeated", "work", name, "error", err)
+	}
+	if !errors.Is(err, errFault) {
+		err = nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if before := s.faults[name]; before == nil && err == nil || s.Failed == nil {
+		return
+	}
+	if s.faults[name] = err; err == nil {
+		delete(s.faults, name)
+		for _, other := range s.faults {
+			err = other
 		}
-		if err := errors.Join(sessions, services); err != nil && ctx.Err() == nil {
-			s.Logger.Debug("sessions or services were not renewed", "error", err)
-		}
+	}
+	s.Failed(err)
+}
+
+// together calls f for all items, some at a time, so that a slow one does not delay all others. It panics after all if one of them did.
+func together[T any](items iter.Seq[T], f func(T)) {
+	var running sync.WaitGroup
+	var caught atomic.Pointer[string]
+	free := make(chan struct{}, 8)
+	for item := range items {
+		free <- struct{}{}
+		running.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					text := fmt.Sprintf("%v\n%s", p, debug.Stack())
+					caught.Store(&text)
+				}
+				<-free
+			}()
+			f(item)
+		})
+	}
+	running.Wait()
+	if text := caught.Load(); text != nil {
+		panic(*text)
 	}
 }
 
@@ -194,6 +265,9 @@ func (s *Server) route(pattern string, role access.Role, serve func(*request) er
 		r := &request{Request: hr, w: w, values: hr.URL.Query()}
 		err := r.read(parameters)
 		if err == nil {
+			if later := r.values.Get("index"); r.Method == http.MethodGet && r.index == 0 && later != "" && later != "0" && !slices.Contains(parameters, "index") {
+				pause.For(r.Context(), time.Second) // a blocking query may end at any time: its client asks again at once
+			}
 			err = serve(r)
 		}
 		if err != nil {
@@ -214,12 +288,24 @@ func tokenOf(next http.Handler) http.Handler {
 	})
 }
 
-// read checks the parameters of a request. One that this front would have to ignore is refused.
+// none refuses what is not in the default namespace and partition, in the body of a request.
+func (r *request) none(in scope) error {
+	for field, v := range map[string]string{"Namespace": in.Namespace, "Partition": in.Partition} {
+		if v != "" && v != "default" {
+			return fault.Invalidf(field, v, "must be default: there are no others")
+		}
+	}
+	return nil
+}
+
+// misleading are parameters that change what a request does or selects: where they cannot, their client must know. All others have no effect
+// there, as in Consul, whose library sends some with every request.
+var misleading = []string{"acquire", "cas", "connect", "enable", "filter", "keys", "near", "peer", "recurse", "release", "sg"}
+
+// read checks the parameters of a request.
 func (r *request) read(known []string) error {
 	for name := range r.values {
-		switch {
-		case slices.Contains([]string{"dc", "stale", "consistent", "pretty", "token", "cached", "ns", "partition"}, name):
-		case !slices.Contains(known, name):
+		if v := r.values.Get(name); slices.Contains(misleading, name) && !slices.Contains(known, name) && (name != "near" || v != "_agent") {
 			return fault.Invalidf(name, nil, "is not supported here: leave it out")
 		}
 	}
@@ -230,6 +316,9 @@ func (r *request) read(known []string) error {
 	}
 	if dc := r.values.Get("dc"); dc != "" && dc != Datacenter {
 		return errDatacenter
+	}
+	if !slices.Contains(known, "index") {
+		return nil // it answers at once, whatever the client knows
 	}
 	if text := r.values.Get("index"); text != "" {
 		n, err := strconv.ParseInt(text, 10, 64)
@@ -276,7 +365,7 @@ func (s *Server) body(r *request, most int64) (text []byte, release func(), err 
 	return text, release, nil
 }
 
-// object reads a JSON object as Consul does, whatever the case of its names. An unknown field is an error: it would have no effect.
+// object reads a JSON object as Consul does, whatever the case of its names, and without those that it does not know.
 func (s *Server) object(r *request, into any) error {
 	text, release, err := s.body(r, maxBody)
 	if err != nil {
@@ -290,21 +379,14 @@ func (s *Server) object(r *request, into any) error {
 }
 
 func decode(text []byte, into any) error {
-	d := json.NewDecoder(strings.NewReader(string(text)))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		if fault.FieldOf(err) != "" {
-			return err
-		}
-		if _, name, ok := strings.Cut(err.Error(), "unknown field "); ok {
-			return fault.Invalidf(strings.Trim(name, `"`), nil, "is not supported here: leave it out")
-		}
-		if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) {
-			return fault.Invalidf(cmp.Or(wrong.Field, "body"), nil, "must not be a JSON %s", wrong.Value)
-		}
-		return fault.Invalidf("body", nil, "is no JSON of this request: %w", err)
+	err := json.Unmarshal(text, into)
+	if err == nil || fault.FieldOf(err) != "" {
+		return err
 	}
-	return nil
+	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) {
+		return fault.Invalidf(cmp.Or(wrong.Field, "body"), nil, "must not be a JSON %s", wrong.Value)
+	}
+	return fault.Invalidf("body", nil, "is no JSON of this request: %w", err)
 }
 
 // fail answers an error in plain text, as Consul does.

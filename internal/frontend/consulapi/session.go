@@ -8,12 +8,16 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/share"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -27,8 +31,8 @@ const (
 	leastDelay   = 100 * time.Millisecond // a shorter one means none, and is none
 	maxName      = 128                    // bytes: the record of a session stands in the name of its lease
 
-	lastingTTL = time.Minute            // of the lease of a session without a time to live
-	renewEvery = 15                     // seconds
+	lastingTTL = time.Minute // of the lease of a session without a time to live
+	renewEvery = 15 * time.Second
 	maxLasting = coord.MaxKeepAlive / 2 // sessions without a time to live, at this peer
 )
 
@@ -118,12 +122,15 @@ func (s *session) record(id sessionID) string {
 func sessionOf(l *apiv1.LeaseState) *session {
 	text, ok := strings.CutPrefix(l.GetApplication(), recordMark)
 	parts := strings.SplitN(text, " ", 4)
-	if !ok || len(parts) < 4 || l.GetId() <= 0 {
+	if !ok || len(parts) < 4 || len(parts[0]) != 16 || l.GetId() <= 0 {
 		return nil
 	}
 	var id sessionID
 	binary.BigEndian.PutUint64(id[:8], uint64(l.GetId()))
-	if _, err := hex.Decode(id[8:], []byte(parts[0])); err != nil || len(parts[0]) != 16 {
+	if _, err := hex.Decode(id[8:], []byte(parts[0])); err != nil || parseSession(id.String()) != id {
+		return nil
+	}
+	if _, err := time.ParseDuration(parts[1]); err != nil && parts[1] != "-" {
 		return nil
 	}
 	s := &session{
@@ -164,7 +171,8 @@ type wanted struct {
 	LockDelay                 *duration
 	Checks, NodeChecks        []string
 	ServiceChecks             []json.RawMessage
-	Namespace, ID             string
+	ID                        string
+	scope
 }
 
 // session checks a request as Consul does.
@@ -179,9 +187,10 @@ func (w *wanted) session(peer string) (s session, id sessionID, ttl time.Duratio
 		return session{}, sessionID{}, 0, fault.Invalidf(field, value, text, args...)
 	}
 	if w.TTL != "" && w.TTL != "0s" {
-		if ttl, err = time.ParseDuration(w.TTL); err != nil || ttl < minTTL || ttl > maxTTL-delay {
-			return refuse("TTL", w.TTL, "must be from %v to 24h less the LockDelay", minTTL)
+		if ttl, err = time.ParseDuration(w.TTL); err != nil || ttl < minTTL || ttl > maxTTL {
+			return refuse("TTL", w.TTL, "must be from %v to 24h", minTTL)
 		}
+		ttl = min(ttl, maxTTL-delay) // that of the lease of the delay ends as late as a lease can
 	}
 	switch {
 	case w.Behavior != "" && w.Behavior != "release" && w.Behavior != "delete":
@@ -212,6 +221,10 @@ func (w *wanted) session(peer string) (s session, id sessionID, ttl time.Duratio
 func (s *Server) createSession(r *request) error {
 	var w wanted
 	if err := s.object(r, &w); err != nil {
+		return err
+	}
+	err := r.none(w.scope)
+	if err != nil {
 		return err
 	}
 	made, id, ttl, err := w.session(s.Peer)
@@ -260,10 +273,12 @@ func (s *Server) destroySession(r *request) error {
 	}
 	ctx, cancel := bounded(r)
 	defer cancel()
-	s.lasting.drop(id.lease())
 	_, err := s.Service.Execute(ctx, coord.CommandOf("", &apiv1.LeaseRevokeRequest{Id: int64(id.lease())}))
 	if err != nil && fault.KindOf(err) != fault.NotFound {
 		return err
+	}
+	if err == nil {
+		s.lasting.drop(id.lease())
 	}
 	if err == nil && id.delay() > 0 {
 		if err := s.delayFromNow(ctx, id); err != nil {
@@ -374,7 +389,8 @@ func leases(ctx context.Context, plane coord.Service, owner string, f func(*apiv
 	}
 }
 
-// lasting keeps the sessions of this peer's node that have no time to live: the peer renews them for their owners. They live as long as the node.
+// lasting keeps the sessions of this peer's node that have no time to live: the peer renews them for their owners. They live as long as the
+// node. Each owner has a share of them.
 type lasting struct {
 	plane coord.Service
 	peer  string
@@ -386,14 +402,25 @@ type lasting struct {
 func (k *lasting) add(id coord.LeaseID, owner string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.owners) >= maxLasting {
-		return fault.New("", fault.LimitReached, "this peer keeps %d sessions without a TTL: give sessions a TTL", maxLasting)
+	if !hasRoom(k.owners, owner) {
+		return fault.New("", fault.LimitReached, "this peer keeps %d of %d sessions without a TTL, and the rest is for others: give sessions a TTL", len(k.owners), maxLasting)
 	}
 	if k.owners == nil {
 		return fault.New("", fault.Unavailable, "this peer does not know its sessions yet: try again, or give the session a TTL")
 	}
 	k.owners[id] = owner
 	return nil
+}
+
+// hasRoom reports whether an owner may have one more of the sessions without a TTL.
+func hasRoom(owners map[coord.LeaseID]string, owner string) bool {
+	own := uint64(0)
+	for _, of := range owners {
+		if of == owner {
+			own++
+		}
+	}
+	return share.Fits(own, 1, uint64(max(maxLasting-len(owners), 0)))
 }
 
 func (k *lasting) drop(id coord.LeaseID) {
@@ -415,21 +442,28 @@ func (k *lasting) renew(ctx context.Context) error {
 		of[owner] = append(of[owner], int64(id), int64(id)+1)
 	}
 	k.mu.Unlock()
-	for owner, ids := range of {
+	var failed atomic.Pointer[error] // of one owner: the others' sessions go on
+	together(maps.Keys(of), func(owner string) {
+		ids := of[owner]
 		a, err := k.plane.Execute(ctx, coord.CommandOf(owner, &apiv1.LeaseKeepAliveRequest{Id: ids[0], Ids: ids[1:]}))
 		if err != nil {
-			return err
+			failed.Store(&err)
+			return
 		}
 		for n, left := range append([]int64{a.GetKeepAlive().GetTtlMs()}, a.GetKeepAlive().GetTtlsMs()...) {
 			if n%2 == 0 && left == 0 {
 				k.drop(coord.LeaseID(ids[n]))
 			}
 		}
+	})
+	if err := failed.Load(); err != nil {
+		return *err
 	}
 	return nil
 }
 
-// recall finds the sessions of an earlier run of this peer, once.
+// recall finds the sessions of an earlier run of this peer, once. Callers of other fronts may give their leases the same name: those of nobody
+// here are left alone.
 func (k *lasting) recall(ctx context.Context) error {
 	k.mu.Lock()
 	known := k.owners != nil
@@ -439,8 +473,12 @@ func (k *lasting) recall(ctx context.Context) error {
 	}
 	found := map[coord.LeaseID]string{}
 	err := leases(ctx, k.plane, coord.Everybody, func(l *apiv1.LeaseState) {
-		if one := sessionOf(l); one != nil && one.Node == k.peer && one.TTL == "" && len(found) < maxLasting {
-			found[coord.LeaseID(l.GetId())] = l.GetClientId()
+		one, owner := sessionOf(l), l.GetClientId()
+		if one == nil || one.Node != k.peer || one.TTL != "" || !principals.IsNamed(owner) && owner != principals.OfFront(Front, k.peer) {
+			return
+		}
+		if hasRoom(found, owner) {
+			found[coord.LeaseID(l.GetId())] = owner
 		}
 	})
 	if err != nil {

@@ -1,6 +1,8 @@
 package dnsapi
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -99,6 +101,46 @@ func TestServiceAddresses(t *testing.T) {
 		{name: "db.service.blackhole.", qtype: dns.TypeA, answer: []string{"db.service.blackhole. 0 IN CNAME db.example.com."}},
 		{name: "db.service.blackhole.", qtype: dns.TypeAAAA, answer: []string{"db.service.blackhole. 0 IN CNAME db.example.com."}},
 	})
+}
+
+// TestSpellings: DNS has no letter case, so a question finds a service however it is written, and two services that differ by
+// case alone together. A name that is no label is not asked for and not listed.
+func TestSpellings(t *testing.T) {
+	b := newFixture(t)
+	b.catalog.set(
+		at("UserService", "u1", "10.0.1.1", 80), at("my_svc", "m1", "10.0.1.2", 80), at("_svc", "s1", "10.0.1.3", 80),
+		at("com.acme.app", "c1", "10.0.1.4", 80), at("Web", "w1", "10.0.1.5", 80), at("web", "w2", "10.0.1.6", 80),
+		at("Down", "d1", "10.0.1.7", 80, withStatus(instance.StatusDown)), at("portless", "p1", "10.0.1.8", 0),
+	)
+	addresses := func(name string) (all []string) {
+		for range 2 { // the second answer may come from the cache
+			all = nil
+			for _, r := range b.udp(question(name, dns.TypeA, 0)).Answer {
+				all = append(all, r.(*dns.A).A.String())
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	for name, want := range map[string][]string{
+		"UserService.service.consul.": {"10.0.1.1"}, "userservice.service.consul.": {"10.0.1.1"}, "_USERSERVICE._tcp.blackhole.": {"10.0.1.1"},
+		"my_svc.service.consul.": {"10.0.1.2"}, "_my_svc._tcp.consul.": {"10.0.1.2"}, "_svc.service.consul.": {"10.0.1.3"}, "__svc._tcp.consul.": {"10.0.1.3"},
+		"com.acme.app.service.consul.": nil, "web.service.consul.": {"10.0.1.5", "10.0.1.6"}, "portless.service.consul.": {"10.0.1.8"},
+		"web.service.dc1.consul.": {"10.0.1.5", "10.0.1.6"}, "web.service.dc1.dc.consul.": {"10.0.1.5", "10.0.1.6"}, "web.service.dc2.consul.": nil,
+		"web.service.dc1.zone.consul.": nil,
+	} {
+		require.Equal(t, want, addresses(name), name)
+	}
+	require.Equal(t, dns.RcodeSuccess, b.udp(question("down.service.consul.", dns.TypeA, 0)).Rcode, "it exists")
+	none := b.udp(question("portless.service.consul.", dns.TypeSRV, 0))
+	require.Empty(t, none.Answer)
+	require.Equal(t, dns.RcodeSuccess, none.Rcode)
+	b.catalog.set(at("web", "w2", "10.0.1.6", 80))
+	require.Equal(t, []string{"10.0.1.6"}, addresses("web.service.consul."), "the other spelling is gone")
+	b.catalog.set(at("WEB", "w3", "10.0.1.9", 80), at("web", "w2", "10.0.1.6", 80), at("a.b", "c", "10.0.1.6", 80))
+	listed := lines(b.udp(question("_services._dns-sd._udp.consul.", dns.TypePTR, 0)).Answer)
+	require.Len(t, listed, 1)
+	require.Contains(t, strings.ToLower(listed[0]), "_web._tcp.consul.")
 }
 
 func TestServiceRecords(t *testing.T) {

@@ -22,9 +22,16 @@ const (
 	maxSockets        = 4   // for UDP, per address; one per processor
 )
 
+// Catalog has the instances. Its names have letter case, those of DNS have none (RFC 4343).
+type Catalog interface {
+	instance.Catalog
+	// Spellings returns the services whose names differ from n's by letter case alone, from memory.
+	Spellings(n instance.Name) []instance.Name
+}
+
 // Config holds the parts and settings of a Server. Catalog is required.
 type Config struct {
-	Catalog instance.Catalog
+	Catalog Catalog
 
 	// Self is the id of this peer, as in Instance.Peer. Answers contain instances of this peer with every
 	// address, and instances of other peers with fitting addresses only.

@@ -61,6 +61,17 @@ func (c *fakeCatalog) Discover(_ context.Context, q instance.Query) (instance.Re
 	return instance.Result{View: v, Contact: c.contact}, nil
 }
 
+func (c *fakeCatalog) Spellings(n instance.Name) (others []instance.Name) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, i := range c.list {
+		if i.Name() != n && i.Namespace == n.Namespace && strings.EqualFold(i.Service, n.Service) && !slices.Contains(others, i.Name()) {
+			others = append(others, i.Name())
+		}
+	}
+	return others
+}
+
 func (c *fakeCatalog) Await(ctx context.Context, q instance.Query, _ uint64) (instance.Result, error) {
 	return c.Discover(ctx, q)
 }

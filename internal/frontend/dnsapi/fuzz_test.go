@@ -67,7 +67,7 @@ func FuzzPacket(f *testing.F) {
 
 // FuzzName: labels never cause a panic, and a parsed name has the parts of its form.
 func FuzzName(f *testing.F) {
-	for _, name := range []string{"web.service", "a.b.web.service.z.ns", "_web._tcp", "_tcp", "zone", "ns.ns", "x.zone.y.ns", "n.node", "0a.addr"} {
+	for _, name := range []string{"web.service", "a.b.web.service.z.ns", "_web._tcp", "_tcp", "zone", "ns.ns", "x.zone.y.ns", "my_svc.service.dc1", "web.service.dc1.dc", "n.node", "0a.addr"} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -80,7 +80,7 @@ func FuzzName(f *testing.F) {
 		n := parseName(labels)
 		switch n.form {
 		case formService:
-			require.True(t, isPlain(n.label))
+			require.True(t, isService(n.label))
 			require.True(t, isPlain(n.inNamespace()))
 		case formNode, formAddr:
 			require.NotEmpty(t, n.label)

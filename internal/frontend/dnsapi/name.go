@@ -27,7 +27,8 @@ const (
 	labelNode      = "node"
 	labelAddr      = "addr"
 	labelZone      = "zone"
-	labelDC        = "dc" // Consul's word for a zone
+	labelDC        = "dc"  // Consul's word for a zone
+	labelHere      = "dc1" // the data center that Consul's front names: all zones
 	labelNamespace = "ns"
 	labelTCP       = "_tcp"
 	labelUDP       = "_udp"
@@ -89,6 +90,10 @@ func parseWhere(labels []string) (n name, rest []string, ok bool) {
 		case labelNamespace:
 			field = &n.namespace
 		case labelZone, labelDC:
+			if value == labelHere && labels[len(labels)-1] == labelDC {
+				labels = labels[:len(labels)-2]
+				continue
+			}
 		default:
 			return parseBareZone(n, labels)
 		}
@@ -113,6 +118,9 @@ func parseBareZone(n name, labels []string) (name, []string, bool) {
 	}
 	if last[0] == '_' {
 		return n, labels, true
+	}
+	if last == labelHere {
+		return n, labels[:len(labels)-1], true
 	}
 	if n.zone != "" || !isPlain(last) {
 		return name{}, nil, false
@@ -175,13 +183,16 @@ func parseService(labels []string) name {
 	default:
 		n.label, n.tag = labels[count-1], strings.Join(labels[:count-1], ".")
 	}
-	if !isPlain(n.label) {
+	if !isService(n.label) {
 		return name{}
 	}
 	return n
 }
 
-// isPlain reports whether a label can be a namespace, a service or a zone.
+// isService reports whether a label in lower case can be a service.
+func isService(label string) bool { return isPlain(strings.ReplaceAll(label, "_", "-")) }
+
+// isPlain reports whether a label can be a namespace or a zone.
 func isPlain(label string) bool {
 	for i := range len(label) {
 		c := label[i]

@@ -304,6 +304,7 @@ func TestAddressRule(t *testing.T) {
 	require.True(t, told(lan, "fd00::1", "k51other"))
 	require.False(t, told(lan, "192.168.0.1", "k51other"))
 	require.False(t, told(lan, "127.0.0.1", "k51other"))
+	require.False(t, told(lan, "fd00:ec2::254", "k51other"), "an allowed range has no metadata service")
 
 	b.catalog.set(at("web", "w", "127.0.0.1", 80, ofPeer("k51other")), at("web", "v", "8.8.8.8", 80, ofPeer("k51other")))
 	require.Len(t, b.udp(question("web.service.consul.", dns.TypeA, 0)).Answer, 1)

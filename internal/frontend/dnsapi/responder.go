@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/miekg/dns"
@@ -207,9 +209,11 @@ func (r *responder) types(z *zone, n name) answer {
 		return failure(z, err)
 	}
 	a := answer{zone: z, ttl: r.seconds(), uniform: true}
+	seen := make(map[string]bool)
 	for _, one := range services.Services {
-		if r.query.qtype == dns.TypePTR && len(one.Name) < maxLabel {
-			a.records = append(a.records, serviceTypeRecord(one.Name))
+		folded := strings.ToLower(one.Name)
+		if r.query.qtype == dns.TypePTR && len(folded) < maxLabel && isService(folded) && !seen[folded] {
+			a.records, seen[folded] = append(a.records, serviceTypeRecord(one.Name)), true
 		}
 	}
 	a.soa = len(a.records) == 0
@@ -231,7 +235,7 @@ func (r *responder) inner(z *zone, n name) answer {
 // service answers about a service, from c while its view is current. Afterwards c has a view if it
 // may be cached.
 func (r *responder) service(c *cached) answer {
-	result, err := r.Catalog.Discover(r.server.closing, instance.Query{Name: c.name.of()})
+	result, err := r.discover(c.name, instance.Selector{})
 	if err != nil {
 		return failure(c.zone, err)
 	}
@@ -259,6 +263,27 @@ func (r *responder) service(c *cached) answer {
 	return a
 }
 
+// discover returns the instances of a service in all its spellings. Two spellings with instances have a new View each time, so
+// that no cache keeps an answer of one of them.
+func (r *responder) discover(n name, s instance.Selector) (instance.Result, error) {
+	result, err := r.Catalog.Discover(r.server.closing, instance.Query{Name: n.of(), Selector: s})
+	for _, other := range r.Catalog.Spellings(n.of()) {
+		if err != nil {
+			break
+		}
+		var more instance.Result
+		more, err = r.Catalog.Discover(r.server.closing, instance.Query{Name: other, Selector: s})
+		switch {
+		case err != nil || len(more.Instances) == 0:
+		case len(result.Instances) == 0:
+			result.View = more.View
+		default:
+			result.View = &instance.View{Instances: slices.Concat(result.Instances, more.Instances)}
+		}
+	}
+	return result, err
+}
+
 // ttl is the time until the first instance could become unhealthy, at most the configured TTL.
 func (r *responder) ttl(expires, now time.Time) uint32 {
 	ttl := r.TTL
@@ -270,7 +295,7 @@ func (r *responder) ttl(expires, now time.Time) uint32 {
 
 // absent answers about a service without UP instances.
 func (r *responder) absent(c *cached, contact instance.Contact) answer {
-	result, err := r.Catalog.Discover(r.server.closing, instance.Query{Name: c.name.of(), Selector: instance.Selector{AnyStatus: true}})
+	result, err := r.discover(c.name, instance.Selector{AnyStatus: true})
 	if err != nil {
 		return failure(c.zone, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/blackhole/blackhole/internal/platform/special"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -50,7 +51,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		config: c, zones: zones,
-		rule:     &addressRule{self: c.Self, special: specialPurpose(), allow: c.Allow},
+		rule:     &addressRule{self: c.Self, special: special.New(), allow: c.Allow},
 		existing: &existingNames{catalog: c.Catalog, zones: newRecent[zoneSet](maxNamespaces)}, limiter: newLimiter(c.Rate, c.Now),
 		conns: &connections{maxPerClient: maxConnsPerClient, open: make(map[net.Conn]netip.Addr), client: make(map[netip.Addr]int)},
 	}

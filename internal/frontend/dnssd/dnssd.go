@@ -31,7 +31,8 @@ const (
 )
 
 // Announcer announces the UP instances of this peer in the default namespace as ID._SERVICE._tcp.local. Neighbours can use an address alone,
-// so instances at names and at loopback addresses are left out.
+// so instances at names and at loopback addresses are left out, as
+// those without a port, which an SRV record needs.
 type Announcer struct {
 	catalog instance.Catalog
 	self    string
@@ -129,7 +130,7 @@ func (a *Announcer) of(i *instance.Instance) (x announcement, ok bool) {
 	addr, err := netip.ParseAddr(i.Spec.Host)
 	own := i.Peer == "" || i.Peer == a.self
 	usable := err == nil && addr.Zone() == "" && (addr.IsGlobalUnicast() || addr.IsLinkLocalUnicast())
-	if !own || !usable || max(len(i.ID), 1+len(i.Service)) > maxLabel {
+	if !own || !usable || i.Spec.Port == 0 || max(len(i.ID), 1+len(i.Service)) > maxLabel {
 		return announcement{}, false
 	}
 	x = announcement{id: i.ID, service: i.Service, addr: addr.Unmap(), port: i.Spec.Port}

@@ -110,6 +110,67 @@ func TestAnswersAreBounded(t *testing.T) {
 	})
 }
 
+// TestRoomBeforeReading: forty clients that read nothing of answers of 50 MiB hold no more than their share, and one without room is refused before
+// the second page is read. A transaction without room changes nothing. Another caller is served meanwhile.
+func TestRoomBeforeReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := access.NewPool("answer_bytes", 16<<20, nil)
+		g := newGroup(t, etcdapi.Config{Answers: answers})
+		for n := range 50 {
+			_, err := g.solo.Execute(t.Context(), coord.CommandOf("@x", &apiv1.TxnRequest{Then: []*apiv1.TxnStep{
+				coord.PutStep(fmt.Sprintf("etcd/large/%d", n), make([]byte, 1<<20), 0),
+			}}))
+			require.NoError(t, err)
+		}
+		g.put(t, "small", "1")
+		release, err := answers.TakeBytes(access.With(t.Context(), access.Principal{Name: "x"}), "test", 2<<20, 0)
+		require.NoError(t, err)
+		most := 0
+		ended := make(chan error, 40)
+		for range cap(ended) {
+			go func() {
+				_, err := g.Range(t.Context(), all())
+				ended <- err
+			}()
+		}
+		busy := 0
+		for range cap(ended) {
+			if err := <-ended; status.Code(err) == codes.ResourceExhausted {
+				busy++
+			}
+			most = max(most, answers.Used())
+		}
+		require.Positive(t, busy)
+		require.LessOrEqual(t, most, 16<<20)
+		synctest.Wait()
+		require.Equal(t, 2<<20, answers.Used(), "all of it came back")
+
+		whole, err := answers.TakeBytes(access.With(t.Context(), access.Principal{Name: "y"}), "test", 8<<20, 0)
+		require.NoError(t, err)
+		third, err := answers.TakeBytes(access.With(t.Context(), access.Principal{Name: "z"}), "test", 4<<20, 0)
+		require.NoError(t, err)
+		before := g.reads.Load()
+		_, err = g.Range(t.Context(), all())
+		refusedAs(t, rpctypes.ErrGRPCRequestTooManyRequests, err)
+		require.Equal(t, before, g.reads.Load(), "nothing was read")
+		one, err := g.Range(t.Context(), &pb.RangeRequest{Key: []byte("small")})
+		require.NoError(t, err)
+		require.Len(t, one.GetKvs(), 1)
+		_, err = g.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.RequestOp{
+			{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte("small"), Value: []byte("2")}}},
+			{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: []byte("large/"), RangeEnd: []byte("large0")}}},
+		}})
+		refusedAs(t, rpctypes.ErrGRPCRequestTooManyRequests, err)
+		one, err = g.Range(t.Context(), &pb.RangeRequest{Key: []byte("small")})
+		require.NoError(t, err)
+		require.Equal(t, "1", string(one.GetKvs()[0].GetValue()))
+		for _, release := range []func(){release, whole, third} {
+			release()
+		}
+		require.Zero(t, answers.Used())
+	})
+}
+
 // TestRequestsAreBounded: requests that do not end take no more than their budget, over gRPC and JSON, and small ones are answered
 // meanwhile. What a call sends ahead of what it reads waits at its own end. Calls have places.
 func TestRequestsAreBounded(t *testing.T) {

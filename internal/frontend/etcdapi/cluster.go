@@ -68,7 +68,8 @@ func (s *Server) clientID() uint64 {
 	return id.Sum64()
 }
 
-// Status implements etcdserverpb.MaintenanceServer. The sizes are unknown.
+// Status implements etcdserverpb.MaintenanceServer. The database of a peer is what its part in the group takes on disk. All of it is in use:
+// there is nothing to defragment. Clients divide by the sizes, so they are above 0.
 func (s *Server) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusResponse, error) {
 	now, err := s.present(ctx)
 	if err != nil {
@@ -78,7 +79,11 @@ func (s *Server) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusRes
 	if err != nil {
 		return nil, err
 	}
-	out := &pb.StatusResponse{Header: now, Version: Version, RaftTerm: now.GetRaftTerm()}
+	size := max(s.DiskBytes(), 1)
+	out := &pb.StatusResponse{
+		Header: now, Version: Version, StorageVersion: Version, RaftTerm: now.GetRaftTerm(),
+		DbSize: size, DbSizeInUse: size, DbSizeQuota: s.KeyBytes,
+	}
 	now.MemberId, out.IsLearner = s.clientID(), true // the answer to present came from another peer
 	for i, m := range slices.Concat(g.Voters, g.Learners) {
 		if m.Peer == g.Leader {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/pkg/coord"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -58,11 +59,24 @@ func (s *Server) Range(ctx context.Context, req *pb.RangeRequest) (*pb.RangeResp
 	if err := s.readable(ctx, req.GetRevision()); err != nil {
 		return nil, err
 	}
-	return s.read(ctx, req, req.GetRevision())
+	return s.read(ctx, req, req.GetRevision(), 0)
 }
 
-// read reads a checked range at a revision, 0: the present.
-func (s *Server) read(ctx context.Context, req *pb.RangeRequest, revision int64) (*pb.RangeResponse, error) {
+const (
+	pageBytes = 2 << 20 // about as much as a page of a range has
+	kvBytes   = 64      // about as much as a version takes beside its key and value
+)
+
+// grow takes room for the next page of a range behind what was read. A single key needs none before: there is at most one value.
+func (s *Server) grow(ctx context.Context, req *pb.RangeRequest, read int) error {
+	if req.GetCountOnly() || len(req.GetRangeEnd()) == 0 && read == 0 {
+		return nil
+	}
+	return budget.Grow(ctx, read+pageBytes)
+}
+
+// read reads a checked range at a revision, 0: the present. The call has read some bytes before.
+func (s *Server) read(ctx context.Context, req *pb.RangeRequest, revision int64, before int) (*pb.RangeResponse, error) {
 	from, to := s.keys.span(req.GetKey(), req.GetRangeEnd()).Bounds()
 	order := orders()[req.GetSortTarget()]
 	ask := &apiv1.RangeRequest{
@@ -72,6 +86,9 @@ func (s *Server) read(ctx context.Context, req *pb.RangeRequest, revision int64)
 	out := &pb.RangeResponse{}
 	limit, size := int(req.GetLimit()), 0
 	for {
+		if err := s.grow(ctx, req, before+size); err != nil {
+			return nil, err
+		}
 		if limit > 0 && !bounded(req) {
 			ask.Limit = uint32(min(limit+1-len(out.Kvs), 1000))
 		}
@@ -85,10 +102,10 @@ func (s *Server) read(ctx context.Context, req *pb.RangeRequest, revision int64)
 		}
 		for _, kv := range page.GetKvs() {
 			if within(req, kv) {
-				out.Kvs, size = append(out.Kvs, s.keys.kv(kv)), size+len(kv.GetKey())+len(kv.GetValue())
+				out.Kvs, size = append(out.Kvs, s.keys.kv(kv)), size+kvBytes+len(kv.GetKey())+len(kv.GetValue())
 			}
 		}
-		if size > maxAnswer {
+		if before+size > maxAnswer {
 			return nil, status.Errorf(codes.ResourceExhausted, "etcdserver: the answer exceeds %d bytes: ask for fewer keys, or with a limit", maxAnswer)
 		}
 		ask.From, ask.Revision = page.GetNext(), page.GetRevision()

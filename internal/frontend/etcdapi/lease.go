@@ -9,6 +9,8 @@ import (
 	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -39,7 +41,8 @@ func (s *Server) LeaseRevoke(ctx context.Context, req *pb.LeaseRevokeRequest) (*
 	return &pb.LeaseRevokeResponse{Header: header(a.GetLeaseRevoke().GetHeader())}, nil
 }
 
-// LeaseKeepAlive implements etcdserverpb.LeaseServer. Each request has one answer, in order; a lease that has ended has the time 0.
+// LeaseKeepAlive implements etcdserverpb.LeaseServer. Each request has one answer, in order; a lease that has ended
+// has the time 0. Without a majority it waits.
 func (s *Server) LeaseKeepAlive(stream grpc.BidiStreamingServer[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]) error {
 	ctx, cancel := s.untilClosing(stream.Context())
 	defer cancel()
@@ -63,7 +66,13 @@ func (s *Server) LeaseKeepAlive(stream grpc.BidiStreamingServer[pb.LeaseKeepAliv
 		select {
 		case req := <-received:
 			a, err := s.Service.Execute(ctx, coord.CommandOf("", &apiv1.LeaseKeepAliveRequest{Id: req.GetID()}))
-			if err != nil {
+			for s.waits(ctx, err) {
+				a, err = s.Service.Execute(ctx, coord.CommandOf("", &apiv1.LeaseKeepAliveRequest{Id: req.GetID()}))
+			}
+			switch {
+			case ctx.Err() != nil:
+				return s.ended(ctx)
+			case err != nil:
 				return err
 			}
 			r := a.GetKeepAlive()
@@ -88,12 +97,17 @@ func (s *Server) untilClosing(ctx context.Context) (context.Context, context.Can
 	return ctx, func() { stop(); cancel() }
 }
 
-// ended is the error of a stream whose context has ended.
+// ended is the error of a stream whose context has ended. Unless the client ended it, it is one after which clients
+// try again.
 func (s *Server) ended(ctx context.Context) error {
-	if s.closing.Err() != nil {
+	cause := context.Cause(ctx)
+	switch {
+	case s.closing.Err() != nil:
 		return rpctypes.ErrGRPCStopped
+	case cause == ctx.Err():
+		return cause
 	}
-	return ctx.Err()
+	return status.Error(codes.Unavailable, status.Convert(toStatus(cause)).Message())
 }
 
 // LeaseTimeToLive implements etcdserverpb.LeaseServer. A lease that has ended has the time -1.

@@ -76,9 +76,9 @@ func (s *Server) first(ctx context.Context, p *place) (*pb.ResponseHeader, error
 	return nil, err
 }
 
-// await is first, and leaves the key. It counts as a watch.
+// await is first, and leaves the key. It counts as a watch. Without a majority it goes on waiting.
 func (s *Server) await(ctx context.Context, p *place) (*pb.ResponseHeader, error) {
-	release, err := s.watches.Take(ctx, "etcdapi.Lock")
+	release, err := s.watches.TakeWithin(ctx, "etcdapi.Lock", waitBytes, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (s *Server) await(ctx context.Context, p *place) (*pb.ResponseHeader, error
 		if ctx.Err() != nil {
 			return nil, s.ended(ctx)
 		}
-		if err != nil {
+		if err != nil && !s.waits(ctx, err) {
 			return nil, err
 		}
 	}
@@ -240,14 +240,16 @@ func (s *Server) Leader(ctx context.Context, req *v3electionpb.LeaderRequest) (*
 
 // Observe implements v3electionpb.ElectionServer. It sends each leader with all that it proclaims from then on.
 func (s *Server) Observe(req *v3electionpb.LeaderRequest, stream grpc.ServerStreamingServer[v3electionpb.LeaderResponse]) error {
-	release, err := s.watches.Take(stream.Context(), "etcdapi.Observe")
+	release, err := s.watches.TakeWithin(stream.Context(), "etcdapi.Observe", waitBytes, 0)
 	if err != nil {
 		return err
 	}
 	defer release()
 	ctx, cancel := s.untilClosing(stream.Context())
 	defer cancel()
+	var last *mvccpb.KeyValue
 	send := func(kv *mvccpb.KeyValue, at *pb.ResponseHeader) error {
+		last = kv
 		return stream.Send(&v3electionpb.LeaderResponse{Header: at, Kv: kv})
 	}
 	for {
@@ -255,7 +257,11 @@ func (s *Server) Observe(req *v3electionpb.LeaderRequest, stream grpc.ServerStre
 		leads, in := len(now.GetKvs()) > 0, coord.Span{}
 		if leads {
 			in = s.keys.span(now.Kvs[0].GetKey(), nil)
-			err = send(now.Kvs[0], now.GetHeader())
+			kv := now.Kvs[0]
+			told := kv.GetModRevision() == last.GetModRevision() && bytes.Equal(kv.GetKey(), last.GetKey())
+			if !told { // before an outage
+				err = send(kv, now.GetHeader())
+			}
 		} else {
 			in = coord.Under(string(s.keys) + string(req.GetName()) + "/")
 		}
@@ -272,7 +278,7 @@ func (s *Server) Observe(req *v3electionpb.LeaderRequest, stream grpc.ServerStre
 		if ctx.Err() != nil {
 			return s.ended(ctx)
 		}
-		if err != nil {
+		if err != nil && !s.waits(ctx, err) {
 			return err
 		}
 	}

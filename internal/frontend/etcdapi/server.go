@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -47,8 +48,6 @@ const (
 	maxAnswer    = 64 << 20 // keys and values of one range
 	maxBegun     = 4096     // calls without a place of AtOnce, most because their request has not arrived
 	maxStreams   = 1024     // calls at once on a connection; clients wait with more
-	maxWatches   = 1024     // open at a time
-	maxOnStream  = 256      // watches of one stream
 	workers      = 64       // goroutines that serve one call after the other; calls beyond have one each
 	readHeader   = 10 * time.Second
 	pingAtLeast  = 5 * time.Second // clients that ping more often are disconnected
@@ -62,6 +61,15 @@ type Config struct {
 	Service coord.Service
 	// Group returns what this peer knows of the group; required.
 	Group func(context.Context) (coord.GroupState, error)
+	// Leading returns the leader of the group, empty while none is known, and a channel that is closed when it
+	// changes. Nil: there is one.
+	Leading func() (term uint64, leader string, changed <-chan struct{})
+	// NoLeader is the time after which a group without a leader has none for clients that require one.
+	NoLeader time.Duration
+	// DiskBytes returns what the group takes on the disk of this peer. Nil: unknown.
+	DiskBytes func() int64
+	// KeyBytes is how much keys and values of the group may have; 0: unknown.
+	KeyBytes int64
 	// Peer is the id of this peer.
 	Peer string
 	// Prefix of all keys; not empty.
@@ -78,7 +86,8 @@ type Config struct {
 	Name func(context.Context) context.Context
 	// Refused hears of each place of a pool that a caller did not get, and must not block. Nil ignores them.
 	Refused func(access.Refusal)
-	// Answers bounds the bytes of answers that clients have not taken yet. Nil: they have no bound.
+	// Answers bounds the bytes of answers that clients have not taken yet, and as many of watches. Nil: they have no
+	// bound.
 	Answers *access.Pool
 	// Requests bounds the bytes of requests at work, and as many that arrive. Nil: they have no bound.
 	Requests *access.Pool
@@ -101,7 +110,8 @@ type Server struct {
 	url      string // of this front, for clients
 	grpc     *grpc.Server
 	http     *http.Server
-	watches  *access.Pool
+	watches  *access.Pool                      // bytes
+	led      atomic.Pointer[led]               // ended: the group has no leader
 	shown    atomic.Pointer[pb.ResponseHeader] // by the last answer of a watch; never changed
 	refusals *budget.Refusals
 
@@ -115,7 +125,16 @@ func New(c Config) (*Server, error) {
 		return nil, fault.Wrap("etcdapi.New", err)
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	s := &Server{Config: c, keys: keyspace(c.Prefix), watches: access.NewPool("watches", maxWatches, c.Refused), refusals: budget.NewRefusals()}
+	s := &Server{
+		Config: c, keys: keyspace(c.Prefix), watches: c.Answers.Twin("watch_bytes"), refusals: budget.NewRefusals(),
+	}
+	s.led.Store(newLed())
+	if c.DiskBytes == nil {
+		s.DiskBytes = func() int64 { return 0 }
+	}
+	if c.Leading == nil {
+		s.Leading = func() (uint64, string, <-chan struct{}) { return 0, c.Peer, nil }
+	}
 	s.closing, s.close = context.WithCancel(context.Background())
 	begun := budget.NewBegun("etcdapi", maxBegun, c.AtOnce, c.Name, c.Refused)
 	s.grpc = grpc.NewServer(append(budget.Options(newShaken(), c.Requests, func(ctx context.Context, info *tap.Info) (context.Context, error) {
@@ -145,6 +164,7 @@ func (s *Server) Serve(l net.Listener, url string) error {
 	all := newSplit(l)
 	var group errgroup.Group
 	group.Go(all.serve)
+	group.Go(func() error { s.lead(); return nil })
 	group.Go(func() error { return s.http.Serve(&all.web) })
 	group.Go(func() error { return s.grpc.Serve(&all.rpc) })
 	err := group.Wait()
@@ -206,7 +226,11 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	if err := access.OnlyProbes(ctx); err != nil {
 		return nil, toStatus(err)
 	}
-	resp, err = call(ctx, req)
+	ctx, end := s.requiring(ctx)
+	defer end()
+	if resp, err = call(ctx, req); err != nil && context.Cause(ctx) == rpctypes.ErrGRPCNoLeader {
+		err = rpctypes.ErrGRPCNoLeader
+	}
 	return resp, toStatus(err)
 }
 
@@ -216,7 +240,12 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	if err := access.OnlyProbes(ss.Context()); err != nil {
 		return toStatus(err)
 	}
-	return toStatus(call(srv, ss))
+	ctx, end := s.requiring(ss.Context())
+	defer end()
+	if err = call(srv, bound{ss, ctx}); err != nil && context.Cause(ctx) == rpctypes.ErrGRPCNoLeader {
+		err = rpctypes.ErrGRPCNoLeader
+	}
+	return toStatus(err)
 }
 
 func (s *Server) recovered(method string, err *error) {

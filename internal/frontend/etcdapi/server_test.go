@@ -75,6 +75,10 @@ func startWith(t *testing.T, l net.Listener, target string, bounds etcdapi.Confi
 	if bounds.Group != nil {
 		c.Group = bounds.Group
 	}
+	c.Leading, c.NoLeader = bounds.Leading, bounds.NoLeader
+	if broken, ok := bounds.Service.(*faulty); ok {
+		broken.Service, c.Service = c.Service, broken
+	}
 	if guard != nil {
 		need := func(method string) access.Need { return access.Need{Role: etcdapi.Need(method)} }
 		c.Unary, c.Stream = []grpc.UnaryServerInterceptor{guard.Unary(need)}, []grpc.StreamServerInterceptor{guard.Stream(need)}
@@ -474,6 +478,8 @@ func TestCluster(t *testing.T) {
 	st, err := f.Status(t.Context(), &pb.StatusRequest{})
 	require.NoError(t, err)
 	require.Equal(t, etcdapi.Version, st.GetVersion())
+	require.Positive(t, st.GetDbSize(), "clients divide by it")
+	require.Equal(t, st.GetDbSize(), st.GetDbSizeInUse())
 	require.Equal(t, members.GetMembers()[0].GetID(), st.GetLeader())
 	alarms, err := f.Alarm(t.Context(), &pb.AlarmRequest{})
 	require.NoError(t, err)

@@ -6,7 +6,9 @@ import (
 
 	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/pkg/coord"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -25,6 +27,11 @@ func (s *Server) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, 
 	if readOnly(req) {
 		return s.readAll(ctx, req.GetSuccess())
 	}
+	if ranges(req) {
+		if err := budget.Grow(ctx, 2*pageBytes); err != nil { // of what it reads the group gives no more
+			return nil, err
+		}
+	}
 	t := s.branches(req)
 	a, err := s.Service.Execute(ctx, coord.CommandOf("", &apiv1.TxnRequest{Compare: t.GetCompare(), Then: t.GetThen(), Else: t.GetElse()}))
 	if err != nil {
@@ -32,6 +39,14 @@ func (s *Server) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, 
 	}
 	r := a.GetTxn()
 	return s.answer(req, r.GetSucceeded(), r.GetResults(), header(r.GetHeader())), nil
+}
+
+// ranges reports whether a transaction may answer with many keys.
+func ranges(req *pb.TxnRequest) bool {
+	return slices.ContainsFunc(slices.Concat(req.GetSuccess(), req.GetFailure()), func(op *pb.RequestOp) bool {
+		r := op.GetRequestRange()
+		return len(r.GetRangeEnd()) > 0 && !r.GetCountOnly() || op.GetRequestDeleteRange().GetPrevKv() || ranges(op.GetRequestTxn())
+	})
 }
 
 // branches translates a checked transaction, or one within it.
@@ -62,17 +77,18 @@ func (s *Server) readAll(ctx context.Context, ops []*pb.RequestOp) (*pb.TxnRespo
 	if err != nil {
 		return nil, err
 	}
-	out := &pb.TxnResponse{Header: now, Succeeded: true}
+	out, size := &pb.TxnResponse{Header: now, Succeeded: true}, 0
 	for _, op := range ops {
 		req := op.GetRequestRange()
 		at := req.GetRevision()
 		if at <= 0 {
 			at = now.GetRevision()
 		}
-		r, err := s.read(ctx, req, at)
+		r, err := s.read(ctx, req, at, size)
 		if err != nil {
 			return nil, err
 		}
+		size += proto.Size(r)
 		r.Header = now
 		out.Responses = append(out.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: r}})
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"sync"
 	"time"
 
@@ -22,19 +21,29 @@ import (
 )
 
 const (
-	noWatch       = -1              // the id of answers that belong to no watch
-	fragmentBytes = 1536 << 10      // of events in one answer of a watch with fragments
-	looking       = 2 * time.Second // for the present revision: then a mark waits for those of the watches
+	noWatch       = -1               // the id of answers that belong to no watch
+	fragmentBytes = 1536 << 10       // of events in one answer of a watch with fragments
+	watchBytes    = 1 << 10          // of a watch, beside its key and the end of its range
+	waitBytes     = 16 << 10         // of a call that waits for the end of a key
+	roomWithin    = 10 * time.Second // a watch without room waits so long, and then its stream ends
+	markEvery     = 10 * time.Second // between two answers of a watch that wants marks
+	looking       = 2 * time.Second  // for the present revision: then the next request of the stream is read
+	wideAfter     = 8                // spans of the shared watch of a stream: the next one has all keys
 )
 
-// Watch implements etcdserverpb.WatchServer. A refused or failed watch ends alone.
+// Watch implements etcdserverpb.WatchServer. A watch ends alone when the client ends it, when its revision is
+// compacted, and when there can be no such watch. Without a majority it waits. Everything else ends the stream as
+// Unavailable: then clients resume.
 func (s *Server) Watch(stream grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]) error {
 	ctx, cancel := s.untilClosing(stream.Context())
-	m := &multiplex{s: s, out: stream, running: map[int64]*watch{}}
+	ctx, fail := context.WithCancelCause(ctx)
+	m := &multiplex{
+		s: s, ctx: ctx, fail: fail, turn: make(chan struct{}, 1), out: stream, running: map[int64]*watch{}, again: func() {},
+	}
 	defer m.wait()
 	defer cancel()
 	received := make(chan error, 1)
-	go func() { received <- m.receive(ctx) }() // ends with the stream's call, which unblocks Recv
+	go func() { received <- m.receive() }() // ends with the stream's call, which unblocks Recv
 	select {
 	case err := <-received:
 		if !errors.Is(err, io.EOF) {
@@ -47,23 +56,42 @@ func (s *Server) Watch(stream grpc.BidiStreamingServer[pb.WatchRequest, pb.Watch
 	}
 }
 
-// multiplex holds the watches of one stream.
+// multiplex holds the watches of one stream. Each begins alone. All that have caught up share one watch of the plane,
+// so that another one costs the peer no goroutine.
 type multiplex struct {
 	s          *Server
+	ctx        context.Context         // of the stream
+	fail       context.CancelCauseFunc // ends the stream
+	turn       chan struct{}           // has the watch that begins: clients tell answers without a known id by their order
 	goroutines sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows; a stream takes one answer at a time
 	out     grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]
 	running map[int64]*watch
-	next    int64              // id to try for a watch without one
-	due     *pb.ResponseHeader // of a mark of progress that the client waits for; nil: it waits for none
-	ended   bool               // the call returns: nothing begins and nothing is sent
+	next    int64 // id to try for a watch without one
+	ended   bool  // the call returns: nothing begins and nothing is sent
+
+	following bool               // the shared watch runs, or is about to
+	shared    coord.Watch        // as it runs
+	again     context.CancelFunc // lets it select anew
+	spans     int                // that it has had
+	shown     int64              // every event up to this revision was sent; 0 before its first answer
+
+	asked  bool               // the client wants a mark of the present revision
+	due    *pb.ResponseHeader // of this mark, when that revision is known
+	marked chan struct{}      // closed after it; nil: the client waits for none
 }
 
 // wait ends the stream. Its context has ended.
 func (m *multiplex) wait() {
+	m.fail(nil)
 	m.mu.Lock()
 	m.ended = true
+	for _, w := range m.running {
+		if w.shares {
+			w.release()
+		}
+	}
 	m.mu.Unlock()
 	m.goroutines.Wait()
 }
@@ -78,28 +106,18 @@ func (m *multiplex) answer(r *pb.WatchResponse) error {
 
 // watch is one watch of a stream.
 type watch struct {
-	id     int64
-	req    *pb.WatchCreateRequest
-	span   coord.Span
-	stop   context.CancelFunc
-	header *pb.ResponseHeader
+	id      int64
+	req     *pb.WatchCreateRequest
+	span    coord.Span
+	ctx     context.Context // ends with the stream, or at the client's wish
+	stop    context.CancelFunc
+	release func() // gives its room back
 
 	// Guarded by the multiplex:
-	synced      int64 // every event up to this revision was sent
-	ahead, upTo int64 // there is no event after ahead up to upTo
-}
-
-// advance notes that every event up to a revision was sent.
-func (w *watch) advance(to int64) {
-	if w.synced = max(w.synced, to); w.synced >= w.ahead {
-		w.synced = max(w.synced, w.upTo)
-	}
-}
-
-// passed reports whether a watch may tell that it has passed a revision. One that begins in the future has nothing to tell: a client would resume it too
-// early.
-func (w *watch) passed(revision int64) bool {
-	return w.header != nil && w.synced >= max(revision, w.req.GetStartRevision()-1)
+	begun  bool      // the client knows
+	shares bool      // it has caught up, and has no goroutine
+	next   int64     // the first revision that it lacks, or where it begins
+	told   time.Time // of its last answer
 }
 
 // shownBy returns the revision up to which an answer has all events.
@@ -107,7 +125,7 @@ func shownBy(b *apiv1.WatchKeysResponse) int64 {
 	return min(b.GetHeader().GetRevision(), b.GetNextRevision()-1)
 }
 
-func (m *multiplex) receive(ctx context.Context) error {
+func (m *multiplex) receive() error {
 	for {
 		req, err := m.out.Recv()
 		if err != nil {
@@ -115,15 +133,11 @@ func (m *multiplex) receive(ctx context.Context) error {
 		}
 		switch r := req.GetRequestUnion().(type) {
 		case *pb.WatchRequest_CreateRequest:
-			err = m.create(ctx, r.CreateRequest)
+			err = m.create(r.CreateRequest)
 		case *pb.WatchRequest_CancelRequest:
-			m.mu.Lock()
-			if w := m.running[r.CancelRequest.GetWatchId()]; w != nil {
-				w.stop() // the watch answers with its end
-			}
-			m.mu.Unlock()
+			m.cancel(r.CancelRequest.GetWatchId())
 		case *pb.WatchRequest_ProgressRequest:
-			err = m.progress(ctx)
+			m.progress()
 		}
 		if err != nil {
 			return err
@@ -131,73 +145,72 @@ func (m *multiplex) receive(ctx context.Context) error {
 	}
 }
 
-// progress looks for the present revision, and for what the watches of the stream lack of it. The client gets a mark as soon as all of them have sent
-// their events up to this revision: mostly there are none. As in etcd there is no answer while a watch begins, and none without watches.
-func (m *multiplex) progress(ctx context.Context) error {
-	lacking, ok := m.lacking()
-	if !ok {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, looking)
-	defer cancel()
-	began := false
-	_ = m.s.Service.Watch(ctx, lacking.Request(), func(b *apiv1.WatchKeysResponse) error { // without the group there is no mark
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if !began {
-			began, m.due = true, header(b.GetHeader())
-			return nil
-		}
-		upTo := shownBy(b)
-		for _, w := range m.running {
-			w.ahead, w.upTo = 0, upTo
-			for _, e := range b.GetEvents() {
-				if w.span.Contains(string(e.GetKv().GetKey())) {
-					w.ahead = e.GetKv().GetModRevision()
-				}
-			}
-			w.advance(0)
-		}
-		return cmp.Or(m.mark(), io.EOF) // one answer is enough
-	})
-	return nil
-}
-
-// lacking selects what the watches of the stream may have to send; false without a watch, or while one begins.
-func (m *multiplex) lacking() (all coord.Watch, ok bool) {
+// cancel ends a watch at the client's wish.
+func (m *multiplex) cancel(id int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	all.Mark = true
-	for _, w := range m.running {
-		if w.header == nil {
-			return all, false
-		}
-		from := coord.Revision(w.synced + 1)
-		if !ok {
-			all.Span, all.From, ok = w.span, from, true
-		}
-		all.From, all.Span.From, all.Span.To = min(all.From, from), min(all.Span.From, w.span.From), max(all.Span.To, w.span.To) // each has an end
+	w := m.running[id]
+	if w == nil {
+		return
 	}
-	return all, ok
+	if w.stop(); w.shares { // otherwise its goroutine ends it
+		m.end(w, nil)
+	}
+}
+
+// progress lets the shared watch look for the present revision. The client gets a mark as soon as all watches of the
+// stream have sent their events up to it: mostly there are none. As in etcd there is no answer while a watch begins,
+// and none without watches.
+func (m *multiplex) progress() {
+	m.mu.Lock()
+	none := len(m.running) == 0
+	for _, w := range m.running {
+		none = none || !w.shares
+	}
+	if !none {
+		if m.asked = true; m.marked == nil {
+			m.marked = make(chan struct{})
+		}
+		m.again()
+	}
+	marked := m.marked
+	m.mu.Unlock()
+	if none {
+		return
+	}
+	late := time.NewTimer(looking)
+	defer late.Stop()
+	select {
+	case <-marked:
+	case <-late.C:
+	case <-m.ctx.Done():
+	}
 }
 
 // mark sends the mark that the client waits for, if all watches have come so far. The caller holds the mutex.
 func (m *multiplex) mark() error {
-	if m.due == nil {
+	if m.due == nil || m.shown < m.due.Revision {
 		return nil
 	}
-	at := proto.CloneOf(m.due)
-	at.Revision = math.MaxInt64
-	for _, w := range m.running {
-		if !w.passed(m.due.Revision) {
+	for _, w := range m.running { // one that begins in the future has nothing to tell: a client would resume it too early
+		if !w.shares || m.shown < w.next-1 {
 			return nil
 		}
-		at.Revision = min(at.Revision, w.synced)
 	}
-	if m.due = nil; len(m.running) == 0 {
+	at := proto.CloneOf(m.due)
+	at.Revision = m.shown
+	if m.unask(); len(m.running) == 0 {
 		return nil
 	}
 	return m.answer(&pb.WatchResponse{Header: at, WatchId: noWatch})
+}
+
+// unask ends the wait for a mark. The caller holds the mutex.
+func (m *multiplex) unask() {
+	if m.marked != nil {
+		close(m.marked)
+	}
+	m.asked, m.due, m.marked = false, nil, nil
 }
 
 // lately returns the header of a state that a watch has shown here, as etcd that of its own copy; without one that of the present state. A watch
@@ -210,58 +223,58 @@ func (s *Server) lately(ctx context.Context) *pb.ResponseHeader {
 	if err != nil {
 		return &pb.ResponseHeader{}
 	}
+	s.shown.Store(now)
 	return now
 }
 
 // refuse answers a request for a watch that does not begin. The stream's next request waits: to ask costs a client less than to be refused.
-func (m *multiplex) refuse(ctx context.Context, reason string) error {
-	last := &pb.WatchResponse{Header: m.s.lately(ctx), WatchId: noWatch, Created: true, Canceled: true, CancelReason: reason}
+func (m *multiplex) refuse(reason string) error {
+	last := &pb.WatchResponse{WatchId: noWatch, Created: true, Canceled: true, CancelReason: reason}
+	last.Header = m.s.lately(m.ctx)
 	m.mu.Lock()
 	err := m.answer(last)
 	m.mu.Unlock()
 	if err == nil {
-		m.s.refusals.Wait(ctx)
+		m.s.refusals.Wait(m.ctx)
 	}
 	return err
 }
 
-// create begins a watch.
-func (m *multiplex) create(ctx context.Context, req *pb.WatchCreateRequest) error {
+// create begins a watch, after the one before has begun.
+func (m *multiplex) create(req *pb.WatchCreateRequest) error {
+	select {
+	case m.turn <- struct{}{}:
+	case <-m.ctx.Done():
+		return m.s.ended(m.ctx)
+	}
+	done := sync.OnceFunc(func() { <-m.turn })
 	key := req.GetKey()
 	if len(key) == 0 {
 		key = []byte{0} // the smallest one
 	}
-	if req.GetStartRevision() < 0 {
-		return m.refuse(ctx, rpctypes.ErrCompacted.Error())
+	w := &watch{
+		req: req, span: m.s.keys.span(key, req.GetRangeEnd()), next: req.GetStartRevision(),
+		told: time.Now(), release: func() {},
 	}
+	reason := ""
 	if end := req.GetRangeEnd(); len(end) > 0 && !bytes.Equal(end, []byte{0}) && bytes.Compare(key, end) >= 0 {
-		return m.refuse(ctx, "mvcc: watcher range is empty")
+		reason = "mvcc: watcher range is empty"
 	}
-	release, err := m.s.watches.Take(ctx, "etcdapi.Watch")
-	if err != nil {
-		return m.refuse(ctx, toStatus(err).Error())
+	if req.GetStartRevision() < 0 {
+		reason = rpctypes.ErrCompacted.Error()
 	}
-	watching, stop := context.WithCancel(ctx)
-	w := &watch{req: req, span: m.s.keys.span(key, req.GetRangeEnd()), stop: stop}
-	reason := m.add(w, func() {
-		defer release()
-		defer stop()
-		err := m.follow(watching, w)
-		if w.header == nil && err != nil {
-			m.s.refusals.Wait(watching) // it has a place until then
-		}
-		m.end(ctx, w, err)
-	})
+	if reason == "" {
+		reason = m.add(w, done)
+	}
 	if reason == "" {
 		return nil
 	}
-	stop()
-	release()
-	return m.refuse(ctx, reason)
+	defer done()
+	return m.refuse(reason)
 }
 
-// add gives a watch its id and runs it, or says why not.
-func (m *multiplex) add(w *watch, run func()) (reason string) {
+// add gives a watch its id and runs it, or says why not. It calls done when the watch has begun or ended.
+func (m *multiplex) add(w *watch, done func()) (reason string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if w.id = w.req.GetWatchId(); w.id == 0 {
@@ -272,71 +285,250 @@ func (m *multiplex) add(w *watch, run func()) (reason string) {
 	switch {
 	case m.running[w.id] != nil:
 		return "mvcc: duplicate watch ID provided on the WatchStream"
-	case len(m.running) >= maxOnStream:
-		return rpctypes.ErrGRPCRequestTooManyRequests.Error()
 	case m.ended:
 		return rpctypes.ErrGRPCStopped.Error()
 	}
 	m.running[w.id] = w
-	m.goroutines.Go(run)
+	w.ctx, w.stop = context.WithCancel(m.ctx)
+	m.goroutines.Go(func() {
+		defer done()
+		size := watchBytes + len(w.req.GetKey()) + len(w.req.GetRangeEnd())
+		release, err := m.s.watches.TakeWithin(w.ctx, "etcdapi.Watch", size, roomWithin)
+		if err == nil {
+			w.release = release
+			err = m.begin(w, done)
+		}
+		m.alone(w, err)
+	})
 	return ""
 }
 
-// follow sends the events of a watch until its end.
-func (m *multiplex) follow(ctx context.Context, w *watch) error {
-	start := w.req.GetStartRevision()
-	err := m.s.readable(ctx, start)
-	if err != nil {
-		return err
-	}
-	selected := &coord.Watch{Span: w.span, From: coord.Revision(start), Prev: w.req.GetPrevKv(), Mark: w.req.GetProgressNotify()}
-	return m.s.Service.Watch(ctx, selected.Request(), func(b *apiv1.WatchKeysResponse) error {
+// begin sends the events of a watch until it shares the answers of the others, or ends.
+func (m *multiplex) begin(w *watch, done func()) error {
+	for {
 		m.mu.Lock()
-		defer m.mu.Unlock()
-		created := w.header == nil
-		w.header = header(b.GetHeader())
-		m.s.shown.Store(w.header)
-		if w.advance(shownBy(b)); created {
-			err = m.answer(&pb.WatchResponse{Header: w.header, WatchId: w.id, Created: true})
-		} else {
-			err = m.send(w, m.s.events(w, b.GetEvents()), len(b.GetEvents()) == 0)
+		selected := &coord.Watch{Span: w.span, From: coord.Revision(w.next), Prev: w.req.GetPrevKv(), Mark: true}
+		m.mu.Unlock()
+		err := m.s.readable(w.ctx, int64(selected.From))
+		if err == nil {
+			first := true
+			err = m.s.Service.Watch(w.ctx, selected.Request(), func(b *apiv1.WatchKeysResponse) error {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				caughtUp, err := m.catchUp(w, b, first)
+				if first = false; err != nil {
+					return err
+				}
+				if done(); caughtUp {
+					m.join(w)
+					return io.EOF
+				}
+				return nil
+			})
 		}
-		return cmp.Or(err, m.mark())
-	})
+		if !m.s.waits(w.ctx, err) {
+			return err
+		}
+	}
 }
 
-// send sends events, in fragments if the client takes them, or a mark of progress if it wants one. The caller holds the mutex.
-func (m *multiplex) send(w *watch, events []*mvccpb.Event, mark bool) error {
-	if len(events) == 0 {
-		if !mark || !w.req.GetProgressNotify() || !w.passed(0) {
-			return nil
-		}
-		at := proto.CloneOf(w.header) // a refusal on another stream may be sending w.header
-		at.Revision = w.synced
-		return m.answer(&pb.WatchResponse{Header: at, WatchId: w.id})
+// catchUp sends an answer to a watch that is alone. The caller holds the mutex.
+func (m *multiplex) catchUp(w *watch, b *apiv1.WatchKeysResponse, first bool) (caughtUp bool, err error) {
+	at := header(b.GetHeader())
+	m.s.shown.Store(at)
+	switch {
+	case !w.begun:
+		w.begun = true
+		err = m.answer(&pb.WatchResponse{Header: at, WatchId: w.id, Created: true})
+	case !first:
+		err = m.send(w, at, m.s.events(w, b.GetEvents()))
 	}
+	w.next = max(w.next, b.GetNextRevision())
+	return w.next > at.GetRevision() || !first && len(b.GetEvents()) == 0, err
+}
+
+// alone ends a watch with its goroutine, unless it shares the answers of the others.
+func (m *multiplex) alone(w *watch, err error) {
+	m.mu.Lock()
+	shares, begun := w.shares, w.begun
+	m.mu.Unlock()
+	if shares {
+		return
+	}
+	_ = m.s.lately(m.ctx) // for the answer
+	if !begun && err != nil {
+		m.s.refusals.Wait(w.ctx) // it has its room until then
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.end(w, err)
+}
+
+// join lets a watch share the answers of the others. The caller holds the mutex.
+func (m *multiplex) join(w *watch) {
+	if m.ended || w.ctx.Err() != nil {
+		return
+	}
+	w.shares = true
+	all := &m.shared
+	lacks := w.next < int64(all.From) || w.next <= m.shown
+	switch {
+	case !m.following:
+		m.following = true
+		m.goroutines.Go(m.follow)
+	case lacks, w.req.GetPrevKv() && !all.Prev, !covers(all.Span, w.span):
+		m.again()
+	}
+}
+
+// covers reports whether a span has all keys of another one. Those of this front have an end.
+func covers(all, one coord.Span) bool { return all.From <= one.From && one.To <= all.To }
+
+// choose selects what the watches that share lack; false without one. The caller holds the mutex.
+func (m *multiplex) choose() bool {
+	before, any := m.shared.Span, false
+	m.shared = coord.Watch{Mark: m.asked}
+	for _, w := range m.running {
+		all := &m.shared
+		switch from := coord.Revision(w.next); {
+		case !w.shares:
+			continue
+		case !any:
+			all.Span, all.From, any = w.span, from, true
+		default:
+			all.From = min(all.From, from)
+			all.Span = coord.Span{From: min(all.Span.From, w.span.From), To: max(all.Span.To, w.span.To)}
+		}
+		all.Prev = all.Prev || w.req.GetPrevKv()
+	}
+	if m.shared.Span != before {
+		m.spans++
+	}
+	if m.spans > wideAfter {
+		m.shared.Span = coord.Under(string(m.s.keys))
+	}
+	return any
+}
+
+// follow sends the events of the watches that share, until there is none.
+func (m *multiplex) follow() {
+	for m.ctx.Err() == nil {
+		turn, again := context.WithCancel(m.ctx)
+		m.mu.Lock()
+		any := m.choose()
+		m.again, m.shown, m.following = again, 0, any
+		if !any {
+			m.unask()
+		}
+		request := m.shared.Request()
+		m.mu.Unlock()
+		if !any {
+			again()
+			return
+		}
+		first := true
+		err := m.s.Service.Watch(turn, request, func(b *apiv1.WatchKeysResponse) error {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			defer func() { first = false }()
+			return m.share(b, first)
+		})
+		if turn.Err() == nil && !errors.Is(err, io.EOF) {
+			m.failed(err)
+		}
+		again()
+	}
+}
+
+// share sends an answer of the shared watch. It returns io.EOF when nobody shares it. The caller holds the mutex.
+func (m *multiplex) share(b *apiv1.WatchKeysResponse, first bool) error {
+	at, now, any := header(b.GetHeader()), time.Now(), false
+	m.s.shown.Store(at)
+	m.shown = shownBy(b)
+	if first && m.asked {
+		m.asked, m.due = false, at
+	}
+	for _, w := range m.running {
+		if !w.shares {
+			continue
+		}
+		any = true
+		events, err := m.s.events(w, b.GetEvents()), error(nil)
+		if len(events) > 0 {
+			err = m.send(w, at, events)
+		} else if w.req.GetProgressNotify() && now.Sub(w.told) >= markEvery && m.shown >= w.next-1 {
+			w.told = now
+			mark := proto.CloneOf(at) // a refusal on another stream may be sending the other one
+			mark.Revision = m.shown
+			err = m.answer(&pb.WatchResponse{Header: mark, WatchId: w.id})
+		}
+		if err != nil {
+			m.fail(err)
+			return err
+		}
+		w.next = max(w.next, m.shown+1)
+	}
+	if !any {
+		return io.EOF
+	}
+	return m.mark()
+}
+
+// failed decides how the watches that share go on after an error.
+func (m *multiplex) failed(err error) {
+	compacted := new(coord.Compacted)
+	switch kind := fault.KindOf(err); {
+	case errors.As(err, &compacted):
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, w := range m.running {
+			if w.shares && w.next <= int64(compacted.Revision) {
+				m.end(w, err)
+			}
+		}
+	case kind == fault.Invalid || kind == fault.TooLarge: // which of them cannot go on, each learns alone
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, w := range m.running {
+			if w.shares && !m.ended {
+				w.shares = false
+				m.goroutines.Go(func() { m.alone(w, m.begin(w, func() {})) })
+			}
+		}
+	case !m.s.waits(m.ctx, err):
+		m.fail(cmp.Or(err, io.ErrUnexpectedEOF))
+	}
+}
+
+// send sends events, in fragments if the client takes them. The caller holds the mutex.
+func (m *multiplex) send(w *watch, at *pb.ResponseHeader, events []*mvccpb.Event) error {
 	for len(events) > 0 {
 		n, size := 1, proto.Size(events[0])
 		for n < len(events) && (!w.req.GetFragment() || size+proto.Size(events[n]) <= fragmentBytes) {
 			size += proto.Size(events[n])
 			n++
 		}
-		if err := m.answer(&pb.WatchResponse{Header: w.header, WatchId: w.id, Events: events[:n], Fragment: n < len(events)}); err != nil {
+		part := &pb.WatchResponse{Header: at, WatchId: w.id, Events: events[:n], Fragment: n < len(events)}
+		if err := m.answer(part); err != nil {
 			return err
 		}
 		events = events[n:]
 	}
+	w.told = time.Now()
 	return nil
 }
 
-// events returns those that a watch selects, as etcd has them.
+// events returns those that a watch lacks and selects, as etcd has them. The watch is guarded by the caller.
 func (s *Server) events(w *watch, all []*apiv1.KeyEvent) (events []*mvccpb.Event) {
 	for _, e := range all {
 		put := e.GetType() == apiv1.KeyEvent_PUT
-		if !w.span.Contains(string(e.GetKv().GetKey())) || w.filtered(put) {
+		if e.GetKv().GetModRevision() < w.next || !w.span.Contains(string(e.GetKv().GetKey())) || w.filtered(put) {
 			continue
 		}
-		out := &mvccpb.Event{Type: mvccpb.Event_PUT, Kv: s.keys.kv(e.GetKv()), PrevKv: s.keys.kv(e.GetPrevKv())}
+		out := &mvccpb.Event{Type: mvccpb.Event_PUT, Kv: s.keys.kv(e.GetKv())}
+		if w.req.GetPrevKv() {
+			out.PrevKv = s.keys.kv(e.GetPrevKv())
+		}
 		if !put {
 			out.Type = mvccpb.Event_DELETE
 		}
@@ -354,30 +546,36 @@ func (w *watch) filtered(put bool) bool {
 	return false
 }
 
-// end forgets a watch and tells the client why. The stream's own end needs no answer, and a client that takes none has gone.
-func (m *multiplex) end(ctx context.Context, w *watch, err error) {
-	last := &pb.WatchResponse{Header: w.header, WatchId: w.id, Canceled: true}
+// end forgets a watch and tells the client why, or ends the stream. The caller holds the mutex.
+func (m *multiplex) end(w *watch, err error) {
+	if m.ended { // what shares has given its room back
+		if !w.shares {
+			w.release()
+		}
+		return
+	}
+	delete(m.running, w.id)
+	w.release()
+	stopped := w.ctx.Err() != nil
+	w.stop()
+	last := &pb.WatchResponse{Header: cmp.Or(m.s.shown.Load(), &pb.ResponseHeader{}), WatchId: w.id, Canceled: true}
 	compacted := new(coord.Compacted)
-	switch {
-	case ctx.Err() != nil:
+	switch kind := fault.KindOf(err); {
+	case m.ctx.Err() != nil:
 		return
 	case errors.As(err, &compacted):
 		last.CompactRevision = int64(compacted.Revision) + 1 // from which a watch can begin
-	case err != nil && fault.KindOf(err) != fault.Canceled:
-		last.CancelReason = toStatus(err).Error()
-	}
-	if last.CompactRevision > 0 {
 		last.CancelReason = rpctypes.ErrCompacted.Error()
+	case err == nil || stopped:
+	case kind == fault.Invalid || kind == fault.TooLarge:
+		last.CancelReason = toStatus(err).Error()
+	default:
+		m.fail(err)
+		return
 	}
-	if last.Header == nil { // it never began
-		last.Header = m.s.lately(ctx)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.running, w.id)
-	if w.header == nil {
+	if !w.begun {
 		_ = m.answer(&pb.WatchResponse{Header: last.Header, WatchId: w.id, Created: true})
 	}
-	_ = m.answer(last)
+	_ = m.answer(last) // a client that takes none has gone
 	_ = m.mark()
 }

@@ -114,7 +114,6 @@ func TestWatch(t *testing.T) {
 	}
 
 	filtered := w.create(&pb.WatchCreateRequest{RangeEnd: []byte{0}, Filters: []pb.WatchCreateRequest_FilterType{pb.WatchCreateRequest_NOPUT}, ProgressNotify: true})
-	require.Equal(t, filtered.GetHeader().GetRevision(), w.next().GetHeader().GetRevision(), "it has caught up")
 	f.put(t, "b", "1")
 	_, err = f.DeleteRange(t.Context(), &pb.DeleteRangeRequest{Key: []byte("b")})
 	require.NoError(t, err)
@@ -175,21 +174,18 @@ func TestProgress(t *testing.T) {
 			require.Equal(t, []int64{-1, sent}, []int64{mark.GetWatchId(), mark.GetHeader().GetRevision()})
 		}
 
-		past := open() // what wants marks gets one as soon as it has caught up
+		past := open()
 		past.create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: 1, ProgressNotify: true})
 		require.Len(t, past.next().GetEvents(), 11)
-		mark := past.next()
-		require.Zero(t, mark.GetWatchId())
-		require.Equal(t, w.create(&pb.WatchCreateRequest{Key: []byte("b")}).GetHeader().GetRevision(), mark.GetHeader().GetRevision())
 
 		future := open() // a mark before the start would let the client resume too early
-		start := mark.GetHeader().GetRevision() + 3
+		start := w.create(&pb.WatchCreateRequest{Key: []byte("b")}).GetHeader().GetRevision() + 3
 		future.create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: start, ProgressNotify: true})
 		future.askProgress()
 		f.put(t, "other", "")
 		f.put(t, "other", "")
 		future.askProgress()
-		mark = future.next()
+		mark := future.next()
 		require.Equal(t, []int64{-1, start - 1}, []int64{mark.GetWatchId(), mark.GetHeader().GetRevision()})
 
 		f.solo.Halt("no majority")

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"math"
-	"net"
 	"time"
 
-	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -163,23 +161,8 @@ func toRegistration(ctx context.Context, i *agentv1.Instance) (instance.Registra
 		return instance.Registration{}, fault.Invalidf("instance", nil, "is required: send the instance to register")
 	}
 	r, err := instance.RegistrationFromProto(i)
-	r.Local = local(ctx)
+	r.Local = access.Local(ctx)
 	return r, err
-}
-
-// local reports whether the address of the caller is on this host.
-func local(ctx context.Context) bool {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return false
-	}
-	switch addr := access.Plain(p.Addr).(type) {
-	case *net.TCPAddr:
-		return addr.IP.IsLoopback()
-	case *net.UnixAddr:
-		return true
-	}
-	return false
 }
 
 // named is a request about one instance.

@@ -53,6 +53,7 @@ func TestWhatPeersMaySend(t *testing.T) {
 		"a compaction":                        {group(&coordv1.Command{Request: &coordv1.Command_Compact{Compact: &coordv1.Compact{Revision: 1}}}), ""},
 		"limits":                              {group(&coordv1.Command{Request: &coordv1.Command_Configure{Configure: &coordv1.Configure{}}}), ""},
 		"a feature level":                     {group(&coordv1.Command{Request: &coordv1.Command_SetLevel{SetLevel: &coordv1.SetLevel{Level: 2}}}), ""},
+		"the addresses of members":            {group(&coordv1.Command{Request: &coordv1.Command_SetAddresses{SetAddresses: &coordv1.SetAddresses{}}}), ""},
 		"a new incarnation":                   {group(&coordv1.Command{Request: &coordv1.Command_BumpIncarnation{BumpIncarnation: &coordv1.BumpIncarnation{}}}), ""},
 		"the end of the group":                {group(&coordv1.Command{Request: &coordv1.Command_Dissolve{Dissolve: &coordv1.Dissolve{}}}), ""},
 		"a raised revision":                   {group(&coordv1.Command{Request: &coordv1.Command_RaiseRevision{RaiseRevision: &coordv1.RaiseRevision{To: 1 << 50}}}), ""},

@@ -246,7 +246,10 @@ func (a *agentAPI) prometheusTargets(w http.ResponseWriter, r *http.Request) err
 		return fault.New("httpapi.prometheusTargets", fault.Unavailable, "contact to the group is lost: %s", result.Reason)
 	}
 	tell(w.Header(), result.Index, result.Contact)
-	return writeJSON(w, http.StatusOK, dialect.Targets(result.Instances))
+	return writeList(w, "[", result.Instances, (*instance.Instance).Bytes, func(i *instance.Instance) []byte {
+		targets := dialect.JSON(dialect.Targets([]*instance.Instance{i}))
+		return targets[1 : len(targets)-1]
+	}, "]")
 }
 
 func withHealth(values url.Values) url.Values {

@@ -181,8 +181,7 @@ func (a *agentAPI) listInstances(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return ofParameters(err)
 	}
-	writeInstances(w, q.Service, result)
-	return nil
+	return writeInstances(w, q.Service, result)
 }
 
 // listRemoved returns the last ends of instances. Operators also get their last checks.
@@ -204,9 +203,8 @@ func (a *agentAPI) listRemoved(w http.ResponseWriter, r *http.Request) error {
 			list[at].LastCheck = nil
 		}
 	}
-	return writeJSON(w, http.StatusOK, struct {
-		Removed []instance.Removal `json:"removed"`
-	}{list})
+	return writeList(w, `{"removed":[`, list, func(r instance.Removal) int { return r.Bytes() },
+		func(r instance.Removal) []byte { return dialect.JSON(r) }, "]}")
 }
 
 // operator reports whether a caller may see what the checks of this peer found.
@@ -229,7 +227,13 @@ func readQuery(r *http.Request, more ...string) (instance.Query, url.Values, err
 
 // writeInstances writes a result. All requests with the same view share one rendering, and views the renderings of their
 // instances.
-func writeInstances(w http.ResponseWriter, service string, result instance.Result) {
+func writeInstances(w http.ResponseWriter, service string, result instance.Result) error {
+	n := result.Bytes()
+	release, err := reserve(w, n, sharedPatience)
+	if err != nil {
+		return err
+	}
+	defer release()
 	render := func() []byte { return append(dialect.AppendList(nil, service, result.View), '\n') }
 	var body []byte
 	if len(result.Instances) == 0 { // several services may share an empty view
@@ -238,5 +242,6 @@ func writeInstances(w http.ResponseWriter, service string, result instance.Resul
 		body = result.Form("httpapi", render)
 	}
 	tell(w.Header(), result.Index, result.Contact)
-	writeWithin(w, http.StatusOK, body, sharedPatience)
+	writeReserved(w, http.StatusOK, body, n)
+	return nil
 }

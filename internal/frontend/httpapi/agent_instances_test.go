@@ -111,9 +111,9 @@ func TestRegisterInstanceRefuses(t *testing.T) {
 	}{
 		{without("host"), "host"},
 		{set("host", ""), "host"},
-		{without("port"), "port"},
+		{without("port"), "health_check.endpoint"},
 		{set("host", "not a host"), "host"},
-		{set("port", 0), "port"},
+		{set("port", 0), "health_check.endpoint"},
 		{set("port", 70000), "port"},
 		{set("port", "http"), "port"},
 		{set("id", "instances"), "id"},
@@ -140,7 +140,7 @@ func TestRegisterInstanceRefuses(t *testing.T) {
 	} {
 		a.refused(t, invalid(one.field), "POST "+payments, with(payment, set("zone", "b"), set("metadata", object{}), one.edit))
 	}
-	a.refused(t, invalid("service"), "POST /v1/services/Payment/instances", payment)
+	a.refused(t, invalid("service"), "POST /v1/services/a%20b/instances", payment)
 	for _, body := range []string{"", "{", "[]", payment + payment, `"x"`, "null1"} {
 		a.refused(t, invalid("body"), "POST "+payments, body)
 	}
@@ -173,7 +173,7 @@ func TestDeregisterInstance(t *testing.T) {
 	require.Empty(t, a.all)
 	a.refused(t, missing(""), "DELETE "+payments+"/payment-1", "")
 	a.refused(t, invalid("id"), "DELETE "+payments+"/a%2Fb", "")
-	a.refused(t, invalid("service"), "DELETE /v1/services/Payment/instances/payment-1", "")
+	a.refused(t, invalid("service"), "DELETE /v1/services/a%20b/instances/payment-1", "")
 	a.refused(t, refusal{400, "invalid_parameter", "force"}, "DELETE "+payments+"/payment-1?force=true", "")
 }
 
@@ -267,7 +267,7 @@ func TestListInstancesRefuses(t *testing.T) {
 		a.refused(t, refusal{400, "invalid_parameter", field}, "GET /v1/services/payment/watch?"+query, "")
 		a.refused(t, refusal{400, "invalid_parameter", field}, "GET /v1/services/payment/watch?"+query, "", header("Accept", "text/event-stream"))
 	}
-	a.refused(t, invalid("service"), "GET /v1/services/Payment/instances", "")
+	a.refused(t, invalid("service"), "GET /v1/services/a%20b/instances", "")
 	a.refused(t, refusal{503, "service_unavailable", ""}, "GET "+payments+"?consistency=linearizable", "")
 	a.refused(t, refusal{503, "service_unavailable", ""}, "GET "+payments+"/a?consistency=linearizable", "")
 	a.refused(t, refusal{400, "invalid_parameter", "zone"}, "GET "+payments+"/a?zone=b", "")

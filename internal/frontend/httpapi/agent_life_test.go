@@ -120,7 +120,7 @@ func TestLife(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		require.Equal(t, "neither a heartbeat nor a passed check came for 30s",
 			a.ok(t, 200, "GET /v1/removed?service=payment", "").json["removed"].([]any)[0].(object)["cause"])
-		a.refused(t, refusal{400, "invalid_parameter", "service"}, "GET /v1/removed?service=A", "")
+		a.refused(t, refusal{400, "invalid_parameter", "service"}, "GET /v1/removed?service=a%20b", "")
 		a.refused(t, missing(""), "GET "+payments+"/payment-1", "") // heartbeats that stop remove it after the 30 s of this dialect
 		a.refused(t, refusal{410, "service_gone", "id"}, "PUT /v1/leases/"+lease+"/renew", "")
 	})

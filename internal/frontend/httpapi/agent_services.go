@@ -111,7 +111,7 @@ func (a *agentAPI) getServices(w http.ResponseWriter, r *http.Request) error {
 	if len(result.Instances) == 1 {
 		a.writeService(w, result.Instances[0])
 	} else {
-		a.writeServices(w, result.View, 0, len(result.Instances))
+		return a.writeServices(w, result.View, 0, len(result.Instances))
 	}
 	return nil
 }
@@ -170,8 +170,7 @@ func (a *agentAPI) listServices(w http.ResponseWriter, r *http.Request) error {
 	tell(w.Header(), result.Index, result.Contact)
 	w.Header().Set("X-Total-Count", strconv.Itoa(len(result.Instances)))
 	from = min(from, len(result.Instances))
-	a.writeServices(w, result.View, from, min(from+limit, len(result.Instances)))
-	return nil
+	return a.writeServices(w, result.View, from, min(from+limit, len(result.Instances)))
 }
 
 // page reads the bounds of a page.
@@ -190,13 +189,19 @@ func page(values url.Values) (from, limit int, err error) {
 	return int(min(offset, math.MaxInt32)), int(n), nil
 }
 
-func (a *agentAPI) writeServices(w http.ResponseWriter, v *instance.View, from, to int) {
-	body := dialect.AppendServices(make([]byte, 0, (to-from)*typicalService), v, from, to, a.Catalog.LastBeat)
-	write(w, http.StatusOK, append(body, '\n'))
+func (a *agentAPI) writeServices(w http.ResponseWriter, v *instance.View, from, to int) error {
+	n := 0
+	for _, i := range v.Instances[from:to] {
+		n += i.Bytes()
+	}
+	release, err := reserve(w, n, 0)
+	if err != nil {
+		return err
+	}
+	defer release()
+	writeReserved(w, http.StatusOK, append(dialect.AppendServices(make([]byte, 0, n), v, from, to, a.Catalog.LastBeat), '\n'), n)
+	return nil
 }
-
-// typicalService is the typical size of a rendered service in bytes.
-const typicalService = 400
 
 func (a *agentAPI) writeService(w http.ResponseWriter, i *instance.Instance) {
 	write(w, http.StatusOK, append(dialect.AppendService(nil, i, a.Catalog.LastBeat), '\n'))

@@ -147,7 +147,7 @@ func TestHeartbeat(t *testing.T) {
 
 	never := a.refused(t, missing(""), "PUT /v1/services/orchestrator/never/heartbeat", "")
 	require.Equal(t, "Service 'orchestrator' with ID 'never' not found", never.json["message"])
-	a.refused(t, invalid("name"), "PUT /v1/services/Orchestrator/a/heartbeat", "")
+	a.refused(t, invalid("name"), "PUT /v1/services/a%20b/a/heartbeat", "")
 	a.refused(t, invalid("id"), "PUT /v1/services/orchestrator/instances/heartbeat", "")
 	a.refused(t, refusal{400, "invalid_parameter", "at"}, "PUT "+one+"/heartbeat?at=1", "")
 }
@@ -185,7 +185,7 @@ func TestGetServices(t *testing.T) {
 	a.refused(t, refusal{400, "invalid_parameter", "tag"}, "GET /v1/services/orders?tag=a", "")
 	a.refused(t, refusal{400, "invalid_parameter", "consistency"}, "GET /v1/services/orders?consistency=x", "")
 	a.refused(t, refusal{503, "service_unavailable", ""}, "GET /v1/services/orders?consistency=linearizable", "")
-	a.refused(t, invalid("name"), "GET /v1/services/Orders", "")
+	a.refused(t, invalid("name"), "GET /v1/services/a%20b", "")
 }
 
 // TestServiceStatuses: each status maps to a status of SAP-044 Registry.
@@ -273,7 +273,7 @@ func TestPrometheusTargets(t *testing.T) {
 	require.Equal(t, []any{"[::1]:8080"}, got[1]["targets"])
 	require.Len(t, a.ok(t, 200, "GET /v1/prometheus/sd?service=payment&health=UP", "").array(t), 1)
 	require.Empty(t, a.ok(t, 200, "GET /v1/prometheus/sd?service=order", "").array(t))
-	a.refused(t, refusal{400, "invalid_parameter", "service"}, "GET /v1/prometheus/sd?service=A", "")
+	a.refused(t, refusal{400, "invalid_parameter", "service"}, "GET /v1/prometheus/sd?service=a%20b", "")
 	a.refused(t, refusal{400, "invalid_parameter", "radius"}, "GET /v1/prometheus/sd?radius=1", "")
 	a.refused(t, refusal{400, "invalid_parameter", "health"}, "GET /v1/prometheus/sd?health=x", "")
 	a.lose("no leader")

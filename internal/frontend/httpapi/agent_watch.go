@@ -48,8 +48,7 @@ func (a *agentAPI) watchInstances(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return a.orClosing(ofParameters(err))
 	}
-	writeInstances(w, q.Service, result)
-	return nil
+	return writeInstances(w, q.Service, result)
 }
 
 // question is a watched query and the last index that the client has.

@@ -60,7 +60,7 @@ func TestLongPollRefuses(t *testing.T) {
 	} {
 		a.refused(t, refusal{400, "invalid_parameter", field}, "GET "+watched+"?"+query, "")
 	}
-	a.refused(t, invalid("service"), "GET /v1/services/Payment/watch", "")
+	a.refused(t, invalid("service"), "GET /v1/services/a%20b/watch", "")
 	a.refused(t, refusal{400, "invalid_parameter", "Last-Event-ID"}, "GET "+watched, "", header("Accept", "text/event-stream"), header("Last-Event-ID", "x"))
 	pending := a.later(t, "GET "+watched+"?index=1")
 	a.refused(t, refusal{429, "pool_exhausted", "pool.watches"}, "GET "+watched, "")

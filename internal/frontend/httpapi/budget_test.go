@@ -20,6 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // TestSilentReaders: answers that nobody takes stay within the budget, who asks for more is refused by the name of the pool, and
@@ -141,7 +143,7 @@ func TestLongAnswers(t *testing.T) {
 		if acceptsGzip(r.Header) {
 			resp.packer = newPacker()
 		}
-		if err := writePieces(resp, func(put func([]byte)) error {
+		if err := writePieces(resp, 1<<20, func(put func([]byte)) error {
 			for range 50 {
 				put(element)
 			}
@@ -205,7 +207,14 @@ func TestSharedBodiesWait(t *testing.T) {
 		answers := access.NewPool("answer_bytes", 1<<20, nil)
 		send := func(patience time.Duration) int {
 			w := httptest.NewRecorder()
-			writeWithin(&response{ResponseWriter: w, answers: answers, caller: t.Context()}, 200, make([]byte, 1<<19), patience)
+			resp := &response{ResponseWriter: w, answers: answers, caller: t.Context()}
+			release, err := reserve(resp, 1<<19, patience)
+			if err != nil {
+				writeError(resp, err)
+				return w.Code
+			}
+			defer release()
+			writeReserved(resp, 200, make([]byte, 1<<19), 1<<19)
 			return w.Code
 		}
 		release, err := answers.TakeBytes(t.Context(), "test", 1<<19, 0)
@@ -220,4 +229,83 @@ func TestSharedBodiesWait(t *testing.T) {
 		require.Equal(t, 200, send(sharedPatience))
 		require.Zero(t, answers.Used())
 	})
+}
+
+// TestRefusedBeforeItIsBuilt: an answer without room is refused before anything of it is rendered.
+func TestRefusedBeforeItIsBuilt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := access.NewPool("answer_bytes", 1<<20, nil)
+		full, err := answers.TakeBytes(t.Context(), "test", 1<<19, 0)
+		require.NoError(t, err)
+		defer full()
+		more, err := answers.TakeBytes(t.Context(), "test", 1<<18-1, 0)
+		require.NoError(t, err)
+		defer more()
+		i := &instance.Instance{Key: instance.Key{Namespace: "default", Service: "web", ID: "a"}, Spec: instance.Spec{Metadata: map[string]string{"a": strings.Repeat("x", 200<<10)}}}
+		view := &instance.View{Instances: []*instance.Instance{i}}
+		built := 0
+		resp := &response{ResponseWriter: httptest.NewRecorder(), answers: answers, caller: t.Context()}
+		for name, answer := range map[string]func() error{
+			"shared": func() error { return writeInstances(resp, "web", instance.Result{View: view}) },
+			"page": func() error {
+				return (&agentAPI{Agent: Agent{Catalog: newRegistry()}}).writeServices(resp, view, 0, 1)
+			},
+			"list": func() error {
+				return writeList(resp, "[", view.Instances, (*instance.Instance).Bytes, func(*instance.Instance) []byte { built++; return []byte("x") }, "]")
+			},
+			"record": func() error {
+				return new(bufferPool).write(resp, 200<<10, func(b []byte) []byte { built++; return b })
+			},
+		} {
+			err := answer()
+			require.ErrorIs(t, err, fault.PoolExhausted, name)
+			require.Equal(t, "pool.answer_bytes.share", fault.FieldOf(err), name)
+			code, _ := bodyOf(err)
+			require.Equal(t, 429, code)
+		}
+		view.Form("httpapi", func() []byte { built++; return nil })
+		view.Pieces("dialect.Brief", 0, 1, func(*instance.Instance) []byte { built++; return []byte("x") })
+		view.Pieces("dialect.Service", 0, 1, func(*instance.Instance) []byte { built++; return []byte("x") })
+		require.Equal(t, 3, built, "only this test renders")
+	})
+}
+
+// TestSilentReadersOfLists: readers of the biggest lists of instances who do not read stay within the budget, and honest calls pass.
+func TestSilentReadersOfLists(t *testing.T) {
+	answers := access.NewPool("answer_bytes", 4<<20, nil)
+	a := newAgentFixture(t, func(c *Config) {
+		c.Answers, c.Guard = answers, nil
+		c.ConnContext = func(ctx context.Context, raw net.Conn) context.Context {
+			require.NoError(t, raw.(*conn).Conn.(*net.TCPConn).SetWriteBuffer(1<<10)) // or the kernel would hold all
+			return access.ConnContext(ctx, raw)
+		}
+	})
+	for n := range 100 {
+		k := instance.Key{Namespace: "default", Service: "big", ID: fmt.Sprint("i", n)}
+		a.put(k, &instance.Instance{Key: k, Status: instance.StatusUp, Spec: instance.Spec{
+			Host: "10.0.0.1", Port: 80, Metadata: map[string]string{"a": strings.Repeat("x", 4000), "b": strings.Repeat("y", 4000)},
+		}})
+	}
+	k := instance.Key{Namespace: "default", Service: "small", ID: "a"}
+	a.put(k, &instance.Instance{Key: k, Status: instance.StatusUp, Spec: instance.Spec{Host: "10.0.0.1", Port: 80}})
+	for _, path := range []string{"/v1/services/big/instances", "/v1/services/big", "/v1/services", "/v1/prometheus/sd"} {
+		var silent []net.Conn
+		most := 0
+		for range 40 {
+			c, err := net.Dial("tcp", strings.TrimPrefix(a.base, "http://"))
+			require.NoError(t, err)
+			require.NoError(t, c.(*net.TCPConn).SetReadBuffer(1<<10))
+			_, err = fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
+			require.NoError(t, err)
+			silent = append(silent, c)
+			most = max(most, answers.Used())
+		}
+		require.Eventually(t, func() bool { most = max(most, answers.Used()); return most > 1<<20 }, time.Minute, time.Millisecond, path)
+		require.LessOrEqual(t, most, 3<<20)
+		require.Equal(t, 200, a.send(t, "GET /v1/services/small/instances", "").code, "small answers go on")
+		for _, c := range silent {
+			c.Close()
+		}
+		require.Eventually(t, func() bool { return answers.Used() == 0 }, time.Minute, time.Millisecond, path)
+	}
 }

@@ -162,13 +162,13 @@ func absent(c calling, resp proto.Message) error {
 // element, at most of a value.
 func writeMessage(w http.ResponseWriter, code int, m proto.Message) error {
 	size := proto.Size(m)
-	if resp := responseOf(w); resp != nil && size > pieceBytes && code == http.StatusOK {
-		release, err := resp.charge(size+2*min(size, coord.MaxValue), 0)
+	if size > pieceBytes && code == http.StatusOK {
+		release, err := reserve(w, size+2*min(size, coord.MaxValue), 0)
 		if err != nil {
 			return err
 		}
 		defer release()
-		return writePieces(w, func(put func([]byte)) error { return transcode.Pieces(m, put) })
+		return writePieces(w, 0, func(put func([]byte)) error { return transcode.Pieces(m, put) })
 	}
 	text, err := transcode.JSON(m)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
 	"github.com/blackhole/blackhole/pkg/records/jsonform"
 )
 
@@ -85,9 +86,15 @@ func (d *discoveryAPI) answer(w http.ResponseWriter, r *http.Request, q query.Qu
 	if err != nil {
 		return err
 	}
-	d.buffers.write(w, a.AppendJSON)
-	return nil
+	n := 0
+	for i := range a.Results {
+		n += ofRecord(a.Results[i].Record)
+	}
+	return d.buffers.write(w, n, a.AppendJSON)
 }
+
+// ofRecord returns about how many bytes an answer has for a record, with what was measured of it.
+func ofRecord(r *records.Record) int { return 1<<10 + 2*len(r.Envelope()) }
 
 func (d *discoveryAPI) resolve(w http.ResponseWriter, r *http.Request) error {
 	values, err := input.Known(r.URL, "key")
@@ -98,8 +105,7 @@ func (d *discoveryAPI) resolve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	d.buffers.write(w, rec.AppendJSON)
-	return nil
+	return d.buffers.write(w, ofRecord(rec), rec.AppendJSON)
 }
 
 // watch streams the events of a query. A client resumes with the id of the last event, in the

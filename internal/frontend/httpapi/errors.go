@@ -196,31 +196,46 @@ const maxKept = 256 << 10
 // bufferPool reuses the buffers of answers that append their own JSON.
 type bufferPool struct{ pool sync.Pool } // of *[]byte
 
-// write writes an answer.
-func (p *bufferPool) write(w http.ResponseWriter, appendJSON func([]byte) []byte) {
+// write writes an answer of about n bytes, for which it has room before it is built.
+func (p *bufferPool) write(w http.ResponseWriter, n int, appendJSON func([]byte) []byte) error {
+	release, err := reserve(w, n, 0)
+	if err != nil {
+		return err
+	}
+	defer release()
 	buf, ok := p.pool.Get().(*[]byte)
 	if !ok {
 		buf = new([]byte)
 	}
 	*buf = append(appendJSON((*buf)[:0]), '\n')
-	write(w, http.StatusOK, *buf)
+	writeReserved(w, http.StatusOK, *buf, n)
 	if cap(*buf) <= maxKept {
 		p.pool.Put(buf)
 	}
+	return nil
 }
 
 // write sends a whole body, if the budget of answers has room for it.
-func write(w http.ResponseWriter, code int, body []byte) { writeWithin(w, code, body, 0) }
+func write(w http.ResponseWriter, code int, body []byte) { writeReserved(w, code, body, 0) }
+
+// reserve puts about n bytes of an answer into the budget before they are built or read, so that a reader who waits, or is refused,
+// costs no memory. It waits for room until patience ends.
+func reserve(w http.ResponseWriter, n int, patience time.Duration) (release func(), err error) {
+	if resp := responseOf(w); resp != nil {
+		return resp.charge(n, patience)
+	}
+	return func() {}, nil
+}
 
 // sharedPatience is how long a body that requests share waits for the budget: it takes no memory meanwhile, and many clients may ask at once.
 const sharedPatience = time.Second
 
-// writeWithin is write for a body that waits for the budget. The length keeps net/http from chunking it.
-func writeWithin(w http.ResponseWriter, code int, body []byte, patience time.Duration) {
+// writeReserved is write for a body of which the budget has some bytes already. The length keeps net/http from chunking it.
+func writeReserved(w http.ResponseWriter, code int, body []byte, reserved int) {
 	resp := responseOf(w)
 	var packed []byte
 	if resp != nil {
-		release, err := resp.charge(len(body), patience)
+		release, err := resp.charge(len(body)-reserved, 0)
 		if err != nil {
 			writeError(w, err)
 			return
@@ -261,9 +276,41 @@ func (r *response) charge(n int, patience time.Duration) (release func(), err er
 // pieceBytes is the size after which a part of a long answer goes out.
 const pieceBytes = 64 << 10
 
-// writePieces sends a JSON answer that may be long, so that no more of it is in memory than one piece and one of its elements,
-// which go through put. An answer of one piece is sent as a whole. Errors: those of pieces before the first piece went out.
-func writePieces(w http.ResponseWriter, pieces func(put func([]byte)) error) error {
+// writeList sends a list in pieces between two texts: of each element its size, about, and its JSON, which may be empty.
+func writeList[T any](w http.ResponseWriter, before string, list []T, size func(T) int, render func(T) []byte, after string) error {
+	n := 0
+	for _, one := range list {
+		n += size(one)
+	}
+	return writePieces(w, n, func(put func([]byte)) error {
+		put([]byte(before))
+		some := false
+		for _, one := range list {
+			text := render(one)
+			if len(text) == 0 {
+				continue
+			}
+			if some {
+				put([]byte(","))
+			}
+			put(text)
+			some = true
+		}
+		put([]byte(after))
+		return nil
+	})
+}
+
+// writePieces sends a JSON answer of about n bytes, so that no more of it is in memory than one piece and one of its elements,
+// which go through put. An answer of one piece is sent as a whole. Errors: those of pieces before the first piece went out, and of the
+// budget, which has room for two pieces before.
+func writePieces(w http.ResponseWriter, n int, pieces func(put func([]byte)) error) error {
+	n = min(n, 2*pieceBytes)
+	release, err := reserve(w, n, 0)
+	if err != nil {
+		return err
+	}
+	defer release()
 	var held []byte
 	var out io.Writer // nil before the first piece
 	end := func() {}
@@ -278,7 +325,7 @@ func writePieces(w http.ResponseWriter, pieces func(put func([]byte)) error) err
 		}
 		_, _ = out.Write(text) // a failure is the client's loss
 	}
-	err := pieces(func(element []byte) {
+	err = pieces(func(element []byte) {
 		if len(held)+len(element) < pieceBytes {
 			held = append(held, element...)
 			return
@@ -295,7 +342,7 @@ func writePieces(w http.ResponseWriter, pieces func(put func([]byte)) error) err
 	case out == nil && err != nil:
 		return err
 	case out == nil:
-		write(w, http.StatusOK, held)
+		writeReserved(w, http.StatusOK, held, n)
 		return nil
 	case err != nil:
 		panic(http.ErrAbortHandler) // net/http breaks the connection: nobody takes the answer for complete

@@ -71,19 +71,7 @@ func failed(err error) batchResult {
 }
 
 func (d *discoveryAPI) list(w http.ResponseWriter, _ *http.Request) error {
-	return writePieces(w, func(put func([]byte)) error {
-		text := []byte(`{"records":[`)
-		for i, r := range d.registrar.OwnAll() {
-			if i > 0 {
-				text = append(text, ',')
-			}
-			text = r.AppendJSON(text)
-			put(text)
-			text = text[:0]
-		}
-		put(append(text, "]}"...))
-		return nil
-	})
+	return writeList(w, `{"records":[`, d.registrar.OwnAll(), ofRecord, func(r *records.Record) []byte { return r.AppendJSON(nil) }, "]}")
 }
 
 func (d *discoveryAPI) get(w http.ResponseWriter, r *http.Request) error {
@@ -91,8 +79,7 @@ func (d *discoveryAPI) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	d.buffers.write(w, rec.AppendJSON)
-	return nil
+	return d.buffers.write(w, ofRecord(rec), rec.AppendJSON)
 }
 
 // update takes the id from the path. The body may repeat the id.

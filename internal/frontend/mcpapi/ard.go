@@ -36,8 +36,8 @@ func searched() choice {
 }
 
 // entry is one of a catalog of Agentic Resource Discovery, draft 0.9 (github.com/ards-project/ard-spec), and a hit of a search. Its metadata has the
-// names of the HTTP API, with what was measured of the peer, the endpoint and the domain. The identifier begins with the domain if its claim was
-// checked, otherwise with the provider's id, which is no domain as the draft demands it: most providers have none.
+// names of the HTTP API, with what was measured of the peer, the endpoint and the domain. The identifier begins with the domain if this peer
+// checked the claim itself, otherwise with the provider's id, which is no domain as the draft demands it: most providers have none.
 type entry struct {
 	Identifier  string         `json:"identifier"`
 	Name        string         `json:"displayName"`
@@ -52,6 +52,8 @@ type entry struct {
 	Trust       map[string]any `json:"trustManifest,omitempty"`
 	Score       *int           `json:"score,omitempty"`
 	Source      string         `json:"source,omitempty"`
+
+	vouched string // a domain that only others checked: strangers name no entry
 }
 
 // found is a result of the HTTP API. A search reads many and shows few, so what was measured stays text until then.
@@ -78,14 +80,19 @@ func (f *found) entry() (e entry, err error) {
 	for text, to := range map[*json.RawMessage]*map[string]any{&f.Peer: &peer, &f.Endpoint: &endpoint, &f.Domain: &domain} {
 		_ = json.Unmarshal(*text, to)
 	}
-	m, publisher := &o.Metadata, o.Provider
-	if domain["state"] == "checked" {
+	m, publisher, vouched := &o.Metadata, o.Provider, ""
+	switch {
+	case domain["state"] != "checked":
+	case domain["by"] == "self":
 		publisher = m.Domain
+	default:
+		vouched = m.Domain
 	}
 	e = entry{
 		Identifier: "urn:air:" + publisher + ":" + m.Type + ":" + o.ID, Name: cmp.Or(m.Name, o.ID), Type: offerType, Data: f.Record, Description: m.Description,
 		Tags: slices.DeleteFunc(append([]string{m.Type, m.Subtype}, m.Protocols...), func(t string) bool { return t == "" }), Version: m.Version, Updated: o.Updated,
 		Metadata: map[string]any{"type": m.Type, "provider_id": o.Provider}, Trust: map[string]any{"identity": o.Provider, "identityType": "other"},
+		vouched: vouched,
 	}
 	for part, fields := range map[string]map[string]any{"location": o.Location, "pricing": o.Pricing, "peer": peer, "endpoint": endpoint, "domain": domain} {
 		for name, value := range fields {
@@ -181,6 +188,8 @@ func (c *choice) UnmarshalJSON(text []byte) error {
 // resources answers by the draft: errors have a form of their own.
 func (s *Server) resources(serve func(http.ResponseWriter, *http.Request, string) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r, end := holding(r)
+		defer end()
 		here := "http://" + r.Host
 		if r.TLS != nil {
 			here = "https://" + r.Host
@@ -269,6 +278,20 @@ func (s *Server) referrals() []entry {
 	return all
 }
 
+// prove has this peer check domains of entries that only others checked: a question for checked domains does so.
+// Later answers then name the entries by them.
+func (s *Server) prove(r *http.Request, domains []string) {
+	slices.Sort(domains)
+	domains = slices.DeleteFunc(slices.Compact(domains), func(d string) bool { return d == "" })
+	if len(domains) == 0 {
+		return
+	}
+	where := map[string]any{"field": "domain", "op": "any", "values": domains[:min(len(domains), maxWords)]}
+	query := map[string]any{"types": searched(), "where": []any{where}, "domain": "*", "limit": maxPage}
+	body, _ := json.Marshal(query)                                              // texts always have a JSON form
+	_ = s.results(r, http.MethodPost, "/v1/discovery/query", body, &struct{}{}) // the next answer tries again
+}
+
 // hit is a result that has words of a search.
 type hit struct {
 	*found
@@ -337,7 +360,7 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, here string) (an
 			Total    int
 			Complete bool
 		}
-		if err := s.results(r, http.MethodPost, "/v1/discovery/query", body, &answer); err != nil {
+		if err := s.results(r, http.MethodPost, pathQuery, body, &answer); err != nil {
 			return nil, err
 		}
 		complete = answer.Complete && answer.Total <= len(answer.Results)
@@ -350,7 +373,7 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, here string) (an
 		}
 	}
 	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(b.score, a.score) })
-	page, more, skip := []entry{}, false, from
+	page, more, skip, vouched := []entry{}, false, from, []string{}
 	for n := 0; n < len(hits) && !more; n++ {
 		e, err := hits[n].entry()
 		if err != nil {
@@ -367,9 +390,10 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, here string) (an
 		case len(page) == size:
 			more = true
 		default:
-			page = append(page, e)
+			page, vouched = append(page, e), append(vouched, e.vouched)
 		}
 	}
+	s.prove(r, vouched)
 	out := map[string]any{"results": page}
 	if more {
 		out["pageToken"] = strconv.Itoa(from + size)

@@ -103,7 +103,7 @@ func TestSearch(t *testing.T) {
 	f := start(t, nil)
 	query := network(f, `{"total":3,"complete":true,"results":[
 		{"record":`+record("a", "compute", `,"subtype":"gpu","name":"Berlin GPU"`)+`,"peer":{"state":"reachable","by":"self","round_trip_ms":1.5},"endpoint":{"state":"answers","by":"peers","peers":3}},
-		{"record":`+record("b", "tool", `,"name":"Weather","domain":"weather.example","protocols":["mcp"],"endpoints":["mcp+https://weather.example/mcp"]`)+`,"domain":{"state":"checked"},"endpoint":{"state":"refuses"}},
+		{"record":`+record("b", "tool", `,"name":"Weather","domain":"weather.example","protocols":["mcp"],"endpoints":["mcp+https://weather.example/mcp"]`)+`,"domain":{"state":"checked","by":"self"},"endpoint":{"state":"refuses"}},
 		{"record":`+record("c", "tool", `,"name":"Weather too","domain":"weather.example","protocols":["a2a"],"endpoints":["a2a+https://weather.example/.well-known/agent-card.json"]`)+`,"domain":{"state":"claimed"}}]}`)
 	search := func(body string) (p page, complete string) {
 		t.Helper()

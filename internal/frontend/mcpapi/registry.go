@@ -20,6 +20,8 @@ const officialMeta = "io.modelcontextprotocol.registry/official"
 type listed struct {
 	Server map[string]any `json:"server"`
 	Meta   map[string]any `json:"_meta"`
+
+	vouched string // see entry
 }
 
 // listed returns the entry of a result; nil if it is none.
@@ -34,7 +36,7 @@ func (f *found) listed() (*listed, error) {
 	slices.Reverse(publisher) // names of the registry begin with the end of a domain
 	server["name"], server["title"] = strings.Join(publisher, ".")+"/"+parts[len(parts)-1], e.Name
 	server["description"] = cmp.Or(e.Description, e.Name)
-	return &listed{server, map[string]any{
+	return &listed{Server: server, vouched: e.vouched, Meta: map[string]any{
 		officialMeta:         map[string]any{"status": "active", "publishedAt": e.Updated, "updatedAt": e.Updated, "isLatest": true},
 		"blackhole/measured": map[string]any{"peer": f.Peer, "endpoint": f.Endpoint, "domain": f.Domain},
 	}}, nil
@@ -84,18 +86,20 @@ func (s *Server) declared(w http.ResponseWriter, r *http.Request, query map[stri
 		Next     string
 		Complete bool
 	}
-	if err := s.results(r, http.MethodPost, "/v1/discovery/query", body, &answer); err != nil {
+	if err := s.results(r, http.MethodPost, pathQuery, body, &answer); err != nil {
 		return nil, "", err
 	}
+	var vouched []string
 	for n := range answer.Results {
 		l, err := answer.Results[n].listed()
 		if err != nil {
 			return nil, "", err
 		}
 		if l != nil {
-			all = append(all, l)
+			all, vouched = append(all, l), append(vouched, l.vouched)
 		}
 	}
+	s.prove(r, vouched)
 	w.Header().Set("X-Blackhole-Complete", strconv.FormatBool(answer.Complete))
 	return all, answer.Next, nil
 }

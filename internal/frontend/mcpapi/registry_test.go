@@ -19,7 +19,7 @@ type listed struct {
 func TestRegistry(t *testing.T) {
 	f := start(t, nil)
 	query := network(f, `{"complete":true,"next":"12D3KooW/c","results":[
-		{"record":`+record("b", "tool", `,"name":"Weather","version":"1.2.0","domain":"weather.example","protocols":["mcp"],"endpoints":["mcp+https://weather.example/mcp"]`)+`,"domain":{"state":"checked"},"endpoint":{"state":"answers"}},
+		{"record":`+record("b", "tool", `,"name":"Weather","version":"1.2.0","domain":"weather.example","protocols":["mcp"],"endpoints":["mcp+https://weather.example/mcp"]`)+`,"domain":{"state":"checked","by":"self"},"endpoint":{"state":"answers"}},
 		{"record":`+record("c", "tool", `,"name":"Claimed","version":"1.0.0","domain":"weather.example","protocols":["mcp"],"endpoints":["https://other.example/mcp"]`)+`},
 		{"record":`+record("d", "tool", `,"name":"Program","protocols":["mcp"],"endpoints":["stdio://x"]`)+`}]}`)
 	var p struct {
@@ -68,4 +68,25 @@ func TestRegistry(t *testing.T) {
 		code, _ := f.send("GET", "/v0.1/servers"+path, "", &answer)
 		require.Equal(t, want, code, "%s: %v", path, answer)
 	}
+}
+
+// TestStrangersNameNoEntry: a domain names an entry of a catalog only if this peer checked it. While only others did, this peer begins to.
+func TestStrangersNameNoEntry(t *testing.T) {
+	f := start(t, nil)
+	query := network(f, `{"total":1,"complete":true,"results":[
+		{"record":`+record("b", "tool", `,"name":"Weather","domain":"weather.example","protocols":["mcp"],"endpoints":["https://weather.example/mcp"]`)+`,"domain":{"state":"checked","by":"peers","peers":9}}]}`)
+	var list struct{ Servers []listed }
+	code, _ := f.send("GET", "/v0.1/servers", "", &list)
+	require.Equal(t, http.StatusOK, code)
+	require.Equal(t, "12D3KooW/b", list.Servers[0].Server.Name)
+	asks := `{"domain":"*","limit":100,"types":["agent","bandwidth","cdn","compute","mcp","model","storage","tool"],"where":[{"field":"domain","op":"any","values":["weather.example"]}]}`
+	require.JSONEq(t, asks, *query)
+	*query = ""
+	var p page
+	code, _ = f.send("POST", "/search", `{"query":{"text":"weather"}}`, &p)
+	require.Equal(t, http.StatusOK, code)
+	require.Equal(t, "urn:air:12D3KooW:tool:b", p.Results[0].Identifier)
+	require.JSONEq(t, asks, *query)
+	code, _ = f.send("GET", "/v0.1/servers/example.weather%2Fb/versions/latest", "", &list)
+	require.Equal(t, http.StatusNotFound, code)
 }

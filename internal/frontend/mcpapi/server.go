@@ -7,6 +7,7 @@ package mcpapi
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -94,8 +95,53 @@ func wrong(code int, format string, args ...any) *failure {
 	return &failure{code, fmt.Sprintf(format, args...)}
 }
 
+// room is what a request has of the budget of answers until it is over. One goroutine uses it.
+type room struct {
+	n       int
+	release func() // nil: nothing
+}
+
+type roomKey struct{}
+
+// holding returns a request with a room, which end gives back.
+func holding(r *http.Request) (with *http.Request, end func()) {
+	h := new(room)
+	return r.WithContext(context.WithValue(r.Context(), roomKey{}, h)), h.end
+}
+
+func (h *room) end() {
+	if h.release != nil {
+		h.release()
+	}
+	h.release = nil
+}
+
+// take gives n bytes to the answer of a request, in place of fewer. It takes all anew, since an idle pool has room for one answer of any
+// size. from is a method of the pool.
+func (s *Server) take(r *http.Request, n int, from func(context.Context, string, int) (func(), error)) (err error) {
+	h, ok := r.Context().Value(roomKey{}).(*room)
+	if !ok || n <= h.n {
+		return nil
+	}
+	h.end()
+	h.n = n
+	h.release, err = from(r.Context(), "mcpapi", n)
+	return err
+}
+
+// more gives n further bytes to the answer of a request. Error: PoolExhausted.
+func (s *Server) more(r *http.Request, n int) error {
+	h, ok := r.Context().Value(roomKey{}).(*room)
+	if !ok {
+		return nil
+	}
+	return s.take(r, h.n+n, func(ctx context.Context, op string, n int) (func(), error) { return s.Answers.TakeBytes(ctx, op, n, 0) })
+}
+
 // serve answers one message.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	r, end := holding(r)
+	defer end()
 	if v := r.Header.Get("MCP-Protocol-Version"); v != "" && !slices.Contains(versions(), v) {
 		s.write(w, r, http.StatusBadRequest, &message{Error: wrong(invalidRequest, "MCP-Protocol-Version %q is unknown here: use one of %q", v, versions())})
 		return
@@ -209,12 +255,8 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, code int, v any) e
 	if err != nil {
 		return err
 	}
-	release, err := s.Answers.TakeForChange(r.Context(), "mcpapi", len(text))
-	if err != nil {
+	if err := s.take(r, len(text), s.Answers.TakeForChange); err != nil {
 		return err
-	}
-	if release != nil {
-		defer release()
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")

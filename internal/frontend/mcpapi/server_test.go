@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -208,4 +210,88 @@ func TestBounds(t *testing.T) {
 	held()
 	code, _ := f.post(`{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", 30<<10) + `"}}`)
 	require.Equal(t, http.StatusOK, code)
+}
+
+// TestAnswersFindRoomFirst: 40 readers that take nothing of the biggest answers hold no more than the budget, further ones are refused while
+// their answer arrives, small answers go on, and a change never looks refused.
+func TestAnswersFindRoomFirst(t *testing.T) {
+	answers := access.NewPool("answer_bytes", 16<<20, nil)
+	f := start(t, func(c *mcpapi.Config) { c.Answers = answers })
+	big := `{"results":[` + strings.Repeat(`{"record":{"id":"a"}},`, 20_000) + `{"record":{"id":"a"}}]}`
+	f.api = func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/status" {
+			_, _ = io.WriteString(w, `{"small":true}`)
+			return
+		}
+		_, _ = io.WriteString(w, big)
+	}
+	call := func(tool, args string) string {
+		return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool + `","arguments":` + args + `}}`
+	}
+	type request struct{ path, body string }
+	for _, asked := range []request{
+		{"/mcp", call("find_offers", `{"type":"compute"}`)}, {"/mcp", call("list_services", `{}`)},
+		{"/mcp", `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"blackhole:///v1/services"}}`},
+		{"/search", `{"query":{"text":"a"}}`}, {"/v0.1/servers", ""}, {"/.well-known/ai-catalog.json", ""},
+	} {
+		t.Run(asked.path, func(t *testing.T) {
+			method := http.MethodPost
+			if asked.body == "" {
+				method = http.MethodGet
+			}
+			taken := make(chan struct{})
+			var gone sync.WaitGroup
+			var refused atomic.Int32
+			begun := make(chan struct{}, 40)
+			for range 40 {
+				gone.Go(func() {
+					w := &unread{ResponseRecorder: httptest.NewRecorder(), begun: begun, taken: taken}
+					f.mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, asked.path, strings.NewReader(asked.body)))
+					if strings.Contains(w.Body.String(), "answer bytes") {
+						refused.Add(1)
+					}
+				})
+			}
+			for range 40 {
+				<-begun
+			}
+			require.Positive(t, answers.Used())
+			require.LessOrEqual(t, answers.Used(), 12<<20)
+			code, body := f.post(`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"blackhole:///v1/status"}}`)
+			require.Equal(t, 200, code)
+			require.Contains(t, body, "small")
+			close(taken)
+			gone.Wait()
+			require.Greater(t, refused.Load(), int32(20), "its copies count")
+			require.Zero(t, answers.Used())
+		})
+	}
+	full, err := answers.TakeBytes(t.Context(), "test", 8<<20, 0)
+	require.NoError(t, err)
+	defer full()
+	more, err := answers.TakeBytes(t.Context(), "test", 4<<20-1, 0)
+	require.NoError(t, err)
+	defer more()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/search", strings.NewReader(`{"query":{"text":"a"}}`))
+	w := httptest.NewRecorder()
+	f.mux.ServeHTTP(w, r)
+	require.Equal(t, http.StatusTooManyRequests, w.Code)
+	require.Contains(t, w.Body.String(), "pool.answer_bytes.share")
+	f.api = func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"id":"`+strings.Repeat("x", 6<<10)+`"}`)
+	}
+	_, body := f.post(call("grant_lease", `{"ttl_ms":1000}`))
+	require.NotContains(t, body, "pool")
+}
+
+// silent is a client that takes nothing of an answer until taken is closed.
+type unread struct {
+	*httptest.ResponseRecorder
+	begun, taken chan struct{}
+	once         sync.Once
+}
+
+func (w *unread) Write(p []byte) (int, error) {
+	w.once.Do(func() { w.begun <- struct{}{}; <-w.taken })
+	return w.ResponseRecorder.Write(p)
 }

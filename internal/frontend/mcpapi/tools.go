@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -12,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/openapi"
+	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -26,11 +26,14 @@ type tool struct {
 	fixed              map[string]json.RawMessage // arguments that agents do not give
 }
 
+// pathQuery is the path of the search, which reads although it is a POST.
+const pathQuery = "/v1/discovery/query"
+
 func tools() []tool {
 	explain := map[string]json.RawMessage{"explain": json.RawMessage("true")}
 	return []tool{
-		{"find_offers", "POST", "/v1/discovery/query", "Find services for sale by what they do, where they are and what they cost, with what was measured of each.", nil},
-		{"explain_offers", "POST", "/v1/discovery/query", "The same search as find_offers, with how each result got its score and what each filter left out.", explain},
+		{"find_offers", "POST", pathQuery, "Find services for sale by what they do, where they are and what they cost, with what was measured of each.", nil},
+		{"explain_offers", "POST", pathQuery, "The same search as find_offers, with how each result got its score and what each filter left out.", explain},
 		{"list_services", "GET", "/v1/services", "List the instances of all applications.", nil},
 		{"find_instances", "GET", "/v1/services/{service}/instances", "Find the healthy instances of an application, with host and port.", nil},
 		{"watch_instances", "GET", "/v1/services/{service}/watch", "Wait for a change of find_instances: give the index of its answer, and a wait below your own timeout.", nil},
@@ -43,7 +46,7 @@ func tools() []tool {
 	}
 }
 
-func (t tool) reads() bool { return t.method == http.MethodGet || t.path == "/v1/discovery/query" }
+func (t tool) reads() bool { return t.method == http.MethodGet || t.path == pathQuery }
 
 // description is a tool as agents see it.
 type description struct {
@@ -62,7 +65,7 @@ func describe() (all []description) {
 	for _, t := range tools() {
 		op := d.Paths[t.path][strings.ToLower(t.method)]
 		all = append(all, description{t.name, strings.TrimSpace(t.words + " " + op.Description), d.input(t, op), map[string]any{
-			"readOnlyHint": t.reads(), "destructiveHint": t.method == http.MethodDelete, "openWorldHint": t.path == "/v1/discovery/query",
+			"readOnlyHint": t.reads(), "destructiveHint": t.method == http.MethodDelete, "openWorldHint": t.path == pathQuery,
 		}})
 	}
 	return all
@@ -225,12 +228,17 @@ func parameters(args map[string]json.RawMessage) string {
 	return values.Encode()
 }
 
-// recorder keeps an answer of the HTTP API.
+// copies is how often an answer of the HTTP API is in memory: as it came, decoded, and as text within the answer.
+const copies = 4
+
+// recorder keeps an answer of the HTTP API, as far as the budget has room for its copies.
 type recorder struct {
 	header http.Header
 	code   int
 	body   bytes.Buffer
-	full   bool
+	room   func(n int) error
+	has    int // bytes that room gave
+	failed error
 }
 
 // Header implements http.ResponseWriter.
@@ -242,16 +250,27 @@ func (w *recorder) WriteHeader(code int) { w.code = cmp.Or(w.code, code) }
 // Write implements http.ResponseWriter.
 func (w *recorder) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
-	if w.body.Len()+len(p) > maxAnswer {
-		w.full, w.code = true, http.StatusRequestEntityTooLarge
-		return 0, fault.New("mcpapi", fault.TooLarge, "the answer has more than %d bytes", maxAnswer)
+	if w.failed == nil && w.body.Len()+len(p) > maxAnswer {
+		w.code, w.failed = http.StatusRequestEntityTooLarge, fault.New("mcpapi", fault.TooLarge, "the answer has more than %d bytes: ask for less, for example by limit", maxAnswer)
+	}
+	if n := copies*(w.body.Len()+len(p)) - w.has; w.failed == nil && n > access.Small {
+		w.has += n
+		if w.failed = w.room(n); w.failed != nil {
+			w.code = http.StatusTooManyRequests
+		}
+	}
+	if w.failed != nil {
+		return 0, w.failed
 	}
 	return w.body.Write(p)
 }
 
 // ask asks the HTTP API in the name of the caller.
 func (s *Server) ask(r *http.Request, method, path string, body []byte) *recorder {
-	w := &recorder{header: http.Header{}}
+	w := &recorder{header: http.Header{}, room: func(n int) error { return s.more(r, n) }}
+	if method != http.MethodGet && path != pathQuery {
+		w.room = func(int) error { return nil } // it tells of a change: a small one, which must not look refused
+	}
 	inner, err := http.NewRequestWithContext(r.Context(), method, path, bytes.NewReader(body))
 	if err != nil {
 		panic("mcpapi: " + err.Error()) // impossible: the path is escaped
@@ -261,9 +280,10 @@ func (s *Server) ask(r *http.Request, method, path string, body []byte) *recorde
 		inner.Header["Authorization"] = token
 	}
 	s.API.ServeHTTP(w, inner)
-	if w.full {
+	if w.failed != nil {
 		w.body.Reset()
-		fmt.Fprintf(&w.body, `{"error": "too_large", "message": "the answer has more than %d bytes: ask for less, for example by limit"}`, maxAnswer)
+		text, _ := json.Marshal(map[string]string{"error": fault.KindOf(w.failed).String(), "field": fault.FieldOf(w.failed), "message": fault.Message(w.failed)})
+		w.body.Write(text)
 	}
 	return w
 }

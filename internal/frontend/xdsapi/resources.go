@@ -101,7 +101,7 @@ func addressOf(s instance.Spec) (host string, port uint32, ok bool) {
 			return host, uint32(n), true
 		}
 	}
-	return s.Host, uint32(s.Port), s.Host != ""
+	return s.Host, uint32(s.Port), s.Host != "" && s.Port != 0
 }
 
 // enclosed packs a message under the name of its type in Envoy.

@@ -14,7 +14,7 @@ import (
 // Forbidden as *fault.Error, so an interceptor in front of it must turn faults into statuses.
 func (g *Guard) Unary(need func(fullMethod string) Need) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
-		c, err := g.call(ctx, need(info.FullMethod))
+		c, err := g.enter(credentialsOf(ctx), need(info.FullMethod))
 		if err != nil {
 			return nil, err
 		}
@@ -27,7 +27,7 @@ func (g *Guard) Unary(need func(fullMethod string) Need) grpc.UnaryServerInterce
 // Stream is Unary for streams. A stream ends when the credentials of its caller expire.
 func (g *Guard) Stream(need func(fullMethod string) Need) grpc.StreamServerInterceptor {
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, call grpc.StreamHandler) error {
-		c, err := g.call(ss.Context(), need(info.FullMethod))
+		c, err := g.enter(credentialsOf(ss.Context()), need(info.FullMethod))
 		if err != nil {
 			return err
 		}
@@ -45,14 +45,6 @@ func (g *Guard) Name(ctx context.Context) context.Context {
 		return ctx
 	}
 	return context.WithValue(ctx, callerKey{}, caller{Principal: Principal{Name: c.Name}, client: c.client})
-}
-
-func (g *Guard) call(ctx context.Context, n Need) (caller, error) {
-	c, err := g.identify(credentialsOf(ctx))
-	if err == nil {
-		err = c.check(n)
-	}
-	return c, err
 }
 
 func credentialsOf(ctx context.Context) callCredentials {

@@ -41,6 +41,17 @@ func ask(g *Guard, method, path string, authorization ...string) *httptest.Respo
 	return w
 }
 
+// TestWrongCredentialWhereNoneIsNeeded: who has only an ended token reaches what needs no role, as nobody, and nothing else.
+func TestWrongCredentialWhereNoneIsNeeded(t *testing.T) {
+	g := newGuard(t, threeTokens(), Options{})
+	for _, wrong := range []string{"Bearer ended", "Basic eDp5", "ended"} {
+		open := ask(g, "GET", "/livez", wrong)
+		require.Equal(t, http.StatusOK, open.Code)
+		require.Equal(t, " read-only 192.0.2.1", open.Body.String())
+		require.Equal(t, http.StatusUnauthorized, ask(g, "GET", "/", wrong).Code)
+	}
+}
+
 func TestGuardByToken(t *testing.T) {
 	g := newGuard(t, threeTokens(), Options{})
 	for _, c := range []struct {
@@ -59,7 +70,7 @@ func TestGuardByToken(t *testing.T) {
 		{"DELETE", "/?service=web", "web-token", 403, ""},
 		{"DELETE", "/", "admin-token", 200, "token admin token"},
 		{"GET", "/", "wrong", 401, ""},
-		{"GET", "/livez", "wrong", 401, ""},
+		{"GET", "/livez", "wrong", 200, " read-only 192.0.2.1"},
 	} {
 		var header []string
 		if c.token != "" {

@@ -20,10 +20,7 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 // for the latter the WWW-Authenticate header is set.
 func (g *Guard) HTTP(need Need, next http.Handler, refuse func(http.ResponseWriter, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, err := g.identify(credentialsOfRequest(r))
-		if err == nil {
-			err = c.check(need)
-		}
+		c, err := g.enter(credentialsOfRequest(r), need)
 		if err != nil {
 			g.challenge(w, r, err)
 			refuse(w, err)

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -36,6 +37,15 @@ func NewLimiter(perMinute, clients int) *Limiter {
 		clients = maxClients
 	}
 	return &Limiter{perMinute: perMinute, clients: bounded.NewBuckets[string](clients, rate.Limit(perMinute)/60, perMinute)}
+}
+
+// Of counts a registration of the caller of ctx. Callers on this machine have no rate: after a restart it registers all its
+// services at once. The bounds of number and bytes hold them. Errors: as Take.
+func (l *Limiter) Of(ctx context.Context, now time.Time) error {
+	if Local(ctx) {
+		return nil
+	}
+	return l.Take(Client(ctx), 1, now)
 }
 
 // Take counts n registrations of a client. Above the limit it fails with LimitReached and counts

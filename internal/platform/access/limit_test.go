@@ -1,8 +1,10 @@
 package access
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"testing"
 	"time"
 
@@ -98,4 +100,36 @@ func TestRetryAfterOfPools(t *testing.T) {
 	after, ok := RetryAfter(fault.Wrap("discovery.Register", full))
 	require.True(t, ok)
 	require.Equal(t, 2*time.Second, after)
+}
+
+// TestLocalCallersHaveNoRate: a machine that restarts registers all it has at once, over a socket or loopback; another machine has a rate.
+func TestLocalCallersHaveNoRate(t *testing.T) {
+	l := NewLimiter(100, 0)
+	for _, c := range []struct {
+		addr  net.Addr
+		local bool
+	}{
+		{&net.TCPAddr{IP: net.IPv4(127, 0, 0, 9), Port: 1}, true},
+		{&net.TCPAddr{IP: net.IPv6loopback, Port: 1}, true},
+		{&net.TCPAddr{IP: net.ParseIP("::ffff:127.0.0.1"), Port: 1}, true},
+		{peerAddr{uid: 7, known: true}, true},
+		{&remote{Addr: peerAddr{}}, true},
+		{&remote{Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, user: &peerAddr{uid: 7, known: true}}, true},
+		{&net.UnixAddr{Net: "unix"}, true},
+		{&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}, false},
+		{&net.TCPAddr{IP: net.ParseIP("fe80::1"), Port: 1, Zone: "eth0"}, false},
+		{&remote{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 1}}, false},
+		{nil, false},
+	} {
+		ctx := context.WithValue(t.Context(), connKey{}, c.addr)
+		require.Equal(t, c.local, Local(ctx), "%v", c.addr)
+		refused := 0
+		for range 200 {
+			if err := l.Of(ctx, start()); err != nil {
+				require.ErrorIs(t, err, fault.LimitReached)
+				refused++
+			}
+		}
+		require.Equal(t, map[bool]int{true: 0, false: 100}[c.local], refused, "%v", c.addr)
+	}
 }

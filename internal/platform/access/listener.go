@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -233,6 +234,16 @@ func Remote(ctx context.Context) net.Addr {
 	}
 	addr, _ := ctx.Value(connKey{}).(net.Addr)
 	return addr
+}
+
+// Local reports whether the caller of ctx is on this machine: it came over the unix socket, or from a loopback address.
+func Local(ctx context.Context) bool {
+	addr := Plain(Remote(ctx))
+	if addr == nil {
+		return false
+	}
+	at, err := netip.ParseAddrPort(addr.String())
+	return addr.Network() == "unix" || err == nil && at.Addr().Unmap().IsLoopback()
 }
 
 // connOf returns the bounded connection of a call, or nil.

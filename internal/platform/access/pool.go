@@ -117,6 +117,14 @@ func (p *Pool) TakeBytes(ctx context.Context, op string, n int, patience time.Du
 	return p.occupy(ctx, op, min(n, p.total/2), patience)
 }
 
+// TakeWithin is TakeBytes for what counts however small it is. Its release is never nil.
+func (p *Pool) TakeWithin(ctx context.Context, op string, n int, patience time.Duration) (release func(), err error) {
+	if p == nil {
+		return func() {}, nil
+	}
+	return p.occupy(ctx, op, min(n, p.total/2), patience)
+}
+
 // occupy occupies n places, and waits for them until patience or ctx end.
 func (p *Pool) occupy(ctx context.Context, op string, n int, patience time.Duration) (release func(), err error) {
 	client, kept := Client(ctx), p.kept
@@ -148,6 +156,40 @@ func (p *Pool) occupy(ctx context.Context, op string, n int, patience time.Durat
 	return func() { p.release(client, n) }, nil
 }
 
+// Growing is what one call occupies of a pool of bytes while it makes its answer: what it has and what it asks for next. Not for several
+// goroutines.
+type Growing struct {
+	pool *Pool
+	op   string
+	n    int
+}
+
+// Growing returns an empty one. That of a nil Pool has no bound.
+func (p *Pool) Growing(op string) *Growing { return &Growing{pool: p, op: op} }
+
+// To occupies n bytes instead of those before, under the rules of TakeBytes. After an error it occupies what it had.
+func (g *Growing) To(ctx context.Context, n int, patience time.Duration) error {
+	if g.pool == nil {
+		return nil
+	}
+	if n <= Small {
+		n = 0
+	}
+	n = min(n, g.pool.total/2)
+	if n > g.n {
+		if _, err := g.pool.occupy(ctx, g.op, n-g.n, patience); err != nil {
+			return err
+		}
+	} else if n < g.n {
+		g.pool.release(Client(ctx), g.n-n)
+	}
+	g.n = n
+	return nil
+}
+
+// Occupied returns the bytes that it occupies.
+func (g *Growing) Occupied() int { return g.n }
+
 // carriedOut is how long the answer to a change waits for room.
 const carriedOut = 10 * time.Second
 
@@ -155,10 +197,21 @@ const carriedOut = 10 * time.Second
 // seconds, and then fails with Timeout, after which no client takes the change for undone.
 func (p *Pool) TakeForChange(ctx context.Context, op string, n int) (release func(), err error) {
 	release, err = p.TakeBytes(ctx, op, n, carriedOut)
-	if fault.KindOf(err) == fault.PoolExhausted {
-		err = &fault.Error{Op: op, Kind: fault.Timeout, Field: fault.FieldOf(err), Err: fmt.Errorf("the request was carried out, and its answer of %d bytes found no room: read anew", n)}
+	return release, done(op, n, err)
+}
+
+// ToForChange is To for such an answer.
+func (g *Growing) ToForChange(ctx context.Context, n int) error {
+	return done(g.op, n, g.To(ctx, n, carriedOut))
+}
+
+// done returns the error for an answer of n bytes to a request that was carried out.
+func done(op string, n int, err error) error {
+	if fault.KindOf(err) != fault.PoolExhausted {
+		return err
 	}
-	return release, err
+	return &fault.Error{Op: op, Kind: fault.Timeout, Field: fault.FieldOf(err),
+		Err: fmt.Errorf("the request was carried out, and its answer of %d bytes found no room: read anew", n)}
 }
 
 // next returns a channel that is closed at the next release.

@@ -65,6 +65,10 @@ const (
 	Certificate Name = "certificate"
 	// Delegation: the delegation by which this peer offers for another provider has ended, or ends soon.
 	Delegation Name = "delegation"
+	// SetAside: stored instances of this peer do not pass and are left out.
+	SetAside Name = "set_aside"
+	// FrontFailed: the periodic work of a front end for other clients fails by a fault of this program, or what it kept does not pass.
+	FrontFailed Name = "front_failed"
 	// PoolExhausted: callers of this peer find no place for a connection, a watch, a wait or a large request, or the group no room.
 	PoolExhausted Name = "pool_exhausted"
 )
@@ -76,6 +80,7 @@ func Names() []string {
 		string(NotReachable), string(AddressLimit), string(OtherNetwork), string(PrivateAddresses), string(NotStored), string(NoGroup), string(NoQuorum), string(DirectoryRefused), string(NoReserve), string(OtherGroup),
 		string(OlderKeepers), string(FeatureLevel), string(MemberStopped), string(StatesDiffer), string(IndexFull), string(SpaceLow),
 		string(Disk), string(Certificate), string(Delegation), string(PoolExhausted),
+		string(SetAside), string(FrontFailed),
 	}
 }
 

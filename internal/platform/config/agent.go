@@ -15,7 +15,7 @@ import (
 // Agent are the settings of the agent plane.
 type Agent struct {
 	Enabled                bool        `yaml:"enabled" help:"Accept instances of applications: true or false."`
-	RegistrationsPerMinute int         `yaml:"registrations_per_minute" help:"Registrations of one client per minute, up to 1000000. 0: no limit."`
+	RegistrationsPerMinute int         `yaml:"registrations_per_minute" help:"Registrations of one client on another machine per minute, up to 1000000. 0: no limit."`
 	DependencyValidation   bool        `yaml:"dependency_validation" help:"Refuse instances with unregistered dependencies."`
 	Strict                 bool        `yaml:"strict" help:"Refuse to register an existing id again."`
 	Limits                 AgentLimits `yaml:"limits"`

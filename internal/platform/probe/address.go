@@ -1,71 +1,36 @@
 package probe
 
 import (
+	"net"
 	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/special"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // Policy decides which addresses a check of a stranger's target may connect to.
-type Policy struct {
-	forbidden []netip.Prefix
-	carriers  []embeddingPrefix
-}
-
-// embeddingPrefix is a range of IPv6 addresses that embed an IPv4 address at
-// byte at.
-type embeddingPrefix struct {
-	netip.Prefix
-	at int
-}
+type Policy struct{ table special.Table }
 
 // NewPolicy returns the policy.
-func NewPolicy() Policy {
-	var g Policy
-	for _, text := range []string{
-		"0.0.0.0/8",              // this network; 0.0.0.0 is this host
-		"169.254.0.0/16",         // link-local, the metadata of most clouds
-		"224.0.0.0/3",            // multicast, reserved, broadcast
-		"100.100.100.200/32",     // metadata of Alibaba Cloud
-		"168.63.129.16/32",       // host of an Azure machine
-		"192.0.0.192/32",         // metadata of Oracle Cloud
-		"fe80::/10",              // link-local
-		"fec0::/10",              // site-local, deprecated
-		"ff00::/8",               // multicast
-		"fd00:ec2::/32",          // metadata of AWS
-		"fd20:ce::/32",           // metadata of Google Cloud
-		"64:ff9b:1::/48",         // NAT64 for local use, RFC 8215: unknown destination
-		"2001::/32",              // Teredo, RFC 4380
-		"::ffff:0:0:0/96",        // translated, RFC 2765
-		"fd00:c1::a9fe:a9fe/128", // metadata of Oracle Cloud
-	} {
-		g.forbidden = append(g.forbidden, netip.MustParsePrefix(text))
-	}
-	g.carriers = []embeddingPrefix{
-		{netip.MustParsePrefix("::/96"), 12},        // IPv4-compatible, RFC 4291
-		{netip.MustParsePrefix("64:ff9b::/96"), 12}, // NAT64, RFC 6052
-		{netip.MustParsePrefix("2002::/16"), 2},     // 6to4, RFC 3056
-	}
-	return g
-}
+func NewPolicy() Policy { return Policy{special.New()} }
 
 // Check rejects a forbidden address: Forbidden. Such addresses belong to no
 // service, or answer with secrets of the host. Loopback addresses need a
 // target of this host: local. An embedded IPv4 address counts as its destination.
-func (g Policy) Check(a netip.Addr, local bool) error {
-	a = g.destination(a.Unmap())
+func (g Policy) Check(a netip.Addr, local bool) error { return g.check(a, local, true) }
+
+// check rejects addresses inside other networks than the Internet too, without inside.
+func (g Policy) check(a netip.Addr, local, inside bool) error {
+	use, in, name := g.table.Find(a)
 	switch {
-	case !a.IsValid(), a.IsUnspecified():
-		return refused(a, "not the address of a host")
-	case a.Zone() != "":
-		return refused(a, "an address with a zone")
-	case a.IsLoopback() && !local:
+	case use == special.Loopback && !local:
 		return refused(a, "a loopback address, but the target was not registered from this host")
-	}
-	for _, p := range g.forbidden {
-		if p.Contains(a) {
-			return refused(a, "in "+p.String())
-		}
+	case use == special.Nobody, use == special.Inside && !inside:
+		return refused(a, "in "+in.String()+", "+name)
 	}
 	return nil
 }
@@ -74,16 +39,51 @@ func refused(a netip.Addr, why string) error {
 	return fault.New("probe.Check", fault.Forbidden, "checks must not connect to %s: %s", a, why)
 }
 
-// destination returns the IPv4 address embedded in an IPv6 address, or else the address.
-func (g Policy) destination(a netip.Addr) netip.Addr {
-	if !a.Is6() || a.IsLoopback() || a.IsUnspecified() {
-		return a
+// readAgain is the time after which the addresses of this machine are read again: tunnels come and go.
+const readAgain = time.Minute
+
+// Interfaces knows the addresses of this machine's interfaces, whatever the peer listens on. It is safe for concurrent
+// use.
+type Interfaces struct {
+	read func() ([]net.Addr, error)
+	now  func() time.Time
+
+	mu    sync.Mutex // guards the fields below
+	at    time.Time  // of the last reading that worked
+	addrs []netip.Addr
+}
+
+// NewInterfaces returns the addresses that read returns, each once a minute; nil means net.InterfaceAddrs.
+func NewInterfaces(read func() ([]net.Addr, error), now func() time.Time) *Interfaces {
+	if read == nil {
+		read = net.InterfaceAddrs
 	}
-	b := a.As16()
-	for _, c := range g.carriers {
-		if c.Contains(a) {
-			return netip.AddrFrom4([4]byte(b[c.at : c.at+4]))
+	return &Interfaces{read: read, now: now}
+}
+
+// Have reports whether an address is one of this machine, or, with link, of IPv6 and in a /64 of it: one firewall stands
+// in front of all machines there. As long as no reading worked, every address may be one.
+func (i *Interfaces) Have(a netip.Addr, link bool) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if now := i.now(); i.at.IsZero() || now.Sub(i.at) >= readAgain || now.Before(i.at) {
+		if list, err := i.read(); err == nil {
+			i.at, i.addrs = now, nil
+			for _, one := range list {
+				text, _, _ := strings.Cut(one.String(), "/") // an anycast address has no length
+				if a, err := netip.ParseAddr(text); err == nil {
+					i.addrs = append(i.addrs, a.Unmap().WithZone(""))
+				}
+			}
 		}
 	}
-	return a
+	return i.at.IsZero() || slices.ContainsFunc(i.addrs, func(own netip.Addr) bool {
+		return own == a || link && own.Is6() && network(own) == network(a)
+	})
+}
+
+// network is what counts as one machine: an address, or a /64 of IPv6.
+func network(a netip.Addr) netip.Prefix {
+	p, _ := a.Prefix(map[bool]int{true: 64, false: 32}[a.Is6()]) // no error: the lengths fit
+	return p
 }

@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -17,26 +18,26 @@ const (
 )
 
 // Domain returns the target of a probe that asks whether a domain names a peer: Answers means yes, Refuses means no. It reports
-// false for a domain that belongs to nobody: a public suffix, or a name for documentation.
+// false for a domain that belongs to nobody: a public suffix, an address, or a name for documentation.
 func Domain(name, peer string) (Target, bool) {
 	_, err := publicsuffix.EffectiveTLDPlusOne(name)
+	if _, no := netip.ParseAddr(name); no == nil {
+		return Target{}, false
+	}
 	t := Target{Kind: "domain", Host: name, Port: 443, Path: wellKnown, Secure: true, peer: peer}
 	t.kind = kind{name: t.Kind, late: true, speak: speakDomain}
 	return t, err == nil && !reserved(name)
 }
 
-// speakDomain looks into DNS first. All names below one that somebody registered share a bound, as they may share servers.
+// speakDomain looks into DNS first.
 func speakDomain(ctx context.Context, s *session) (Outcome, error) {
-	owner, err := publicsuffix.EffectiveTLDPlusOne(s.target.Host)
-	if err != nil || !s.prober.take(owner) {
-		return Outcome{}, errUnmeasured
-	}
 	names := func(text string) bool { return strings.TrimSpace(text) == peerIs+s.target.peer }
-	texts, noTexts := s.prober.Texts(ctx, txtLabel+s.target.Host)
+	texts, noTexts := s.prober.texts(ctx, txtLabel+s.target.Host)
 	if slices.ContainsFunc(texts, names) {
 		return s.answered("a TXT record of " + txtLabel + s.target.Host + " names the peer"), nil
 	}
-	if err = s.resolve(ctx); err == nil {
+	err := s.resolve(ctx)
+	if err == nil {
 		var a *answer
 		if a, err = s.ask(ctx, http.MethodGet, s.target.Path, nil, nil); err == nil && a.status == http.StatusOK && slices.ContainsFunc(strings.Split(string(a.body), "\n"), names) {
 			return s.answered("the file " + wellKnown + " names the peer"), nil

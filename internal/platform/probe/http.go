@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 )
@@ -16,7 +15,7 @@ func webTLS() []string { return []string{"https"} }
 
 // httpKind gets the path. Any answer is one, but an error of the server.
 func httpKind() kind {
-	return kind{name: "http", schemes: web(), secure: webTLS(), port: 80, speak: func(ctx context.Context, s *session) (Outcome, error) {
+	return kind{name: "http", root: true, schemes: web(), secure: webTLS(), port: 80, speak: func(ctx context.Context, s *session) (Outcome, error) {
 		a, err := s.ask(ctx, http.MethodGet, s.target.Path, nil, nil)
 		if err != nil {
 			return Outcome{}, err
@@ -39,7 +38,7 @@ func (a *answer) text() string { return fmt.Sprintf("answered %d", a.status) }
 
 func (a *answer) as(s State) Outcome { return Outcome{State: s, Detail: a.text()} }
 
-// ask sends one request over a connection of its own.
+// ask sends one request, over the connection of the one before if the server keeps it.
 func (s *session) ask(ctx context.Context, method, path string, header http.Header, body []byte) (*answer, error) {
 	scheme := "http"
 	if s.target.Secure {
@@ -56,12 +55,7 @@ func (s *session) ask(ctx context.Context, method, path string, header http.Head
 	if r.Header == nil {
 		r.Header = http.Header{}
 	}
-	transport := &http.Transport{
-		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return s.dial(ctx, "tcp") },
-		TLSClientConfig: s.tls(), ForceAttemptHTTP2: true, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxAnswer,
-	}
-	defer transport.CloseIdleConnections()
-	resp, err := transport.RoundTrip(r) // follows no redirect
+	resp, err := s.web().RoundTrip(r) // follows no redirect
 	if err != nil {
 		return nil, err
 	}

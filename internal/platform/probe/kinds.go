@@ -18,6 +18,7 @@ type kind struct {
 	atop      bool     // an offer declares it beside the scheme that carries it; otherwise a declared scheme wins
 	secure    []string // of schemes: with TLS
 	late      bool     // it finds the addresses itself
+	root      bool     // a client need not know a path: without consent the root is asked for
 	port      uint16   // without one in the endpoint; secure schemes have 443; 0: it is required
 	// speak completes one handshake. An error is interpreted by session.failed.
 	speak func(context.Context, *session) (Outcome, error)
@@ -39,8 +40,9 @@ type Target struct {
 	Path   string // from "/" on; empty without one
 	Secure bool   // TLS
 
-	kind kind
-	peer string // that a domain may name
+	kind    kind
+	peer    string // that a domain may name
+	without string // what was left out of the endpoint: see Withheld
 }
 
 // maxEndpoint bounds an endpoint, in bytes.

@@ -2,8 +2,9 @@
 //
 // A table has a row for each kind of endpoint (kinds.go); a kind is one file. A probe follows no redirect, uses no proxy, sends no
 // credential, reads a bounded number of bytes, ends with its context, and connects only to addresses that Policy and Config allow: an
-// endpoint that names an address of this peer, of a metadata service, or a private one on the Internet, is not measured. A bound on
-// the probes of each target address keeps strangers from turning peers into a flood.
+// endpoint that names an address of this peer, of a metadata service, or a private one on the Internet, is not measured. Bounds on
+// the connections to each address and the look-ups below each domain keep strangers from turning peers into a flood. All of them
+// go through one dialer: line.go.
 //
 // A probe has the name of a common client: an endpoint that answers probes alone must not know them by theirs.
 package probe
@@ -42,7 +43,7 @@ const (
 type Outcome struct {
 	State     State
 	RoundTrip time.Duration // from the first packet to the answer of the protocol; 0 without one
-	Detail    string        // in words, for people; at most 200 bytes
+	Detail    string        // in words, for people; at most 300 bytes
 }
 
 // Bounds of a probe.
@@ -52,9 +53,11 @@ const (
 	maxAnswer    = 16 << 10        // bytes read
 	maxDetail    = 200
 
-	perAddress = 1.0 / 6 // probes of one address in a second, in the long run
+	perAddress = 1.0 / 6 // connections to one address in a second, in the long run
 	burst      = 8       // at once: one machine may have many offers
-	addresses  = 4096    // and domains, with a bound of their own; the least recently probed is dropped
+	perName    = 1.0 / 3 // look-ups below one registered domain in a second: a check of a domain has two
+	nameBurst  = 16
+	addresses  = 16384 // with a bound of their own, and as many domains; the least recently probed is dropped
 )
 
 // Config are the settings of a Prober. The zero value is that of a peer on the Internet.
@@ -62,6 +65,7 @@ type Config struct {
 	Private  bool                  // private addresses are targets: the network is a LAN
 	Loopback bool                  // loopback addresses are targets: the network is one machine
 	Own      func(netip.Addr) bool // addresses of this peer; nil: none
+	Trusted  bool                  // the operator names the targets: names may be relative, and nothing has a bound
 	Roots    *x509.CertPool        // nil: the system's
 	Resolver *net.Resolver         // of the two below; nil: the machine's
 	Resolve  func(ctx context.Context, host string) ([]netip.Addr, error)
@@ -73,22 +77,19 @@ type Config struct {
 type Prober struct {
 	Config
 	policy Policy
-	rates  *bounded.Buckets[string] // by address, or by domain
+	rates  *bounded.Buckets[netip.Prefix] // of connections
+	names  *bounded.Buckets[string]       // of look-ups, by registered domain
+	listen func() (net.PacketConn, error)
 }
 
 // New returns a prober.
 func New(c Config) *Prober {
-	r := cmp.Or(c.Resolver, &net.Resolver{PreferGo: true})
-	if c.Texts == nil {
-		c.Texts = func(ctx context.Context, name string) ([]string, error) { return r.LookupTXT(ctx, name+".") }
+	c.connect()
+	return &Prober{
+		Config: c, policy: NewPolicy(), listen: listen,
+		rates: bounded.NewBuckets[netip.Prefix](addresses, perAddress, burst),
+		names: bounded.NewBuckets[string](addresses, perName, nameBurst),
 	}
-	if c.Resolve == nil {
-		c.Resolve = func(ctx context.Context, host string) ([]netip.Addr, error) { return r.LookupNetIP(ctx, "ip", host) }
-	}
-	if c.Dial == nil {
-		c.Dial = (&net.Dialer{KeepAlive: -1}).DialContext
-	}
-	return &Prober{Config: c, policy: NewPolicy(), rates: bounded.NewBuckets[string](addresses, perAddress, burst)}
 }
 
 // errUnmeasured says that this peer must not, or cannot, probe a target now. It says nothing about the target.
@@ -100,6 +101,7 @@ func (p *Prober) Probe(ctx context.Context, t Target) (Outcome, bool) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	s := &session{Line: &Line{prober: p, target: t}, began: time.Now()}
+	defer func() { s.hangUp() }()
 	var o Outcome
 	var err error
 	if !t.kind.late {
@@ -120,6 +122,9 @@ func (p *Prober) Probe(ctx context.Context, t Target) (Outcome, bool) {
 		o.RoundTrip = cmp.Or(o.RoundTrip, time.Since(s.began))
 	}
 	o.Detail = clean.Text(o.Detail, maxDetail)
+	if t.without != "" {
+		o.Detail += " (asked without " + t.without + ": the host has not named the provider's peer)"
+	}
 	return o, true
 }
 
@@ -129,18 +134,15 @@ type session struct {
 	began time.Time // of the connection
 }
 
-// resolve finds the allowed addresses of the target, and takes a token of the first.
+// resolve finds the allowed addresses of the target.
 func (s *session) resolve(ctx context.Context) error {
 	p := s.prober
 	line, err := p.Line(ctx, s.target, Timeout, maxAddresses, func(a netip.Addr) error {
-		if !p.allows(p.policy.destination(a)) {
+		if p.allows(a) != nil {
 			return errUnmeasured
 		}
 		return nil
 	})
-	if err == nil && !p.allowed(p.policy.destination(line.addrs[0])) {
-		err = errUnmeasured
-	}
 	if err != nil {
 		return err
 	}
@@ -148,26 +150,6 @@ func (s *session) resolve(ctx context.Context) error {
 	s.Line, s.began = line, time.Now()
 	return nil
 }
-
-func (p *Prober) allows(a netip.Addr) bool {
-	switch {
-	case p.policy.Check(a, p.Loopback) != nil:
-		return false
-	case a.IsLoopback():
-		return p.Loopback
-	case a.IsPrivate() && !p.Private:
-		return false
-	}
-	return p.Own == nil || !p.Own(a)
-}
-
-// allowed takes a token of an address.
-func (p *Prober) allowed(a netip.Addr) bool {
-	return p.Loopback && a.IsLoopback() || p.take(a.String()) // a network of one machine is a test
-}
-
-// take takes a token of an address or a domain.
-func (p *Prober) take(a string) bool { return p.rates.Of(a).Allow() }
 
 // answered is the outcome of a completed handshake.
 func (s *session) answered(detail string) Outcome {

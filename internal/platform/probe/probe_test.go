@@ -248,7 +248,7 @@ func TestEachKind(t *testing.T) {
 func TestSilenceAndNames(t *testing.T) {
 	mute := serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 	p := New(Config{Loopback: true, Resolve: func(_ context.Context, host string) ([]netip.Addr, error) {
-		return nil, &net.DNSError{Name: host, Err: "no such host", IsNotFound: host == "gone.nowhere.net"}
+		return nil, &net.DNSError{Name: host, Err: "no such host", IsNotFound: host == "gone.nowhere.net."}
 	}})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -265,15 +265,46 @@ func TestSilenceAndNames(t *testing.T) {
 	require.False(t, ok, "the own resolver says nothing about the target")
 }
 
+// The addresses of this machine are its interfaces' ones, read again after a minute, in all forms: a wildcard listener, a specific one, a
+// leaf without any and a tunnel are no cases of their own. Each row says whether a public peer and one of a LAN speak to it.
 func TestAddressesOfNobody(t *testing.T) {
-	dialed := 0
+	dialed, now, broken := 0, time.Unix(1e9, 0), true
 	dial := func(context.Context, string, string) (net.Conn, error) {
 		dialed++
 		return nil, io.EOF
 	}
-	own := func(a netip.Addr) bool { return a == netip.MustParseAddr("203.0.113.7") }
-	public, lan := New(Config{Dial: dial, Own: own}), New(Config{Private: true, Dial: dial, Own: own})
-	for endpoint, allowed := range map[string][2]bool{
+	interfaces := []net.Addr{}
+	for _, text := range []string{"127.0.0.1/8", "::1/128", "12.0.0.7/24", "192.168.7.7/24", "100.64.7.7/10", "2a01:7::7/64", "fd00:7::7/64", "fe80::7/64"} {
+		ip, one, err := net.ParseCIDR(text)
+		require.NoError(t, err)
+		interfaces = append(interfaces, &net.IPNet{IP: ip, Mask: one.Mask})
+	}
+	interfaces = append(interfaces, &net.IPAddr{IP: net.ParseIP("2a01:9::9"), Zone: "eth0"})
+	machine := NewInterfaces(func() ([]net.Addr, error) {
+		if broken {
+			return nil, io.ErrUnexpectedEOF
+		}
+		return interfaces, nil
+	}, func() time.Time { return now })
+	public := New(Config{Dial: dial, Own: func(a netip.Addr) bool { return machine.Have(a, true) }})
+	lan := New(Config{Private: true, Dial: dial, Own: func(a netip.Addr) bool { return machine.Have(a, false) }})
+	check := func(rows map[string][2]bool) {
+		t.Helper()
+		for endpoint, allowed := range rows {
+			target, ok := Parse(endpoint, nil)
+			require.True(t, ok, endpoint)
+			for i, p := range []*Prober{public, lan} {
+				p.listen = func() (net.PacketConn, error) { dialed++; return nil, io.EOF }
+				dialed = 0
+				_, measured := p.Probe(t.Context(), target)
+				require.Equal(t, allowed[i], dialed > 0, "%s %d", endpoint, i)
+				require.Equal(t, allowed[i] && !strings.Contains(endpoint, "udp"), measured, "%s %d", endpoint, i)
+			}
+		}
+	}
+	check(map[string][2]bool{"http://13.0.0.8": {false, false}, "http://192.168.1.1": {false, false}})
+	broken = false
+	check(map[string][2]bool{
 		"http://127.0.0.1":              {false, false},
 		"http://[::1]":                  {false, false},
 		"http://0.0.0.0":                {false, false},
@@ -281,41 +312,50 @@ func TestAddressesOfNobody(t *testing.T) {
 		"http://[fd00:ec2::254]":        {false, false},
 		"http://10.0.0.1":               {false, true},
 		"http://192.168.1.1":            {false, true},
+		"http://100.64.0.1":             {false, true},
+		"http://198.18.0.1":             {false, true},
+		"http://192.0.0.1":              {false, false},
+		"http://192.0.2.1":              {false, true},
+		"http://[2001:db8::1]":          {false, true},
+		"http://[fd00::1]":              {false, true},
+		"http://[100::1]":               {false, false},
+		"http://[5f00::1]":              {false, true},
 		"http://[::ffff:10.0.0.1]":      {false, true},
 		"http://[64:ff9b::127.0.0.1]":   {false, false},
 		"http://[64:ff9b::10.0.0.1]":    {false, true},
+		"http://[64:ff9b::13.0.0.8]":    {true, true},
 		"http://[2002:a00:1::1]":        {false, true},
-		"http://[64:ff9b::203.0.113.7]": {false, false},
-		"http://203.0.113.7":            {false, false},
-		"http://203.0.113.8":            {true, true},
-		"/ip4/203.0.113.9/tcp/4001":     {true, true},
-		"/ip4/127.0.0.1/udp/1/quic-v1":  {false, false},
 		"http://224.0.0.1":              {false, false},
 		"http://[fe80::1]":              {false, false},
-	} {
-		target, ok := Parse(endpoint, nil)
-		require.True(t, ok, endpoint)
-		for i, p := range []*Prober{public, lan} {
-			dialed = 0
-			_, measured := p.Probe(t.Context(), target)
-			require.Equal(t, allowed[i], measured, "%s %d", endpoint, i)
-			require.Equal(t, allowed[i], dialed > 0, "%s %d", endpoint, i)
-		}
-	}
-}
 
-// One address gets a bounded number of probes, whoever offers it.
-func TestNobodyIsFlooded(t *testing.T) {
-	dialed := 0
-	p := New(Config{Dial: func(context.Context, string, string) (net.Conn, error) {
-		dialed++
-		return nil, io.EOF
-	}})
-	for i := range 100 {
-		target, _ := Parse(fmt.Sprintf("http://203.0.113.8:%d", i+1), nil)
-		p.Probe(t.Context(), target)
-	}
-	require.Equal(t, burst, dialed)
+		"http://12.0.0.7:25":           {false, false}, // own ones
+		"http://192.168.7.7:6379":      {false, false},
+		"http://100.64.7.7":            {false, false},
+		"http://[2a01:7::7]:25":        {false, false},
+		"http://[fd00:7::7]":           {false, false},
+		"http://[64:ff9b::12.0.0.7]":   {false, false},
+		"http://[::ffff:12.0.0.7]":     {false, false},
+		"http://[2002:c00:7::1]":       {false, false},
+		"/ip4/12.0.0.7/tcp/22":         {false, false},
+		"/ip4/12.0.0.7/udp/1/quic-v1":  {false, false},
+		"ws://12.0.0.7":                {false, false},
+		"socks5://12.0.0.7":            {false, false},
+		"grpc://12.0.0.7:1":            {false, false},
+		"mcp://12.0.0.7":               {false, false},
+		"http://[2a01:9::9]":           {false, false},
+		"http://[2a01:7::8]":           {false, true}, // behind the same firewall
+		"http://12.0.0.8":              {true, true},
+		"http://[2a01:8::8]":           {true, true},
+		"/ip4/13.0.0.9/tcp/4001":       {true, true},
+		"/ip4/13.0.0.9/udp/1/quic-v1":  {true, true},
+		"/ip4/127.0.0.1/udp/1/quic-v1": {false, false},
+	})
+	interfaces = append(interfaces, &net.IPNet{IP: net.IPv4(14, 0, 0, 1), Mask: net.CIDRMask(32, 32)}) // a tunnel comes up
+	now = now.Add(readAgain)
+	check(map[string][2]bool{"http://14.0.0.1": {false, false}})
+	interfaces = nil
+	now = now.Add(readAgain)
+	check(map[string][2]bool{"http://12.0.0.7": {true, true}})
 }
 
 func TestParseRefuses(t *testing.T) {

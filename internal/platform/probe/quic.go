@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"net/netip"
 
 	"github.com/quic-go/quic-go"
 )
@@ -18,25 +17,26 @@ func quicKind() kind {
 		}}
 }
 
-// quic completes a handshake with the first address.
+// quic completes a handshake.
 func (s *session) quic(ctx context.Context, c *tls.Config) (Outcome, error) {
 	c.MinVersion = tls.VersionTLS13
-	socket, err := net.ListenUDP("udp", nil)
+	detail := "handshake"
+	err := s.packets(ctx, func(ctx context.Context, socket net.PacketConn, to net.Addr) error {
+		transport := &quic.Transport{Conn: socket}
+		defer func() { _ = transport.Close() }()
+		conn, err := transport.Dial(ctx, to, c, &quic.Config{HandshakeIdleTimeout: Timeout})
+		var told *quic.TransportError
+		switch {
+		case err == nil:
+			_ = conn.CloseWithError(0, "")
+		case errors.As(err, &told) && told.Remote:
+			detail = "speaks QUIC, and another protocol over it"
+			return nil
+		}
+		return err
+	})
 	if err != nil {
-		return Outcome{}, errUnmeasured
-	}
-	defer func() { _ = socket.Close() }()
-	transport := &quic.Transport{Conn: socket}
-	defer func() { _ = transport.Close() }()
-	conn, err := transport.Dial(ctx, net.UDPAddrFromAddrPort(netip.AddrPortFrom(s.addrs[0], s.target.Port)), c, &quic.Config{HandshakeIdleTimeout: Timeout})
-	var told *quic.TransportError
-	switch {
-	case err == nil:
-		_ = conn.CloseWithError(0, "")
-		return s.answered("handshake"), nil
-	case errors.As(err, &told) && told.Remote:
-		return s.answered("speaks QUIC, and another protocol over it"), nil
-	default:
 		return Outcome{}, err
 	}
+	return s.answered(detail), nil
 }

@@ -8,7 +8,7 @@ import (
 
 // s3Kind asks an S3 server for its buckets, without credentials. A server denies it in XML, and names the request.
 func s3Kind() kind {
-	return kind{name: "s3", schemes: []string{"s3"}, protocols: []string{"s3"}, over: web(), atop: true, secure: []string{"https", "s3"}, port: 80,
+	return kind{name: "s3", root: true, schemes: []string{"s3"}, protocols: []string{"s3"}, over: web(), atop: true, secure: []string{"https", "s3"}, port: 80,
 		speak: func(ctx context.Context, s *session) (Outcome, error) {
 			a, err := s.ask(ctx, http.MethodGet, s.target.Path, nil, nil)
 			switch {

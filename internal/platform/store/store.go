@@ -56,6 +56,7 @@ type Store struct {
 	count Count // of the last write
 	sums  sums
 	floor atomic.Uint64
+	full  atomic.Bool // the last write was refused for lack of room
 	// format of the database now; it differs from Config.Format only during a migration.
 	format uint32
 }
@@ -179,11 +180,27 @@ func (s *Store) upgrade(is uint32) error {
 // Floor is the floor on disk. It does not wait for the disk.
 func (s *Store) Floor() uint64 { return s.floor.Load() }
 
-// Failure is the error, Unavailable, after which the database accepts no writes until the next Open, or nil. It
-// does not wait for the disk.
+// Failure is the error, Unavailable, with which the database refuses writes, or nil: after a failed one until the next Open, on a
+// full disk until it has room. It waits for the disk only after a refusal for lack of room.
 func (s *Store) Failure() error {
 	if err := s.latch.Err(); err != nil {
 		return fault.New("", fault.Unavailable, "the database failed and accepts no writes until a restart: %w", err)
+	}
+	if s.full.Load() {
+		return s.room()
+	}
+	return nil
+}
+
+// room refuses a write that the disk may have no room for: the write itself, the next log, and the table that the last one
+// becomes. So a full disk changes nothing, and writes succeed again as soon as it has room. Where the free space is unknown, the
+// write finds out.
+func (s *Store) room() error {
+	usage, err := s.c.FS.GetDiskUsage(s.c.Dir)
+	needed := 2*s.c.MemTable + 1<<20
+	s.full.Store(err == nil && usage.AvailBytes < needed)
+	if s.full.Load() {
+		return fault.New("", fault.Unavailable, "the disk is full: writes go on when %d KiB are free below %s", needed>>10, s.c.Dir)
 	}
 	return nil
 }
@@ -260,7 +277,11 @@ func (s *Store) stage(b *pebble.Batch, edits []Edit) (err error) {
 
 // write commits the batch of stage and notes it in the mark. After its first error, all later calls fail with it.
 func (s *Store) write(stage func(*pebble.Batch) error) error {
-	if err := s.Failure(); err != nil {
+	err := s.Failure()
+	if err == nil {
+		err = s.room()
+	}
+	if err != nil {
 		return err
 	}
 	if err := s.try(stage); err != nil {

@@ -233,7 +233,7 @@ func TestDiskFails(t *testing.T) {
 	disk.Fail(true)
 	err := l.Commit([]Edit{{"b", []byte("1")}}, 7)
 	require.ErrorIs(t, err, fault.Unavailable)
-	require.ErrorContains(t, err, "no space left")
+	require.ErrorContains(t, err, "input/output error")
 	require.Equal(t, err, l.Failure())
 	require.Equal(t, uint64(5), l.Floor())
 	disk.Fail(false)
@@ -246,6 +246,28 @@ func TestDiskFails(t *testing.T) {
 	require.Equal(t, content{map[string]string{"a": "1"}, 5}, contentOf(t, l))
 	require.NoError(t, l.Failure())
 	require.NoError(t, l.Commit([]Edit{{"b", []byte("1")}}, 7))
+	require.NoError(t, l.Close())
+}
+
+// TestDiskFull: a full disk refuses writes and changes nothing. With room again they succeed, without another Open.
+func TestDiskFull(t *testing.T) {
+	disk := storetest.NewFailing()
+	l := open(t, config(disk))
+	require.NoError(t, l.Commit([]Edit{{"a", []byte("1")}}, 5))
+	disk.Fill(true)
+	require.NoError(t, l.Failure(), "nobody has written")
+	err := l.Commit([]Edit{{"a", []byte("2")}, {"b", []byte("2")}}, 7)
+	require.ErrorIs(t, err, fault.Unavailable)
+	require.ErrorContains(t, err, "the disk is full")
+	require.Equal(t, err, l.Failure())
+	require.Equal(t, content{map[string]string{"a": "1"}, 5}, contentOf(t, l))
+	disk.Fill(false)
+	require.NoError(t, l.Failure())
+	require.NoError(t, l.Commit([]Edit{{"b", []byte("3")}}, 7))
+	require.NoError(t, l.Close())
+
+	l = open(t, config(disk))
+	require.Equal(t, content{map[string]string{"a": "1", "b": "3"}, 7}, contentOf(t, l))
 	require.NoError(t, l.Close())
 }
 

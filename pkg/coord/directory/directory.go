@@ -55,7 +55,7 @@ func Names(key string) (namespace, service, id string, ok bool) {
 	rest, ok := strings.CutPrefix(key, Prefix)
 	namespace, rest, some := strings.Cut(rest, "/")
 	service, id, more := strings.Cut(rest, "/")
-	return namespace, service, id, ok && some && more && label(namespace, 63) && label(service, 64) && IsID(id)
+	return namespace, service, id, ok && some && more && label(namespace) && len(service) <= 64 && IsID(service) && IsID(id)
 }
 
 // Digest summarises a set of entries in any order. Equal sets have equal
@@ -95,17 +95,17 @@ type Publication struct {
 	Digest            // of its entries under all leases
 }
 
-// label reports whether text is a valid name of a namespace or of a service.
-func label(text string, most int) bool {
+// label reports whether text is a valid name of a namespace.
+func label(text string) bool {
 	for i := range len(text) {
 		if c := text[i]; c != '-' && (c < 'a' || c > 'z') && (c < '0' || c > '9') {
 			return false
 		}
 	}
-	return text != "" && len(text) <= most
+	return text != "" && len(text) <= 63
 }
 
-// IsID reports whether text is a valid instance id or requirement name.
+// IsID reports whether text is a valid instance id or requirement name; a service has the same characters.
 func IsID(text string) bool {
 	for i := range len(text) {
 		c := text[i]

@@ -57,6 +57,18 @@ kill "$watch"
 is $'PUT\nctl/w\n1\nPUT\nctl/w\n1\nctl/w\n2\nDELETE\nctl/w\n2\nctl/w' cat "$work/watch"
 printf 'ok watches\n'
 
+etcdctl put ctl/m/a 1 >"$work/put"
+etcdctl make-mirror --prefix ctl/m/ --dest-prefix ctl/n/ "$1" >"$work/mirror" 2>&1 &
+mirror=$!
+etcdctl put ctl/m/b 2 >"$work/put"
+for _ in {1..300}; do
+	[[ $(etcdctl get ctl/n/ --prefix) == $'ctl/n/a\n1\nctl/n/b\n2' ]] && break
+	read -rt 0.1 <> <(:) || true
+done
+kill "$mirror"
+is $'ctl/n/a\n1\nctl/n/b\n2' etcdctl get ctl/n/ --prefix
+printf 'ok mirror\n'
+
 lease=$(etcdctl lease grant 60 | sed -n 's/^lease \([0-9a-f]*\) granted with TTL(60s)$/\1/p')
 is OK etcdctl put ctl/l 1 --lease "$lease"
 is "lease $lease keepalived with TTL(60)" etcdctl lease keep-alive --once "$lease"

@@ -55,6 +55,8 @@ func (q *record) check() error {
 	switch {
 	case q.Name == "":
 		return missing("name")
+	case strings.ContainsFunc(q.Name, notLabel):
+		return fault.Invalidf("service", input.Quote(q.Name), "must be lowercase alphanumeric with hyphens")
 	case q.Version == "":
 		return missing("version")
 	case q.Interfaces == nil:
@@ -85,6 +87,11 @@ func describe(s *instance.Spec, metadata map[string]json.RawMessage) error {
 		}
 		delete(metadata, name)
 	}
+	for n, service := range s.Dependencies {
+		if strings.ContainsFunc(service, notLabel) {
+			return fault.Invalidf("metadata.dependencies["+strconv.Itoa(n)+"]", input.Quote(service), "must be lowercase alphanumeric with hyphens")
+		}
+	}
 	for n, tag := range s.Tags {
 		if tag == "" || strings.ContainsFunc(tag, notLabel) {
 			return fault.Invalidf("metadata.tags["+strconv.Itoa(n)+"]", input.Quote(tag), "must be lowercase alphanumeric with hyphens")
@@ -95,7 +102,7 @@ func describe(s *instance.Spec, metadata map[string]json.RawMessage) error {
 	return err
 }
 
-// notLabel reports whether a tag of dialect B excludes a character.
+// notLabel reports whether a name or a tag of dialect B excludes a character.
 func notLabel(c rune) bool { return c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') }
 
 // Renamed replaces the field of an error by its name in dialect B.

@@ -17,15 +17,15 @@ type Target struct {
 	Labels  map[string]string `json:"labels"`
 }
 
-// Targets renders each instance with an address as a group, because their labels differ.
+// Targets renders each instance with an address and a port as a group, because their labels differ.
 //
 // The metadata metrics_port, metrics_path and metrics_scheme override the port of the instance,
 // /metrics and http.
 func Targets(list []*instance.Instance) []Target {
 	targets := make([]Target, 0, len(list))
 	for _, i := range list {
-		if i.Spec.Host != "" {
-			port := cmp.Or(i.Spec.Metadata["metrics_port"], strconv.Itoa(i.Spec.Port))
+		port := cmp.Or(i.Spec.Metadata["metrics_port"], strconv.Itoa(i.Spec.Port))
+		if i.Spec.Host != "" && port != "0" {
 			targets = append(targets, Target{[]string{net.JoinHostPort(i.Spec.Host, port)}, labels(i)})
 		}
 	}

@@ -4,8 +4,10 @@ package storetest
 import (
 	"errors"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -66,11 +68,11 @@ func syncDir(fs vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Failing is a disk in memory with syncs that fail on request.
+// Failing is a disk in memory with syncs that fail, or without room, on request.
 type Failing struct {
 	vfs.FS
-	mem *vfs.MemFS
-	on  atomic.Bool
+	mem      *vfs.MemFS
+	on, full atomic.Bool
 }
 
 // NewFailing creates an empty disk without failures.
@@ -80,8 +82,19 @@ func NewFailing() *Failing {
 	return d
 }
 
-// Fail lets later syncs fail with "no space left on device", or succeed again.
+// Fail lets later syncs fail with an I/O error, or succeed again.
 func (d *Failing) Fail(on bool) { d.on.Store(on) }
+
+// Fill fills the disk, or frees it. A full disk writes nothing, and takes removals.
+func (d *Failing) Fill(full bool) { d.full.Store(full) }
+
+// GetDiskUsage implements vfs.FS.
+func (d *Failing) GetDiskUsage(string) (u vfs.DiskUsage, err error) {
+	if !d.full.Load() {
+		u.AvailBytes = 1 << 40
+	}
+	return u, nil
+}
 
 // Synced returns another disk with the synced content of this one.
 func (d *Failing) Synced() vfs.FS { return d.mem.CrashClone(vfs.CrashCloneCfg{}) }
@@ -89,9 +102,16 @@ func (d *Failing) Synced() vfs.FS { return d.mem.CrashClone(vfs.CrashCloneCfg{})
 func (d *Failing) before(op errorfs.Op) error {
 	sync := op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo
 	if sync && d.on.Load() {
-		return errors.New("no space left on device")
+		return syscall.EIO
 	}
-	return nil
+	if !d.full.Load() || op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
+		return nil
+	}
+	switch op.Kind {
+	case errorfs.OpRemove, errorfs.OpRemoveAll, errorfs.OpFileClose, errorfs.OpLock:
+		return nil
+	}
+	return &os.PathError{Op: "write", Path: op.Path, Err: syscall.ENOSPC}
 }
 
 // Breaking returns a disk that writes to fs until it is full: the first allowed writes succeed, all later ones fail with

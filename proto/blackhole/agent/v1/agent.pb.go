@@ -176,6 +176,7 @@ type Instance struct {
 	Revision       uint64                 `protobuf:"varint,27,opt,name=revision,proto3" json:"revision,omitempty"`  // of its last change
 	Principal      string                 `protobuf:"bytes,28,opt,name=principal,proto3" json:"principal,omitempty"` // registered it: @ and the name of an authenticated caller; only between peers
 	Lasting        bool                   `protobuf:"varint,29,opt,name=lasting,proto3" json:"lasting,omitempty"`    // only heartbeats that stop remove it: a failing check leaves it registered
+	Note           string                 `protobuf:"bytes,30,opt,name=note,proto3" json:"note,omitempty"`           // what a front end for other clients keeps of the instance; only between peers
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -411,6 +412,13 @@ func (x *Instance) GetLasting() bool {
 		return x.Lasting
 	}
 	return false
+}
+
+func (x *Instance) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
 }
 
 type HealthCheck struct {
@@ -1963,7 +1971,7 @@ var File_blackhole_agent_v1_agent_proto protoreflect.FileDescriptor
 
 const file_blackhole_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x1eblackhole/agent/v1/agent.proto\x12\x12blackhole.agent.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe0\t\n" +
+	"\x1eblackhole/agent/v1/agent.proto\x12\x12blackhole.agent.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf4\t\n" +
 	"\bInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
 	"\fservice_name\x18\x02 \x01(\tR\vserviceName\x12\x12\n" +
@@ -1996,7 +2004,8 @@ const file_blackhole_agent_v1_agent_proto_rawDesc = "" +
 	"\x04peer\x18\x1a \x01(\tR\x04peer\x12\x1a\n" +
 	"\brevision\x18\x1b \x01(\x04R\brevision\x12\x1c\n" +
 	"\tprincipal\x18\x1c \x01(\tR\tprincipal\x12\x18\n" +
-	"\alasting\x18\x1d \x01(\bR\alasting\x1a;\n" +
+	"\alasting\x18\x1d \x01(\bR\alasting\x12\x12\n" +
+	"\x04note\x18\x1e \x01(\tR\x04note\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a=\n" +

@@ -555,8 +555,7 @@ type StoreResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Results []*StoreResult         `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"` // one for each item, in order
 	// Split cells of the request, each with the children that contain the items.
-	Splits        []*Split `protobuf:"bytes,2,rep,name=splits,proto3" json:"splits,omitempty"`   // at most 64
-	Receipt       *Receipt `protobuf:"bytes,3,opt,name=receipt,proto3" json:"receipt,omitempty"` // for the items that are held, in order; absent without one
+	Splits        []*Split `protobuf:"bytes,2,rep,name=splits,proto3" json:"splits,omitempty"` // at most 64
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -605,143 +604,19 @@ func (x *StoreResponse) GetSplits() []*Split {
 	return nil
 }
 
-func (x *StoreResponse) GetReceipt() *Receipt {
-	if x != nil {
-		return x.Receipt
-	}
-	return nil
-}
-
-// Receipt is a keeper's word that it holds records.
-type Receipt struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Terms         []byte                 `protobuf:"bytes,1,opt,name=terms,proto3" json:"terms,omitempty"`         // ReceiptTerms
-	Signature     []byte                 `protobuf:"bytes,2,opt,name=signature,proto3" json:"signature,omitempty"` // of the domain "blackhole:NETWORK:receipt:" and terms
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Receipt) Reset() {
-	*x = Receipt{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[5]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Receipt) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Receipt) ProtoMessage() {}
-
-func (x *Receipt) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[5]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Receipt.ProtoReflect.Descriptor instead.
-func (*Receipt) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{5}
-}
-
-func (x *Receipt) GetTerms() []byte {
-	if x != nil {
-		return x.Terms
-	}
-	return nil
-}
-
-func (x *Receipt) GetSignature() []byte {
-	if x != nil {
-		return x.Signature
-	}
-	return nil
-}
-
-type ReceiptTerms struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The keeper's memory: another number after each loss of a record that is neither expired nor superseded.
-	Memory uint64 `protobuf:"fixed64,1,opt,name=memory,proto3" json:"memory,omitempty"`
-	Number uint64 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"` // of this receipt in the memory; it grows
-	// Of the tree over the digests of the records: a leaf is the SHA-256 of 0 and a digest, a node that of 1 and the two below it. The
-	// last of an odd number goes up unchanged.
-	Root          []byte `protobuf:"bytes,3,opt,name=root,proto3" json:"root,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ReceiptTerms) Reset() {
-	*x = ReceiptTerms{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[6]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ReceiptTerms) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ReceiptTerms) ProtoMessage() {}
-
-func (x *ReceiptTerms) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[6]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ReceiptTerms.ProtoReflect.Descriptor instead.
-func (*ReceiptTerms) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{6}
-}
-
-func (x *ReceiptTerms) GetMemory() uint64 {
-	if x != nil {
-		return x.Memory
-	}
-	return 0
-}
-
-func (x *ReceiptTerms) GetNumber() uint64 {
-	if x != nil {
-		return x.Number
-	}
-	return 0
-}
-
-func (x *ReceiptTerms) GetRoot() []byte {
-	if x != nil {
-		return x.Root
-	}
-	return nil
-}
-
 type StoreResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Absent if the keeper holds this version of the record, or noted it for a split cell.
 	Refusal *v1.Refusal `protobuf:"bytes,1,opt,name=refusal,proto3" json:"refusal,omitempty"`
 	// Highest sequence of this record at the keeper.
 	Sequence      uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	Held          bool   `protobuf:"varint,3,opt,name=held,proto3" json:"held,omitempty"` // the keeper's index has this version: the receipt covers it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StoreResult) Reset() {
 	*x = StoreResult{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[7]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -753,7 +628,7 @@ func (x *StoreResult) String() string {
 func (*StoreResult) ProtoMessage() {}
 
 func (x *StoreResult) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[7]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -766,7 +641,7 @@ func (x *StoreResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreResult.ProtoReflect.Descriptor instead.
 func (*StoreResult) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{7}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StoreResult) GetRefusal() *v1.Refusal {
@@ -783,13 +658,6 @@ func (x *StoreResult) GetSequence() uint64 {
 	return 0
 }
 
-func (x *StoreResult) GetHeld() bool {
-	if x != nil {
-		return x.Held
-	}
-	return false
-}
-
 // ForwardRequest asks a keeper to store records that it holds at another keeper, which gives the publisher no answer.
 type ForwardRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -801,7 +669,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[8]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -813,7 +681,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[8]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -826,7 +694,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{8}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ForwardRequest) GetTo() []byte {
@@ -852,7 +720,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[9]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -864,7 +732,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[9]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -877,7 +745,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{9}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ForwardResponse) GetResults() []*StoreResult {
@@ -909,7 +777,7 @@ type QueryRequest struct {
 
 func (x *QueryRequest) Reset() {
 	*x = QueryRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[10]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -921,7 +789,7 @@ func (x *QueryRequest) String() string {
 func (*QueryRequest) ProtoMessage() {}
 
 func (x *QueryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[10]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -934,7 +802,7 @@ func (x *QueryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryRequest.ProtoReflect.Descriptor instead.
 func (*QueryRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{10}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *QueryRequest) GetQuery() *v11.Query {
@@ -1009,15 +877,14 @@ type QueryResponse struct {
 	// The manifests in the providers' cells of the request: of the provider, and of its delegates. At most 96.
 	Manifests [][]byte `protobuf:"bytes,11,rep,name=manifests,proto3" json:"manifests,omitempty"`
 	// Of all matches, withheld ones included, if the request wants it. Without types.
-	Menu          *v11.Menu     `protobuf:"bytes,12,opt,name=menu,proto3" json:"menu,omitempty"`
-	Signed        *SignedAnswer `protobuf:"bytes,13,opt,name=signed,proto3" json:"signed,omitempty"`
+	Menu          *v11.Menu `protobuf:"bytes,12,opt,name=menu,proto3" json:"menu,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *QueryResponse) Reset() {
 	*x = QueryResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[11]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1029,7 +896,7 @@ func (x *QueryResponse) String() string {
 func (*QueryResponse) ProtoMessage() {}
 
 func (x *QueryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[11]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1042,7 +909,7 @@ func (x *QueryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryResponse.ProtoReflect.Descriptor instead.
 func (*QueryResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{11}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *QueryResponse) GetEnvelopes() [][]byte {
@@ -1129,306 +996,6 @@ func (x *QueryResponse) GetMenu() *v11.Menu {
 	return nil
 }
 
-func (x *QueryResponse) GetSigned() *SignedAnswer {
-	if x != nil {
-		return x.Signed
-	}
-	return nil
-}
-
-// SignedAnswer is what a keeper signs of each QueryResponse.
-type SignedAnswer struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Terms         []byte                 `protobuf:"bytes,1,opt,name=terms,proto3" json:"terms,omitempty"`         // AnswerTerms
-	Signature     []byte                 `protobuf:"bytes,2,opt,name=signature,proto3" json:"signature,omitempty"` // of the domain "blackhole:NETWORK:answer:" and terms
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SignedAnswer) Reset() {
-	*x = SignedAnswer{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[12]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SignedAnswer) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SignedAnswer) ProtoMessage() {}
-
-func (x *SignedAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[12]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SignedAnswer.ProtoReflect.Descriptor instead.
-func (*SignedAnswer) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{12}
-}
-
-func (x *SignedAnswer) GetTerms() []byte {
-	if x != nil {
-		return x.Terms
-	}
-	return nil
-}
-
-func (x *SignedAnswer) GetSignature() []byte {
-	if x != nil {
-		return x.Signature
-	}
-	return nil
-}
-
-type AnswerTerms struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Memory   uint64                 `protobuf:"fixed64,1,opt,name=memory,proto3" json:"memory,omitempty"`              // see ReceiptTerms, after the search
-	Receipts uint64                 `protobuf:"varint,2,opt,name=receipts,proto3" json:"receipts,omitempty"`           // number of the last receipt before the search
-	TimeMs   uint64                 `protobuf:"varint,3,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"` // Unix time of the search by the keeper's clock
-	// SHA-256 of the QueryRequest: fields by number, none with its default value, keys of maps in order.
-	Question      []byte  `protobuf:"bytes,4,opt,name=question,proto3" json:"question,omitempty"`
-	Listed        []byte  `protobuf:"bytes,5,opt,name=listed,proto3" json:"listed,omitempty"` // of each envelope, as in a manifest: 16 bytes of its name, and its sequence
-	Withheld      bool    `protobuf:"varint,6,opt,name=withheld,proto3" json:"withheld,omitempty"`
-	Bound         float64 `protobuf:"fixed64,7,opt,name=bound,proto3" json:"bound,omitempty"`
-	Partial       bool    `protobuf:"varint,8,opt,name=partial,proto3" json:"partial,omitempty"` // some cells are not kept, or split
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AnswerTerms) Reset() {
-	*x = AnswerTerms{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[13]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AnswerTerms) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AnswerTerms) ProtoMessage() {}
-
-func (x *AnswerTerms) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[13]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AnswerTerms.ProtoReflect.Descriptor instead.
-func (*AnswerTerms) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{13}
-}
-
-func (x *AnswerTerms) GetMemory() uint64 {
-	if x != nil {
-		return x.Memory
-	}
-	return 0
-}
-
-func (x *AnswerTerms) GetReceipts() uint64 {
-	if x != nil {
-		return x.Receipts
-	}
-	return 0
-}
-
-func (x *AnswerTerms) GetTimeMs() uint64 {
-	if x != nil {
-		return x.TimeMs
-	}
-	return 0
-}
-
-func (x *AnswerTerms) GetQuestion() []byte {
-	if x != nil {
-		return x.Question
-	}
-	return nil
-}
-
-func (x *AnswerTerms) GetListed() []byte {
-	if x != nil {
-		return x.Listed
-	}
-	return nil
-}
-
-func (x *AnswerTerms) GetWithheld() bool {
-	if x != nil {
-		return x.Withheld
-	}
-	return false
-}
-
-func (x *AnswerTerms) GetBound() float64 {
-	if x != nil {
-		return x.Bound
-	}
-	return 0
-}
-
-func (x *AnswerTerms) GetPartial() bool {
-	if x != nil {
-		return x.Partial
-	}
-	return false
-}
-
-// Omission is the proof that a keeper left out a record that it holds. Anybody can verify it.
-type Omission struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Keeper   []byte                 `protobuf:"bytes,1,opt,name=keeper,proto3" json:"keeper,omitempty"`     // peer id, which contains its Ed25519 key
-	Envelope []byte                 `protobuf:"bytes,2,opt,name=envelope,proto3" json:"envelope,omitempty"` // of the record
-	Receipt  *Receipt               `protobuf:"bytes,3,opt,name=receipt,proto3" json:"receipt,omitempty"`
-	// From the record's leaf to the root, 33 bytes for each node: 0 if it is on the left, 1 on the right, and its hash. At most 10.
-	Path          []byte        `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
-	Question      []byte        `protobuf:"bytes,5,opt,name=question,proto3" json:"question,omitempty"` // QueryRequest, as hashed
-	Answer        *SignedAnswer `protobuf:"bytes,6,opt,name=answer,proto3" json:"answer,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Omission) Reset() {
-	*x = Omission{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[14]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Omission) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Omission) ProtoMessage() {}
-
-func (x *Omission) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[14]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Omission.ProtoReflect.Descriptor instead.
-func (*Omission) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{14}
-}
-
-func (x *Omission) GetKeeper() []byte {
-	if x != nil {
-		return x.Keeper
-	}
-	return nil
-}
-
-func (x *Omission) GetEnvelope() []byte {
-	if x != nil {
-		return x.Envelope
-	}
-	return nil
-}
-
-func (x *Omission) GetReceipt() *Receipt {
-	if x != nil {
-		return x.Receipt
-	}
-	return nil
-}
-
-func (x *Omission) GetPath() []byte {
-	if x != nil {
-		return x.Path
-	}
-	return nil
-}
-
-func (x *Omission) GetQuestion() []byte {
-	if x != nil {
-		return x.Question
-	}
-	return nil
-}
-
-func (x *Omission) GetAnswer() *SignedAnswer {
-	if x != nil {
-		return x.Answer
-	}
-	return nil
-}
-
-// Audit asks a peer to put a question to keepers, as if it were its own, and to say who omits the record.
-type Audit struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cell          string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"` // key of a cell of the record
-	Held          []*Omission            `protobuf:"bytes,2,rep,name=held,proto3" json:"held,omitempty"` // one for each keeper, without question and answer; at most 10. Only the first has the envelope
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Audit) Reset() {
-	*x = Audit{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[15]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Audit) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Audit) ProtoMessage() {}
-
-func (x *Audit) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[15]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Audit.ProtoReflect.Descriptor instead.
-func (*Audit) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{15}
-}
-
-func (x *Audit) GetCell() string {
-	if x != nil {
-		return x.Cell
-	}
-	return ""
-}
-
-func (x *Audit) GetHeld() []*Omission {
-	if x != nil {
-		return x.Held
-	}
-	return nil
-}
-
 // Split describes a cell with too many records for its keepers: they hold a sample, and a
 // summary of each child, the next smaller cell.
 type Split struct {
@@ -1444,7 +1011,7 @@ type Split struct {
 
 func (x *Split) Reset() {
 	*x = Split{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[16]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1023,7 @@ func (x *Split) String() string {
 func (*Split) ProtoMessage() {}
 
 func (x *Split) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[16]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,7 +1036,7 @@ func (x *Split) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Split.ProtoReflect.Descriptor instead.
 func (*Split) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{16}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Split) GetCell() string {
@@ -1524,7 +1091,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[17]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1103,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[17]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1116,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{17}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Summary) GetCell() string {
@@ -1670,7 +1237,7 @@ type BestPrice struct {
 
 func (x *BestPrice) Reset() {
 	*x = BestPrice{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[18]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +1249,7 @@ func (x *BestPrice) String() string {
 func (*BestPrice) ProtoMessage() {}
 
 func (x *BestPrice) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[18]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +1262,7 @@ func (x *BestPrice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BestPrice.ProtoReflect.Descriptor instead.
 func (*BestPrice) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{18}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BestPrice) GetCurrency() string {
@@ -1729,7 +1296,7 @@ type SummaryRequest struct {
 
 func (x *SummaryRequest) Reset() {
 	*x = SummaryRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[19]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1741,7 +1308,7 @@ func (x *SummaryRequest) String() string {
 func (*SummaryRequest) ProtoMessage() {}
 
 func (x *SummaryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[19]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1754,7 +1321,7 @@ func (x *SummaryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryRequest.ProtoReflect.Descriptor instead.
 func (*SummaryRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{19}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SummaryRequest) GetCells() []string {
@@ -1775,7 +1342,7 @@ type SummaryResponse struct {
 
 func (x *SummaryResponse) Reset() {
 	*x = SummaryResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[20]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +1354,7 @@ func (x *SummaryResponse) String() string {
 func (*SummaryResponse) ProtoMessage() {}
 
 func (x *SummaryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[20]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +1367,7 @@ func (x *SummaryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryResponse.ProtoReflect.Descriptor instead.
 func (*SummaryResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{20}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SummaryResponse) GetSummaries() []*Summary {
@@ -1828,7 +1395,7 @@ type ResolveRequest struct {
 
 func (x *ResolveRequest) Reset() {
 	*x = ResolveRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[21]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +1407,7 @@ func (x *ResolveRequest) String() string {
 func (*ResolveRequest) ProtoMessage() {}
 
 func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[21]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +1420,7 @@ func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{21}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ResolveRequest) GetKey() string {
@@ -1887,7 +1454,7 @@ type ResolveResponse struct {
 
 func (x *ResolveResponse) Reset() {
 	*x = ResolveResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[22]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1899,7 +1466,7 @@ func (x *ResolveResponse) String() string {
 func (*ResolveResponse) ProtoMessage() {}
 
 func (x *ResolveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[22]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1912,7 +1479,7 @@ func (x *ResolveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveResponse.ProtoReflect.Descriptor instead.
 func (*ResolveResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{22}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ResolveResponse) GetEnvelope() []byte {
@@ -1966,7 +1533,7 @@ type SyncRequest struct {
 
 func (x *SyncRequest) Reset() {
 	*x = SyncRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[23]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1978,7 +1545,7 @@ func (x *SyncRequest) String() string {
 func (*SyncRequest) ProtoMessage() {}
 
 func (x *SyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[23]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1991,7 +1558,7 @@ func (x *SyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncRequest.ProtoReflect.Descriptor instead.
 func (*SyncRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{23}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SyncRequest) GetWhole() bool {
@@ -2041,7 +1608,7 @@ type SyncCell struct {
 
 func (x *SyncCell) Reset() {
 	*x = SyncCell{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[24]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2053,7 +1620,7 @@ func (x *SyncCell) String() string {
 func (*SyncCell) ProtoMessage() {}
 
 func (x *SyncCell) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[24]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2066,7 +1633,7 @@ func (x *SyncCell) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncCell.ProtoReflect.Descriptor instead.
 func (*SyncCell) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{24}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SyncCell) GetCell() string {
@@ -2102,7 +1669,7 @@ type SyncResponse struct {
 
 func (x *SyncResponse) Reset() {
 	*x = SyncResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[25]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2114,7 +1681,7 @@ func (x *SyncResponse) String() string {
 func (*SyncResponse) ProtoMessage() {}
 
 func (x *SyncResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[25]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2127,7 +1694,7 @@ func (x *SyncResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncResponse.ProtoReflect.Descriptor instead.
 func (*SyncResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{25}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SyncResponse) GetWhole() bool {
@@ -2182,7 +1749,7 @@ type SyncPosition struct {
 
 func (x *SyncPosition) Reset() {
 	*x = SyncPosition{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[26]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2194,7 +1761,7 @@ func (x *SyncPosition) String() string {
 func (*SyncPosition) ProtoMessage() {}
 
 func (x *SyncPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[26]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2207,7 +1774,7 @@ func (x *SyncPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncPosition.ProtoReflect.Descriptor instead.
 func (*SyncPosition) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{26}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SyncPosition) GetCell() uint32 {
@@ -2233,7 +1800,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[27]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2245,7 +1812,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[27]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2258,7 +1825,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{27}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PullRequest) GetIds() []byte {
@@ -2279,7 +1846,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[28]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2291,7 +1858,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[28]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2304,7 +1871,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{28}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PullResponse) GetEnvelopes() [][]byte {
@@ -2328,7 +1895,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[29]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2340,7 +1907,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[29]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2353,7 +1920,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{29}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WatchRequest) GetQuery() *v11.Query {
@@ -2395,7 +1962,7 @@ type Cookie struct {
 
 func (x *Cookie) Reset() {
 	*x = Cookie{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[30]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2407,7 +1974,7 @@ func (x *Cookie) String() string {
 func (*Cookie) ProtoMessage() {}
 
 func (x *Cookie) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[30]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2420,7 +1987,7 @@ func (x *Cookie) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cookie.ProtoReflect.Descriptor instead.
 func (*Cookie) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{30}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Cookie) GetEpoch() uint64 {
@@ -2454,7 +2021,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[31]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2466,7 +2033,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[31]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2479,7 +2046,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{31}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WatchResponse) GetCookie() *Cookie {
@@ -2517,17 +2084,15 @@ type FindingsRequest struct {
 	Own       []byte                 `protobuf:"bytes,2,opt,name=own,proto3" json:"own,omitempty"`             // SignedFindings of the asker; may be absent
 	// Ids of offers of one provider whose endpoints the asker shows; at most 16. A witness checks them more often for a while.
 	// A peer that shows one, asked by a witness, checks it now.
-	Records       []string  `protobuf:"bytes,3,rep,name=records,proto3" json:"records,omitempty"`
-	Of            []byte    `protobuf:"bytes,4,opt,name=of,proto3" json:"of,omitempty"` // peer id of that provider
-	Audit         *Audit    `protobuf:"bytes,5,opt,name=audit,proto3" json:"audit,omitempty"`
-	Omission      *Omission `protobuf:"bytes,6,opt,name=omission,proto3" json:"omission,omitempty"` // for the peer to judge; the accused can defend itself
+	Records       []string `protobuf:"bytes,3,rep,name=records,proto3" json:"records,omitempty"`
+	Of            []byte   `protobuf:"bytes,4,opt,name=of,proto3" json:"of,omitempty"` // peer id of that provider
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FindingsRequest) Reset() {
 	*x = FindingsRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[32]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +2104,7 @@ func (x *FindingsRequest) String() string {
 func (*FindingsRequest) ProtoMessage() {}
 
 func (x *FindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[32]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +2117,7 @@ func (x *FindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindingsRequest.ProtoReflect.Descriptor instead.
 func (*FindingsRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{32}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *FindingsRequest) GetProviders() [][]byte {
@@ -2583,33 +2148,16 @@ func (x *FindingsRequest) GetOf() []byte {
 	return nil
 }
 
-func (x *FindingsRequest) GetAudit() *Audit {
-	if x != nil {
-		return x.Audit
-	}
-	return nil
-}
-
-func (x *FindingsRequest) GetOmission() *Omission {
-	if x != nil {
-		return x.Omission
-	}
-	return nil
-}
-
 type FindingsResponse struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	Statements [][]byte               `protobuf:"bytes,1,rep,name=statements,proto3" json:"statements,omitempty"` // SignedFindings about the providers; at most 32
-	Omissions  []*Omission            `protobuf:"bytes,2,rep,name=omissions,proto3" json:"omissions,omitempty"`   // that this peer believes, or found in the audit; at most 10
-	// A newer version of the record of the request's omission: tombstones and expired versions included.
-	Newer         []byte `protobuf:"bytes,3,opt,name=newer,proto3" json:"newer,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Statements    [][]byte               `protobuf:"bytes,1,rep,name=statements,proto3" json:"statements,omitempty"` // SignedFindings about the providers; at most 32
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FindingsResponse) Reset() {
 	*x = FindingsResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[33]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2621,7 +2169,7 @@ func (x *FindingsResponse) String() string {
 func (*FindingsResponse) ProtoMessage() {}
 
 func (x *FindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[33]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2634,26 +2182,12 @@ func (x *FindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindingsResponse.ProtoReflect.Descriptor instead.
 func (*FindingsResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{33}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FindingsResponse) GetStatements() [][]byte {
 	if x != nil {
 		return x.Statements
-	}
-	return nil
-}
-
-func (x *FindingsResponse) GetOmissions() []*Omission {
-	if x != nil {
-		return x.Omissions
-	}
-	return nil
-}
-
-func (x *FindingsResponse) GetNewer() []byte {
-	if x != nil {
-		return x.Newer
 	}
 	return nil
 }
@@ -2670,7 +2204,7 @@ type SignedFindings struct {
 
 func (x *SignedFindings) Reset() {
 	*x = SignedFindings{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[34]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2682,7 +2216,7 @@ func (x *SignedFindings) String() string {
 func (*SignedFindings) ProtoMessage() {}
 
 func (x *SignedFindings) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[34]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2695,7 +2229,7 @@ func (x *SignedFindings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignedFindings.ProtoReflect.Descriptor instead.
 func (*SignedFindings) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{34}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SignedFindings) GetFindings() []byte {
@@ -2728,7 +2262,7 @@ type Findings struct {
 
 func (x *Findings) Reset() {
 	*x = Findings{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[35]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2740,7 +2274,7 @@ func (x *Findings) String() string {
 func (*Findings) ProtoMessage() {}
 
 func (x *Findings) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[35]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2753,7 +2287,7 @@ func (x *Findings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Findings.ProtoReflect.Descriptor instead.
 func (*Findings) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{35}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Findings) GetFindings() []*Finding {
@@ -2779,7 +2313,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[36]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2791,7 +2325,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[36]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2804,7 +2338,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{36}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Finding) GetProvider() []byte {
@@ -2887,22 +2421,13 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x05items\x18\x01 \x03(\v2\x1e.blackhole.keeper.v1.StoreItemR\x05items\"=\n" +
 	"\tStoreItem\x12\x1a\n" +
 	"\benvelope\x18\x01 \x01(\fR\benvelope\x12\x14\n" +
-	"\x05cells\x18\x02 \x03(\tR\x05cells\"\xb7\x01\n" +
+	"\x05cells\x18\x02 \x03(\tR\x05cells\"\x8e\x01\n" +
 	"\rStoreResponse\x12:\n" +
 	"\aresults\x18\x01 \x03(\v2 .blackhole.keeper.v1.StoreResultR\aresults\x122\n" +
-	"\x06splits\x18\x02 \x03(\v2\x1a.blackhole.keeper.v1.SplitR\x06splits\x126\n" +
-	"\areceipt\x18\x03 \x01(\v2\x1c.blackhole.keeper.v1.ReceiptR\areceipt\"=\n" +
-	"\aReceipt\x12\x14\n" +
-	"\x05terms\x18\x01 \x01(\fR\x05terms\x12\x1c\n" +
-	"\tsignature\x18\x02 \x01(\fR\tsignature\"R\n" +
-	"\fReceiptTerms\x12\x16\n" +
-	"\x06memory\x18\x01 \x01(\x06R\x06memory\x12\x16\n" +
-	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
-	"\x04root\x18\x03 \x01(\fR\x04root\"s\n" +
+	"\x06splits\x18\x02 \x03(\v2\x1a.blackhole.keeper.v1.SplitR\x06splitsJ\x04\b\x03\x10\x04R\areceipt\"k\n" +
 	"\vStoreResult\x124\n" +
 	"\arefusal\x18\x01 \x01(\v2\x1a.blackhole.peer.v1.RefusalR\arefusal\x12\x1a\n" +
-	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x12\n" +
-	"\x04held\x18\x03 \x01(\bR\x04held\"V\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequenceJ\x04\b\x03\x10\x04R\x04held\"V\n" +
 	"\x0eForwardRequest\x12\x0e\n" +
 	"\x02to\x18\x01 \x01(\fR\x02to\x124\n" +
 	"\x05items\x18\x02 \x03(\v2\x1e.blackhole.keeper.v1.StoreItemR\x05items\"M\n" +
@@ -2915,7 +2440,7 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x06tokens\x18\x04 \x01(\bR\x06tokens\x12\x12\n" +
 	"\x04menu\x18\x05 \x01(\bR\x04menu\x12\x12\n" +
 	"\x04copy\x18\x06 \x01(\bR\x04copyB\b\n" +
-	"\x06_worst\"\xc4\x03\n" +
+	"\x06_worst\"\x97\x03\n" +
 	"\rQueryResponse\x12\x1c\n" +
 	"\tenvelopes\x18\x01 \x03(\fR\tenvelopes\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x1a\n" +
@@ -2930,30 +2455,7 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	" \x01(\bR\n" +
 	"moreBeyond\x12\x1c\n" +
 	"\tmanifests\x18\v \x03(\fR\tmanifests\x120\n" +
-	"\x04menu\x18\f \x01(\v2\x1c.blackhole.discovery.v1.MenuR\x04menu\x129\n" +
-	"\x06signed\x18\r \x01(\v2!.blackhole.keeper.v1.SignedAnswerR\x06signed\"B\n" +
-	"\fSignedAnswer\x12\x14\n" +
-	"\x05terms\x18\x01 \x01(\fR\x05terms\x12\x1c\n" +
-	"\tsignature\x18\x02 \x01(\fR\tsignature\"\xda\x01\n" +
-	"\vAnswerTerms\x12\x16\n" +
-	"\x06memory\x18\x01 \x01(\x06R\x06memory\x12\x1a\n" +
-	"\breceipts\x18\x02 \x01(\x04R\breceipts\x12\x17\n" +
-	"\atime_ms\x18\x03 \x01(\x04R\x06timeMs\x12\x1a\n" +
-	"\bquestion\x18\x04 \x01(\fR\bquestion\x12\x16\n" +
-	"\x06listed\x18\x05 \x01(\fR\x06listed\x12\x1a\n" +
-	"\bwithheld\x18\x06 \x01(\bR\bwithheld\x12\x14\n" +
-	"\x05bound\x18\a \x01(\x01R\x05bound\x12\x18\n" +
-	"\apartial\x18\b \x01(\bR\apartial\"\xe1\x01\n" +
-	"\bOmission\x12\x16\n" +
-	"\x06keeper\x18\x01 \x01(\fR\x06keeper\x12\x1a\n" +
-	"\benvelope\x18\x02 \x01(\fR\benvelope\x126\n" +
-	"\areceipt\x18\x03 \x01(\v2\x1c.blackhole.keeper.v1.ReceiptR\areceipt\x12\x12\n" +
-	"\x04path\x18\x04 \x01(\fR\x04path\x12\x1a\n" +
-	"\bquestion\x18\x05 \x01(\fR\bquestion\x129\n" +
-	"\x06answer\x18\x06 \x01(\v2!.blackhole.keeper.v1.SignedAnswerR\x06answer\"N\n" +
-	"\x05Audit\x12\x12\n" +
-	"\x04cell\x18\x01 \x01(\tR\x04cell\x121\n" +
-	"\x04held\x18\x02 \x03(\v2\x1d.blackhole.keeper.v1.OmissionR\x04held\"x\n" +
+	"\x04menu\x18\f \x01(\v2\x1c.blackhole.discovery.v1.MenuR\x04menuJ\x04\b\r\x10\x0eR\x06signed\"x\n" +
 	"\x05Split\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12!\n" +
 	"\fsample_below\x18\x02 \x01(\x04R\vsampleBelow\x128\n" +
@@ -3039,20 +2541,16 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x06cookie\x18\x01 \x01(\v2\x1b.blackhole.keeper.v1.CookieR\x06cookie\x12\x14\n" +
 	"\x05reset\x18\x02 \x01(\bR\x05reset\x12\x1c\n" +
 	"\tenvelopes\x18\x03 \x03(\fR\tenvelopes\x12\x12\n" +
-	"\x04left\x18\x04 \x03(\fR\x04left\"\xd8\x01\n" +
+	"\x04left\x18\x04 \x03(\fR\x04left\"\x88\x01\n" +
 	"\x0fFindingsRequest\x12\x1c\n" +
 	"\tproviders\x18\x01 \x03(\fR\tproviders\x12\x10\n" +
 	"\x03own\x18\x02 \x01(\fR\x03own\x12\x18\n" +
 	"\arecords\x18\x03 \x03(\tR\arecords\x12\x0e\n" +
-	"\x02of\x18\x04 \x01(\fR\x02of\x120\n" +
-	"\x05audit\x18\x05 \x01(\v2\x1a.blackhole.keeper.v1.AuditR\x05audit\x129\n" +
-	"\bomission\x18\x06 \x01(\v2\x1d.blackhole.keeper.v1.OmissionR\bomission\"\x85\x01\n" +
+	"\x02of\x18\x04 \x01(\fR\x02ofJ\x04\b\x05\x10\x06J\x04\b\x06\x10\aR\x05auditR\bomission\"P\n" +
 	"\x10FindingsResponse\x12\x1e\n" +
 	"\n" +
 	"statements\x18\x01 \x03(\fR\n" +
-	"statements\x12;\n" +
-	"\tomissions\x18\x02 \x03(\v2\x1d.blackhole.keeper.v1.OmissionR\tomissions\x12\x14\n" +
-	"\x05newer\x18\x03 \x01(\fR\x05newer\"Z\n" +
+	"statementsJ\x04\b\x02\x10\x03J\x04\b\x03\x10\x04R\tomissionsR\x05newer\"Z\n" +
 	"\x0eSignedFindings\x12\x1a\n" +
 	"\bfindings\x18\x01 \x01(\fR\bfindings\x12\x0e\n" +
 	"\x02by\x18\x02 \x01(\fR\x02by\x12\x1c\n" +
@@ -3080,101 +2578,87 @@ func file_blackhole_keeper_v1_keeper_proto_rawDescGZIP() []byte {
 	return file_blackhole_keeper_v1_keeper_proto_rawDescData
 }
 
-var file_blackhole_keeper_v1_keeper_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_blackhole_keeper_v1_keeper_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_blackhole_keeper_v1_keeper_proto_goTypes = []any{
 	(*Request)(nil),          // 0: blackhole.keeper.v1.Request
 	(*Response)(nil),         // 1: blackhole.keeper.v1.Response
 	(*StoreRequest)(nil),     // 2: blackhole.keeper.v1.StoreRequest
 	(*StoreItem)(nil),        // 3: blackhole.keeper.v1.StoreItem
 	(*StoreResponse)(nil),    // 4: blackhole.keeper.v1.StoreResponse
-	(*Receipt)(nil),          // 5: blackhole.keeper.v1.Receipt
-	(*ReceiptTerms)(nil),     // 6: blackhole.keeper.v1.ReceiptTerms
-	(*StoreResult)(nil),      // 7: blackhole.keeper.v1.StoreResult
-	(*ForwardRequest)(nil),   // 8: blackhole.keeper.v1.ForwardRequest
-	(*ForwardResponse)(nil),  // 9: blackhole.keeper.v1.ForwardResponse
-	(*QueryRequest)(nil),     // 10: blackhole.keeper.v1.QueryRequest
-	(*QueryResponse)(nil),    // 11: blackhole.keeper.v1.QueryResponse
-	(*SignedAnswer)(nil),     // 12: blackhole.keeper.v1.SignedAnswer
-	(*AnswerTerms)(nil),      // 13: blackhole.keeper.v1.AnswerTerms
-	(*Omission)(nil),         // 14: blackhole.keeper.v1.Omission
-	(*Audit)(nil),            // 15: blackhole.keeper.v1.Audit
-	(*Split)(nil),            // 16: blackhole.keeper.v1.Split
-	(*Summary)(nil),          // 17: blackhole.keeper.v1.Summary
-	(*BestPrice)(nil),        // 18: blackhole.keeper.v1.BestPrice
-	(*SummaryRequest)(nil),   // 19: blackhole.keeper.v1.SummaryRequest
-	(*SummaryResponse)(nil),  // 20: blackhole.keeper.v1.SummaryResponse
-	(*ResolveRequest)(nil),   // 21: blackhole.keeper.v1.ResolveRequest
-	(*ResolveResponse)(nil),  // 22: blackhole.keeper.v1.ResolveResponse
-	(*SyncRequest)(nil),      // 23: blackhole.keeper.v1.SyncRequest
-	(*SyncCell)(nil),         // 24: blackhole.keeper.v1.SyncCell
-	(*SyncResponse)(nil),     // 25: blackhole.keeper.v1.SyncResponse
-	(*SyncPosition)(nil),     // 26: blackhole.keeper.v1.SyncPosition
-	(*PullRequest)(nil),      // 27: blackhole.keeper.v1.PullRequest
-	(*PullResponse)(nil),     // 28: blackhole.keeper.v1.PullResponse
-	(*WatchRequest)(nil),     // 29: blackhole.keeper.v1.WatchRequest
-	(*Cookie)(nil),           // 30: blackhole.keeper.v1.Cookie
-	(*WatchResponse)(nil),    // 31: blackhole.keeper.v1.WatchResponse
-	(*FindingsRequest)(nil),  // 32: blackhole.keeper.v1.FindingsRequest
-	(*FindingsResponse)(nil), // 33: blackhole.keeper.v1.FindingsResponse
-	(*SignedFindings)(nil),   // 34: blackhole.keeper.v1.SignedFindings
-	(*Findings)(nil),         // 35: blackhole.keeper.v1.Findings
-	(*Finding)(nil),          // 36: blackhole.keeper.v1.Finding
-	(*v1.Refusal)(nil),       // 37: blackhole.peer.v1.Refusal
-	(*v11.Query)(nil),        // 38: blackhole.discovery.v1.Query
-	(*v11.Menu)(nil),         // 39: blackhole.discovery.v1.Menu
+	(*StoreResult)(nil),      // 5: blackhole.keeper.v1.StoreResult
+	(*ForwardRequest)(nil),   // 6: blackhole.keeper.v1.ForwardRequest
+	(*ForwardResponse)(nil),  // 7: blackhole.keeper.v1.ForwardResponse
+	(*QueryRequest)(nil),     // 8: blackhole.keeper.v1.QueryRequest
+	(*QueryResponse)(nil),    // 9: blackhole.keeper.v1.QueryResponse
+	(*Split)(nil),            // 10: blackhole.keeper.v1.Split
+	(*Summary)(nil),          // 11: blackhole.keeper.v1.Summary
+	(*BestPrice)(nil),        // 12: blackhole.keeper.v1.BestPrice
+	(*SummaryRequest)(nil),   // 13: blackhole.keeper.v1.SummaryRequest
+	(*SummaryResponse)(nil),  // 14: blackhole.keeper.v1.SummaryResponse
+	(*ResolveRequest)(nil),   // 15: blackhole.keeper.v1.ResolveRequest
+	(*ResolveResponse)(nil),  // 16: blackhole.keeper.v1.ResolveResponse
+	(*SyncRequest)(nil),      // 17: blackhole.keeper.v1.SyncRequest
+	(*SyncCell)(nil),         // 18: blackhole.keeper.v1.SyncCell
+	(*SyncResponse)(nil),     // 19: blackhole.keeper.v1.SyncResponse
+	(*SyncPosition)(nil),     // 20: blackhole.keeper.v1.SyncPosition
+	(*PullRequest)(nil),      // 21: blackhole.keeper.v1.PullRequest
+	(*PullResponse)(nil),     // 22: blackhole.keeper.v1.PullResponse
+	(*WatchRequest)(nil),     // 23: blackhole.keeper.v1.WatchRequest
+	(*Cookie)(nil),           // 24: blackhole.keeper.v1.Cookie
+	(*WatchResponse)(nil),    // 25: blackhole.keeper.v1.WatchResponse
+	(*FindingsRequest)(nil),  // 26: blackhole.keeper.v1.FindingsRequest
+	(*FindingsResponse)(nil), // 27: blackhole.keeper.v1.FindingsResponse
+	(*SignedFindings)(nil),   // 28: blackhole.keeper.v1.SignedFindings
+	(*Findings)(nil),         // 29: blackhole.keeper.v1.Findings
+	(*Finding)(nil),          // 30: blackhole.keeper.v1.Finding
+	(*v1.Refusal)(nil),       // 31: blackhole.peer.v1.Refusal
+	(*v11.Query)(nil),        // 32: blackhole.discovery.v1.Query
+	(*v11.Menu)(nil),         // 33: blackhole.discovery.v1.Menu
 }
 var file_blackhole_keeper_v1_keeper_proto_depIdxs = []int32{
 	2,  // 0: blackhole.keeper.v1.Request.store:type_name -> blackhole.keeper.v1.StoreRequest
-	10, // 1: blackhole.keeper.v1.Request.query:type_name -> blackhole.keeper.v1.QueryRequest
-	23, // 2: blackhole.keeper.v1.Request.sync:type_name -> blackhole.keeper.v1.SyncRequest
-	27, // 3: blackhole.keeper.v1.Request.pull:type_name -> blackhole.keeper.v1.PullRequest
-	29, // 4: blackhole.keeper.v1.Request.watch:type_name -> blackhole.keeper.v1.WatchRequest
-	19, // 5: blackhole.keeper.v1.Request.summary:type_name -> blackhole.keeper.v1.SummaryRequest
-	21, // 6: blackhole.keeper.v1.Request.resolve:type_name -> blackhole.keeper.v1.ResolveRequest
-	32, // 7: blackhole.keeper.v1.Request.findings:type_name -> blackhole.keeper.v1.FindingsRequest
-	8,  // 8: blackhole.keeper.v1.Request.forward:type_name -> blackhole.keeper.v1.ForwardRequest
-	37, // 9: blackhole.keeper.v1.Response.refusal:type_name -> blackhole.peer.v1.Refusal
+	8,  // 1: blackhole.keeper.v1.Request.query:type_name -> blackhole.keeper.v1.QueryRequest
+	17, // 2: blackhole.keeper.v1.Request.sync:type_name -> blackhole.keeper.v1.SyncRequest
+	21, // 3: blackhole.keeper.v1.Request.pull:type_name -> blackhole.keeper.v1.PullRequest
+	23, // 4: blackhole.keeper.v1.Request.watch:type_name -> blackhole.keeper.v1.WatchRequest
+	13, // 5: blackhole.keeper.v1.Request.summary:type_name -> blackhole.keeper.v1.SummaryRequest
+	15, // 6: blackhole.keeper.v1.Request.resolve:type_name -> blackhole.keeper.v1.ResolveRequest
+	26, // 7: blackhole.keeper.v1.Request.findings:type_name -> blackhole.keeper.v1.FindingsRequest
+	6,  // 8: blackhole.keeper.v1.Request.forward:type_name -> blackhole.keeper.v1.ForwardRequest
+	31, // 9: blackhole.keeper.v1.Response.refusal:type_name -> blackhole.peer.v1.Refusal
 	4,  // 10: blackhole.keeper.v1.Response.store:type_name -> blackhole.keeper.v1.StoreResponse
-	11, // 11: blackhole.keeper.v1.Response.query:type_name -> blackhole.keeper.v1.QueryResponse
-	25, // 12: blackhole.keeper.v1.Response.sync:type_name -> blackhole.keeper.v1.SyncResponse
-	28, // 13: blackhole.keeper.v1.Response.pull:type_name -> blackhole.keeper.v1.PullResponse
-	31, // 14: blackhole.keeper.v1.Response.watch:type_name -> blackhole.keeper.v1.WatchResponse
-	20, // 15: blackhole.keeper.v1.Response.summary:type_name -> blackhole.keeper.v1.SummaryResponse
-	22, // 16: blackhole.keeper.v1.Response.resolve:type_name -> blackhole.keeper.v1.ResolveResponse
-	33, // 17: blackhole.keeper.v1.Response.findings:type_name -> blackhole.keeper.v1.FindingsResponse
-	9,  // 18: blackhole.keeper.v1.Response.forward:type_name -> blackhole.keeper.v1.ForwardResponse
+	9,  // 11: blackhole.keeper.v1.Response.query:type_name -> blackhole.keeper.v1.QueryResponse
+	19, // 12: blackhole.keeper.v1.Response.sync:type_name -> blackhole.keeper.v1.SyncResponse
+	22, // 13: blackhole.keeper.v1.Response.pull:type_name -> blackhole.keeper.v1.PullResponse
+	25, // 14: blackhole.keeper.v1.Response.watch:type_name -> blackhole.keeper.v1.WatchResponse
+	14, // 15: blackhole.keeper.v1.Response.summary:type_name -> blackhole.keeper.v1.SummaryResponse
+	16, // 16: blackhole.keeper.v1.Response.resolve:type_name -> blackhole.keeper.v1.ResolveResponse
+	27, // 17: blackhole.keeper.v1.Response.findings:type_name -> blackhole.keeper.v1.FindingsResponse
+	7,  // 18: blackhole.keeper.v1.Response.forward:type_name -> blackhole.keeper.v1.ForwardResponse
 	3,  // 19: blackhole.keeper.v1.StoreRequest.items:type_name -> blackhole.keeper.v1.StoreItem
-	7,  // 20: blackhole.keeper.v1.StoreResponse.results:type_name -> blackhole.keeper.v1.StoreResult
-	16, // 21: blackhole.keeper.v1.StoreResponse.splits:type_name -> blackhole.keeper.v1.Split
-	5,  // 22: blackhole.keeper.v1.StoreResponse.receipt:type_name -> blackhole.keeper.v1.Receipt
-	37, // 23: blackhole.keeper.v1.StoreResult.refusal:type_name -> blackhole.peer.v1.Refusal
-	3,  // 24: blackhole.keeper.v1.ForwardRequest.items:type_name -> blackhole.keeper.v1.StoreItem
-	7,  // 25: blackhole.keeper.v1.ForwardResponse.results:type_name -> blackhole.keeper.v1.StoreResult
-	38, // 26: blackhole.keeper.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
-	16, // 27: blackhole.keeper.v1.QueryResponse.splits:type_name -> blackhole.keeper.v1.Split
-	39, // 28: blackhole.keeper.v1.QueryResponse.menu:type_name -> blackhole.discovery.v1.Menu
-	12, // 29: blackhole.keeper.v1.QueryResponse.signed:type_name -> blackhole.keeper.v1.SignedAnswer
-	5,  // 30: blackhole.keeper.v1.Omission.receipt:type_name -> blackhole.keeper.v1.Receipt
-	12, // 31: blackhole.keeper.v1.Omission.answer:type_name -> blackhole.keeper.v1.SignedAnswer
-	14, // 32: blackhole.keeper.v1.Audit.held:type_name -> blackhole.keeper.v1.Omission
-	17, // 33: blackhole.keeper.v1.Split.children:type_name -> blackhole.keeper.v1.Summary
-	18, // 34: blackhole.keeper.v1.Summary.prices:type_name -> blackhole.keeper.v1.BestPrice
-	17, // 35: blackhole.keeper.v1.SummaryResponse.summaries:type_name -> blackhole.keeper.v1.Summary
-	24, // 36: blackhole.keeper.v1.SyncRequest.cells:type_name -> blackhole.keeper.v1.SyncCell
-	24, // 37: blackhole.keeper.v1.SyncResponse.cells:type_name -> blackhole.keeper.v1.SyncCell
-	26, // 38: blackhole.keeper.v1.SyncResponse.next:type_name -> blackhole.keeper.v1.SyncPosition
-	38, // 39: blackhole.keeper.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
-	30, // 40: blackhole.keeper.v1.WatchRequest.after:type_name -> blackhole.keeper.v1.Cookie
-	30, // 41: blackhole.keeper.v1.WatchResponse.cookie:type_name -> blackhole.keeper.v1.Cookie
-	15, // 42: blackhole.keeper.v1.FindingsRequest.audit:type_name -> blackhole.keeper.v1.Audit
-	14, // 43: blackhole.keeper.v1.FindingsRequest.omission:type_name -> blackhole.keeper.v1.Omission
-	14, // 44: blackhole.keeper.v1.FindingsResponse.omissions:type_name -> blackhole.keeper.v1.Omission
-	36, // 45: blackhole.keeper.v1.Findings.findings:type_name -> blackhole.keeper.v1.Finding
-	46, // [46:46] is the sub-list for method output_type
-	46, // [46:46] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	5,  // 20: blackhole.keeper.v1.StoreResponse.results:type_name -> blackhole.keeper.v1.StoreResult
+	10, // 21: blackhole.keeper.v1.StoreResponse.splits:type_name -> blackhole.keeper.v1.Split
+	31, // 22: blackhole.keeper.v1.StoreResult.refusal:type_name -> blackhole.peer.v1.Refusal
+	3,  // 23: blackhole.keeper.v1.ForwardRequest.items:type_name -> blackhole.keeper.v1.StoreItem
+	5,  // 24: blackhole.keeper.v1.ForwardResponse.results:type_name -> blackhole.keeper.v1.StoreResult
+	32, // 25: blackhole.keeper.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
+	10, // 26: blackhole.keeper.v1.QueryResponse.splits:type_name -> blackhole.keeper.v1.Split
+	33, // 27: blackhole.keeper.v1.QueryResponse.menu:type_name -> blackhole.discovery.v1.Menu
+	11, // 28: blackhole.keeper.v1.Split.children:type_name -> blackhole.keeper.v1.Summary
+	12, // 29: blackhole.keeper.v1.Summary.prices:type_name -> blackhole.keeper.v1.BestPrice
+	11, // 30: blackhole.keeper.v1.SummaryResponse.summaries:type_name -> blackhole.keeper.v1.Summary
+	18, // 31: blackhole.keeper.v1.SyncRequest.cells:type_name -> blackhole.keeper.v1.SyncCell
+	18, // 32: blackhole.keeper.v1.SyncResponse.cells:type_name -> blackhole.keeper.v1.SyncCell
+	20, // 33: blackhole.keeper.v1.SyncResponse.next:type_name -> blackhole.keeper.v1.SyncPosition
+	32, // 34: blackhole.keeper.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
+	24, // 35: blackhole.keeper.v1.WatchRequest.after:type_name -> blackhole.keeper.v1.Cookie
+	24, // 36: blackhole.keeper.v1.WatchResponse.cookie:type_name -> blackhole.keeper.v1.Cookie
+	30, // 37: blackhole.keeper.v1.Findings.findings:type_name -> blackhole.keeper.v1.Finding
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_keeper_v1_keeper_proto_init() }
@@ -3204,15 +2688,15 @@ func file_blackhole_keeper_v1_keeper_proto_init() {
 		(*Response_Findings)(nil),
 		(*Response_Forward)(nil),
 	}
-	file_blackhole_keeper_v1_keeper_proto_msgTypes[10].OneofWrappers = []any{}
-	file_blackhole_keeper_v1_keeper_proto_msgTypes[17].OneofWrappers = []any{}
+	file_blackhole_keeper_v1_keeper_proto_msgTypes[8].OneofWrappers = []any{}
+	file_blackhole_keeper_v1_keeper_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_keeper_v1_keeper_proto_rawDesc), len(file_blackhole_keeper_v1_keeper_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
