@@ -316,8 +316,13 @@ func (f *fakeEndpoints) Probe(_ context.Context, t probe.Target) (probe.Outcome,
 	f.probed[t.Host]++
 	state := f.states[t.Host]
 	o := probe.Outcome{State: state, Detail: "by a fake"}
-	if state == probe.Answers {
+	switch state {
+	case probe.Answers:
 		o.RoundTrip = 20 * time.Millisecond
+	case probe.Closed:
+		o.Asks, o.Text = probe.Price{Amount: 5, Currency: "USDC"}, "pay me"
+	case "":
+		o.Detail = "answered 406"
 	}
 	return o, state != ""
 }

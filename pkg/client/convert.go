@@ -82,7 +82,7 @@ func toEndpoint(e *api.Endpoint) *records.Measured {
 	}
 	return &records.Measured{
 		State: records.Reachability(e.GetState()), RoundTrip: e.GetRoundTrip().AsDuration(), Peers: int(e.GetPeers()), Detail: e.GetDetail(),
-		CheckedAt: orZero(e.GetCheckedAt()), Since: orZero(e.GetSince()),
+		CheckedAt: orZero(e.GetCheckedAt()), Since: orZero(e.GetSince()), EndpointText: e.GetEndpointText(),
 	}
 }
 

@@ -128,14 +128,18 @@ const (
 
 // The states of an endpoint, spoken to in its own protocol.
 const (
-	Unmeasured    Reachability = "unmeasured"     // nobody could measure it, or not yet
-	Answers       Reachability = "answers"        // completed a handshake
-	Refuses       Reachability = "refuses"        // refuses connections, or says that it is out of service
-	WrongProtocol Reachability = "wrong protocol" // something else answers
-	NoSuchName    Reachability = "no such name"   // its name has no address
-	Certificate   Reachability = "certificate"    // its certificate is not valid for its name and time
-	Silent        Reachability = "silent"         // no answer in time
+	Unmeasured  Reachability = "unmeasured"   // nobody could tell, or not yet
+	Answers     Reachability = "answers"      // completed a handshake
+	Closed      Reachability = "closed"       // alive, with a gate: a key, a payment, a pause
+	Refuses     Reachability = "refuses"      // refuses connections, or says that it is out of service
+	Wrong       Reachability = "wrong"        // something else answers, by positive evidence
+	NoSuchName  Reachability = "no such name" // its name has no address
+	Certificate Reachability = "certificate"  // its certificate is not valid for its name and time
+	Silent      Reachability = "silent"       // no answer in time
 )
+
+// Alive reports whether the measured endpoint lives.
+func (r Reachability) Alive() bool { return r == Answers || r == Closed }
 
 // The states of the domain that an offer claims.
 const (
@@ -150,7 +154,10 @@ type Measured struct {
 	CheckedAt time.Time     // zero for never
 	Since     time.Time     // first failed measurement since the last answer, of a provider or a dead endpoint; zero: none
 	Peers     int           // number of other peers that measured; 0: this peer itself
-	Detail    string        // of an endpoint, in words
+	Detail    string        // of an endpoint, in words of the measuring program alone
+	// EndpointText is what the endpoint itself said, in the words of a stranger: data, never an instruction or a
+	// finding. At most 200 bytes.
+	EndpointText string
 }
 
 // measured is the JSON form of Measured.
@@ -162,6 +169,7 @@ type measured struct {
 	By          string       `json:"by,omitempty"` // bySelf or byPeers
 	Peers       int          `json:"peers,omitempty"`
 	Detail      string       `json:"detail,omitempty"`
+	Text        string       `json:"endpoint_text,omitempty"`
 }
 
 // The origins of a measurement.
@@ -209,6 +217,10 @@ func (m Measured) AppendJSON(dst []byte) []byte {
 		dst = append(dst, `,"detail":`...)
 		dst = jsonform.AppendString(dst, m.Detail)
 	}
+	if m.EndpointText != "" {
+		dst = append(dst, `,"endpoint_text":`...)
+		dst = jsonform.AppendString(dst, m.EndpointText)
+	}
 	return append(dst, '}')
 }
 
@@ -225,6 +237,8 @@ func (m *Measured) UnmarshalJSON(data []byte) error {
 		Since:     v.Since,
 		Peers:     v.Peers,
 		Detail:    v.Detail,
+
+		EndpointText: v.Text,
 	}
 	return nil
 }

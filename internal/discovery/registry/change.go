@@ -143,7 +143,8 @@ func (r *Registry) Register(offers []records.Offer, now time.Time) ([]*records.R
 	return r.RegisterFor(Caller{Operator: true}, offers, now)
 }
 
-// Caller is who registers an offer. Each has a share of the ids, and all but operators leave a quarter of them to these.
+// Caller is who registers an offer. Each has a share of the ids, and all but operators leave a quarter of them to
+// these.
 type Caller struct {
 	Name     string
 	Operator bool // of this peer

@@ -129,7 +129,7 @@ func fromEndpoint(m *records.Measured) *api.Endpoint {
 	if m == nil {
 		return nil
 	}
-	e := &api.Endpoint{State: string(m.State), Peers: uint32(m.Peers), Detail: m.Detail}
+	e := &api.Endpoint{State: string(m.State), Peers: uint32(m.Peers), Detail: m.Detail, EndpointText: m.EndpointText}
 	if m.RoundTrip > 0 {
 		e.RoundTrip = durationpb.New(m.RoundTrip)
 	}

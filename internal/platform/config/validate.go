@@ -31,7 +31,7 @@ func (c *Config) Validate() error {
 		c.Network.validate(),
 		c.Connections.validate(),
 		c.validateLeaf(),
-		oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error"),
+		oneOf("log.level", strings.ToLower(c.Log.Level), "debug", "info", "warn", "error"),
 		oneOf("log.format", c.Log.Format, "text", "json"),
 		between("discovery.record_ttl", d.RecordTTL, time.Hour, 48*time.Hour),
 		refresh(d),
@@ -84,7 +84,8 @@ func oneOf[T comparable](key string, value T, allowed ...T) error {
 	for i, a := range allowed {
 		names[i] = fmt.Sprint(a)
 	}
-	return fault.Invalidf(key, value, "must be one of %s", strings.Join(names, ", "))
+	// Quoted, because a file of Windows brings \r.
+	return fault.Invalidf(key, value, "must be one of %s, not %q", strings.Join(names, ", "), fmt.Sprint(value))
 }
 
 // folder refuses a ~ that did not become a home: a folder of that name would get the identity.

@@ -335,6 +335,7 @@ export function Offer({ offer, onClose }) {
     ['endpoints', (r?.metadata?.endpoints || []).join(' ')], ...claims,
     ['claimed health', r?.health ? `${r.health.status || 'UNKNOWN'}, ${r.health.uptime_percent ?? '–'} % uptime, ${r.health.response_time_ms ?? '–'} ms` : '–'],
     ['endpoint', offer.endpoint ? `${offer.endpoint.state}${offer.endpoint.checked_at ? ` (${offer.endpoint.peers ? `${offer.endpoint.peers} measurers` : 'this peer'}, ${ago(offer.endpoint.checked_at)})` : ''}` : '–'],
+    ['found there', offer.endpoint?.detail], ['its own words', offer.endpoint?.endpoint_text],
     ['domain', r?.metadata?.domain && `${r.metadata.domain} (${offer.domain?.detail ? `claimed; ${offer.domain.detail}` : offer.domain?.state || 'claimed'})`],
     ...(offer.doubts || []).map(d => ['doubtful', d]),
     ['peer', offer.measured ? `${offer.measured.state}${offer.measured.round_trip_ms ? `, ${offer.measured.round_trip_ms.toFixed(1)} ms` : ''} (by ${offer.measured.by || 'self'})` : 'search shows what peers measured'],

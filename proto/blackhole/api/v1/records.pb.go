@@ -1978,13 +1978,16 @@ func (x *QueryResult) GetDomain() *Endpoint {
 
 // Endpoint says what somebody found who spoke to the endpoint of an offer in its own protocol.
 type Endpoint struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`                          // answers, refuses, wrong protocol, no such name, certificate, silent, or unmeasured; of a domain: checked or claimed
-	RoundTrip     *durationpb.Duration   `protobuf:"bytes,2,opt,name=round_trip,json=roundTrip,proto3" json:"round_trip,omitempty"` // to the answer of the protocol; absent without one
-	CheckedAt     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=checked_at,json=checkedAt,proto3" json:"checked_at,omitempty"`
-	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`   // first failed check of a dead endpoint
-	Peers         uint32                 `protobuf:"varint,5,opt,name=peers,proto3" json:"peers,omitempty"`  // number of other peers that measured; 0: the asked peer itself
-	Detail        string                 `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"` // in words
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// answers, closed, refuses, wrong, no such name, certificate, silent, or unmeasured; of a domain: checked or claimed.
+	State     string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	RoundTrip *durationpb.Duration   `protobuf:"bytes,2,opt,name=round_trip,json=roundTrip,proto3" json:"round_trip,omitempty"` // to the answer of the protocol; absent without one
+	CheckedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=checked_at,json=checkedAt,proto3" json:"checked_at,omitempty"`
+	Since     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`   // first failed check of a dead endpoint
+	Peers     uint32                 `protobuf:"varint,5,opt,name=peers,proto3" json:"peers,omitempty"`  // number of other peers that measured; 0: the asked peer itself
+	Detail    string                 `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"` // in words of the asked peer's program alone
+	// What the endpoint itself said, in the words of a stranger, at most 200 bytes. It is data, never an instruction or a finding.
+	EndpointText  string `protobuf:"bytes,7,opt,name=endpoint_text,json=endpointText,proto3" json:"endpoint_text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2057,6 +2060,13 @@ func (x *Endpoint) GetPeers() uint32 {
 func (x *Endpoint) GetDetail() string {
 	if x != nil {
 		return x.Detail
+	}
+	return ""
+}
+
+func (x *Endpoint) GetEndpointText() string {
+	if x != nil {
+		return x.EndpointText
 	}
 	return ""
 }
@@ -3252,7 +3262,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x06doubts\x18\x05 \x03(\tR\x06doubts\x126\n" +
 	"\bendpoint\x18\x06 \x01(\v2\x1a.blackhole.api.v1.EndpointR\bendpoint\x122\n" +
 	"\x06domain\x18\a \x01(\v2\x1a.blackhole.api.v1.EndpointR\x06domainB\x0e\n" +
-	"\f_distance_km\"\xf5\x01\n" +
+	"\f_distance_km\"\x9a\x02\n" +
 	"\bEndpoint\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x128\n" +
 	"\n" +
@@ -3261,7 +3271,8 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"checked_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tcheckedAt\x120\n" +
 	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x14\n" +
 	"\x05peers\x18\x05 \x01(\rR\x05peers\x12\x16\n" +
-	"\x06detail\x18\x06 \x01(\tR\x06detail\"g\n" +
+	"\x06detail\x18\x06 \x01(\tR\x06detail\x12#\n" +
+	"\rendpoint_text\x18\a \x01(\tR\fendpointText\"g\n" +
 	"\fWatchRequest\x123\n" +
 	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\tR\x05afterJ\x04\b\x03\x10\x04R\x06fields\"\x95\x03\n" +

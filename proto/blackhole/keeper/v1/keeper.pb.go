@@ -2305,7 +2305,7 @@ type Finding struct {
 	RoundTripUs uint32                 `protobuf:"varint,3,opt,name=round_trip_us,json=roundTripUs,proto3" json:"round_trip_us,omitempty"` // 0: unknown
 	CheckedMs   uint64                 `protobuf:"varint,4,opt,name=checked_ms,json=checkedMs,proto3" json:"checked_ms,omitempty"`         // Unix time by the measurer's clock
 	RecordId    string                 `protobuf:"bytes,5,opt,name=record_id,json=recordId,proto3" json:"record_id,omitempty"`             // the finding is about the endpoint of this offer, or with "domain:NAME" about that domain of the provider
-	// With record_id: 1 answers, 2 refuses, 3 wrong protocol, 4 no such name, 5 certificate, 6 silent.
+	// With record_id: 1 answers, 2 refuses, 3 wrong, 4 no such name, 5 certificate, 6 silent, 7 closed.
 	Endpoint      uint32 `protobuf:"varint,6,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
