@@ -25,7 +25,8 @@ type proof struct {
 	plant          string
 }
 
-// stormLength is the variable that says how long the clients play over a bad network: a proof takes longer than a test.
+// stormLength is the variable that says how long the clients play over a bad network: a proof takes
+// longer than a test: ten minutes, twice on two processors, which play two clients at once.
 const stormLength = "BLACKHOLE_STORM"
 
 const proveUsage = `usage: go run ./testnet prove PROMISE
@@ -80,7 +81,7 @@ func prove(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func (p proof) play(ctx context.Context, out io.Writer) error {
 	const op = "testnet.prove"
 	run := "^(" + strings.Join(p.tests, "|") + ")$"
-	args := []string{"test", "-count=1", "-v", "-timeout=20m"}
+	args := []string{"test", "-count=1", "-v", "-timeout=30m"}
 	if p.plant != "" {
 		fmt.Fprintf(out, "without it (a bug is planted: %s):\n", p.plant)
 		run += "/^" + regexp.QuoteMeta(strings.ReplaceAll(p.plant, " ", "_")) + "$"

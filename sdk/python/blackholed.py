@@ -100,7 +100,7 @@ class Client:
         headers = {"Authorization": "Bearer " + self.token} if self.token else {}
         if body is not None and not isinstance(body, bytes):
             headers["Content-Type"] = "application/json"
-        end = clock() + (self.patience if (method == "GET" if repeat is None else repeat) else 0)
+        end = self.until(timeout) if (method == "GET" if repeat is None else repeat) else 0
         pause, attempts = 0.05, 0
         while True:
             attempts += 1
@@ -114,6 +114,10 @@ class Client:
                     raise
             time.sleep(min(pause * random.uniform(0.8, 1.2), max(0.0, end - clock())))
             pause = min(pause * 2, 2.0)
+
+    def until(self, timeout):
+        """The end of the repetitions of a call: a long wait that is cut leaves the whole patience."""
+        return clock() + self.patience + max(0.0, (timeout or self.timeout) - self.timeout)
 
     def once(self, request, timeout, raw):
         try:
@@ -140,7 +144,7 @@ class Client:
 
     def command(self, path, body, timeout=None, **query):
         """A change that the group applies once, though it is repeated: it knows the repetition by an identity and a number."""
-        end = clock() + self.patience
+        end = self.until(timeout)
         with self.guard:
             identity = self.idle.pop() if self.idle else None
         try:

@@ -135,6 +135,23 @@ class Broken(unittest.TestCase):
             with self.assertRaises(OSError):
                 Client("http://127.0.0.1:1", patience=0).discover("x")
 
+    def test_a_long_wait_that_is_cut(self):
+        said = []
+
+        def answer(n, line):
+            said.append(line)
+            if "/lock" not in line:
+                return http({"client": "9"} if "clients" in line else {"id": "7", "ttl_ms": "600000"})
+            if len([line for line in said if "/lock" in line]) > 1:
+                return http({"acquired": True, "fencing_token": "5"})
+            time.sleep(0.5)  # longer than the patience
+            return b""
+
+        with liar(answer) as (address, _):
+            session = Client(address, patience=0.2).session(ttl=600)
+            self.assertEqual(session.lock("x", wait=60).token, 5)
+            session.stop()
+
     def test_a_put_is_applied_once(self):
         said = []
 

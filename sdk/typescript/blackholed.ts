@@ -158,7 +158,7 @@ export class Client {
     const headers: Record<string, string> = {}
     if (this.token) headers.authorization = "Bearer " + this.token
     if (c.body !== undefined) headers["content-type"] = "application/json"
-    const end = seconds() + ((c.repeat ?? method === "GET") ? this.patience : 0)
+    const end = (c.repeat ?? method === "GET") ? this.until(c.timeout) : 0
     for (let pause = 0.05, attempts = 1; ; pause = Math.min(pause * 2, 2), attempts++) {
       try {
         return await this.once(url, c, { method, headers })
@@ -169,6 +169,9 @@ export class Client {
       await sleep(Math.max(0, Math.min(pause * (0.8 + 0.4 * Math.random()), end - seconds())), c.signal)
     }
   }
+
+  /** The end of the repetitions of a call: a long wait that is cut leaves the whole patience. */
+  private until(timeout = this.timeout): number { return seconds() + this.patience + Math.max(0, timeout - this.timeout) }
 
   // eslint-disable-next-line @typescript-eslint/no-explicit-any
   private async once(url: string, c: Call, init: RequestInit): Promise<any> {
@@ -201,7 +204,7 @@ export class Client {
   /** A change that the group applies once, though it is repeated: it knows the repetition by an identity and a number. */
   // eslint-disable-next-line @typescript-eslint/no-explicit-any
   async command(path: string, body: () => object, c: Call = {}): Promise<any> {
-    const end = seconds() + this.patience
+    const end = this.until(c.timeout)
     let identity = this.idle.pop()
     try {
       for (let n = 0; n < 8; n++) {
