@@ -60,5 +60,5 @@ func TestTypeScript(t *testing.T) {
 	run := typescript(t, sdk+"blackholed.ts", sdk+"test.ts", sdk+"tsconfig.json", sdk+"package.json")
 	run("node_modules/typescript/bin/tsc")
 	t.Setenv("BLACKHOLED", "http://"+daemon(t, t.TempDir()).HTTP)
-	require.Contains(t, run("--test-timeout=100000", "out/test.js"), "# pass 10")
+	require.Contains(t, run("--test-timeout=100000", "out/test.js"), "# pass 11")
 }

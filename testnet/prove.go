@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -23,6 +24,10 @@ type proof struct {
 	tests          []string
 	plant          string
 }
+
+// stormLength is the variable that says how long the clients play over a bad network: a proof takes
+// longer than a test: ten minutes, twice on two processors, which play two clients at once.
+const stormLength = "BLACKHOLE_STORM"
 
 const proveUsage = `usage: go run ./testnet prove PROMISE
 
@@ -76,13 +81,16 @@ func prove(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func (p proof) play(ctx context.Context, out io.Writer) error {
 	const op = "testnet.prove"
 	run := "^(" + strings.Join(p.tests, "|") + ")$"
-	args := []string{"test", "-count=1", "-v", "-timeout=20m"}
+	args := []string{"test", "-count=1", "-v", "-timeout=30m"}
 	if p.plant != "" {
 		fmt.Fprintf(out, "without it (a bug is planted: %s):\n", p.plant)
 		run += "/^" + regexp.QuoteMeta(strings.ReplaceAll(p.plant, " ", "_")) + "$"
 		args = append(args, "-tags=planted")
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, "-run="+run, "github.com/blackhole/blackhole/"+p.where)...)
+	if os.Getenv(stormLength) == "" {
+		cmd.Env = append(os.Environ(), stormLength+"=10m")
+	}
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
 		return fault.As(op, fault.Unavailable, err)

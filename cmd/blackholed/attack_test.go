@@ -35,6 +35,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
@@ -340,6 +341,20 @@ func (b *besieged) look(network string) error {
 
 // halfCalls writes what begins calls with half a request.
 func halfCalls(token, method string, calls, size int) []byte {
+	if size == 0 {
+		return begunCalls(token, method, calls, nil, false)
+	}
+	part := make([]byte, 16<<10)
+	binary.BigEndian.PutUint32(part[1:], uint32(size))
+	return begunCalls(token, method, calls, part, false)
+}
+
+// wholeCalls writes calls with a request each.
+func wholeCalls(token, method string, calls int, request []byte) []byte {
+	return begunCalls(token, method, calls, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(request))), request...), true)
+}
+
+func begunCalls(token, method string, calls int, part []byte, whole bool) []byte {
 	var wire, head bytes.Buffer
 	fields, frames := hpack.NewEncoder(&head), http2.NewFramer(&wire, nil)
 	wire.WriteString(http2.ClientPreface)
@@ -352,10 +367,8 @@ func halfCalls(token, method string, calls, size int) []byte {
 			_ = fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 		}
 		_ = frames.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head.Bytes(), EndHeaders: true})
-		if size > 0 {
-			part := make([]byte, 16<<10)
-			binary.BigEndian.PutUint32(part[1:], uint32(size))
-			_ = frames.WriteData(stream, false, part)
+		if part != nil {
+			_ = frames.WriteData(stream, whole, part)
 		}
 	}
 	return wire.Bytes()
@@ -509,6 +522,26 @@ func (b *besieged) attacks() map[string]attack {
 		}),
 		"watches of Consul": open(web, "http/1.1", 2000, func(token string) []byte {
 			return []byte("GET /v1/kv/none?wait=10m&index=1000000000" + head(token) + "\r\n")
+		}),
+		"silent lists of Consul": open(web, "http/1.1", 500, func(token string) []byte {
+			return []byte("GET /v1/kv/greedy-0?recurse" + head(token) + "\r\n")
+		}),
+		"large keys of Consul": resting(func(name string, n int) (string, string, string) {
+			return "PUT", "/v1/kv/" + name + "/" + strconv.Itoa(n%4), large
+		}),
+		"sessions of Consul": resting(func(string, int) (string, string, string) {
+			return "PUT", "/v1/session/create", `{"TTL":"86400s"}`
+		}),
+		"registrations of Consul": resting(func(name string, n int) (string, string, string) {
+			return "PUT", "/v1/agent/service/register", fmt.Sprintf(`{"Name":%q,"ID":"%d","Address":"192.0.2.2","Port":80,"Check":{"TTL":"60s"}}`, name, n)
+		}),
+		"calls of MCP": resting(func(name string, n int) (string, string, string) {
+			arguments := []string{`"list_services","arguments":{}`, `"grant_lease","arguments":{"ttl_ms":3600000}`, `"find_offers","arguments":{"type":"compute"}`}
+			return "POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":` + arguments[n%len(arguments)] + `}}`
+		}),
+		"silent ranges of etcd": open(etcd, "h2", 500, func(token string) []byte {
+			request, _ := proto.Marshal(&pb.RangeRequest{Key: []byte{0}, RangeEnd: []byte{0}})
+			return wholeCalls(token, "/etcdserverpb.KV/Range", 20, request)
 		}),
 		"silent connections": open(web, "tcp", 3000, func(string) []byte { return nil }),
 		"half calls": open(rpc, "h2", 500, func(token string) []byte {

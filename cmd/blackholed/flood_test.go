@@ -29,6 +29,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
@@ -37,15 +38,17 @@ type victim struct {
 	t          *testing.T
 	pid        int
 	http, grpc string
+	etcd       string // with the settings of TestSilentReaders
 	client     *http.Client
 }
 
-// startVictim runs a peer with a small limit of memory and so many descriptors; 0: as many as the system gives.
-func startVictim(t *testing.T, descriptors int) *victim {
-	cmd := blackholed(t, []string{
-		"GOMEMLIMIT=512MiB", "BLACKHOLE_NETWORK=flood-" + strconv.Itoa(os.Getpid()), "BLACKHOLE_DATA=" + t.TempDir(), "BLACKHOLE_PROFILE=dev",
+// startVictim runs a peer with a small limit of memory, so many descriptors (0: as many as the system gives), and more settings
+// as variables.
+func startVictim(t *testing.T, descriptors int, settings ...string) *victim {
+	cmd := blackholed(t, append(settings,
+		"GOMEMLIMIT=512MiB", "BLACKHOLE_NETWORK=flood-"+strconv.Itoa(os.Getpid()), "BLACKHOLE_DATA="+t.TempDir(), "BLACKHOLE_PROFILE=dev",
 		"BLACKHOLE_HTTP=127.0.0.1:0", "BLACKHOLE_GRPC=127.0.0.1:0", "BLACKHOLE_DNS=off", "BLACKHOLE_LISTEN=/ip4/127.0.0.1/tcp/0",
-	}, "run")
+	), "run")
 	if descriptors > 0 {
 		cmd.Args = []string{"bash", "-c", fmt.Sprintf(`ulimit -n %d && exec -a blackholed "$0" run`, descriptors), cmd.Path}
 		cmd.Path = needs(t, "bash")
@@ -60,14 +63,14 @@ func startVictim(t *testing.T, descriptors int) *victim {
 		_ = log.Close()
 	})
 	v := &victim{t: t, pid: cmd.Process.Pid, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
-	up := regexp.MustCompile(`peer is up.* http=(\S+).* grpc=(\S+)`)
+	up := regexp.MustCompile(`peer is up.* http=(\S+).* grpc=(\S+)(?: etcd=(\S+))?`)
 	require.Eventually(t, func() bool {
 		text, err := os.ReadFile(log.Name())
 		found := up.FindSubmatch(text)
 		if err != nil || found == nil {
 			return false
 		}
-		v.http, v.grpc = string(found[1]), string(found[2])
+		v.http, v.grpc, v.etcd = string(found[1]), string(found[2]), string(found[3])
 		return true
 	}, 2*time.Minute, 20*time.Millisecond, "the peer did not start")
 	commits(t, v.http)
@@ -143,17 +146,20 @@ func (v *victim) probe(times int) (overHTTP, overGRPC time.Duration) {
 
 // silentGRPC asks for all keys, and has no room for the answer.
 func (v *victim) silentGRPC(ctx context.Context) error {
-	c, err := grpc.NewClient(v.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(
+	_, err := api.NewCoordinationServiceClient(v.slow(v.grpc)).Range(ctx, &api.RangeRequest{Key: []byte("big/"), Prefix: true})
+	return err
+}
+
+// slow connects a client of gRPC that reads some kilobytes a second.
+func (v *victim) slow(address string) *grpc.ClientConn {
+	c, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(
 		func(ctx context.Context, address string) (net.Conn, error) {
 			c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 			return slow{c}, err
 		}))
-	if err != nil {
-		return err
-	}
+	require.NoError(v.t, err)
 	v.t.Cleanup(func() { _ = c.Close() })
-	_, err = api.NewCoordinationServiceClient(c).Range(ctx, &api.RangeRequest{Key: []byte("big/"), Prefix: true})
-	return err
+	return c
 }
 
 // slow reads some kilobytes a second.
@@ -301,4 +307,47 @@ func TestFloodOfAnswers(t *testing.T) {
 	require.Less(t, v.rss(), most, "MiB")
 	cancel()
 	calls.Wait()
+}
+
+// TestSilentReaders: callers who read nothing ask each front for 50 MB. The peer's memory stays in its bounds, and small reads and probes
+// are answered.
+func TestSilentReaders(t *testing.T) {
+	if runtime.GOOS != "linux" || testing.Short() {
+		t.Skip("reads /proc; takes a while")
+	}
+	v := startVictim(t, 0, "BLACKHOLE_CONSUL_ENABLED=true", "BLACKHOLE_ETCD_LISTEN=127.0.0.1:0")
+	value := make([]byte, 500_000)
+	random := rand.NewChaCha8([32]byte{})
+	for n := range 50 {
+		_, _ = random.Read(value)
+		code, text := v.ask("PUT", fmt.Sprintf("/v1/kv/tree/%d", n), value)
+		require.Equal(t, 200, code, text)
+		code, text = v.ask("PUT", fmt.Sprintf("/v1/coordination/keys/etcd%%2Ftree%%2F%d", n), value)
+		require.Equal(t, 200, code, text)
+	}
+	code, text := v.ask("GET", "/v1/kv/tree?recurse", nil)
+	require.Contains(t, []int{200, 429}, code, "%.200s", text) // memory that one such answer takes is no flood
+	most := v.quiet() + 64
+	for _, n := range []int{40, 200} {
+		v.flood("readers of Consul's keys", n, func() { v.say(v.http, "GET /v1/kv/tree?recurse"+head+"\r\n") }, false, most)
+		v.flood("readers of keys over MCP", n, func() {
+			v.say(v.http, mcpCall(`{"name":"list_services","arguments":{}}`))
+		}, false, most)
+		ctx, cancel := context.WithCancel(t.Context())
+		var calls sync.WaitGroup
+		v.flood("readers of etcd's keys", n, func() {
+			calls.Go(func() {
+				_, _ = pb.NewKVClient(v.slow(v.etcd)).Range(ctx, &pb.RangeRequest{Key: []byte("tree/"), RangeEnd: []byte("tree0")})
+			})
+		}, false, most)
+		cancel()
+		calls.Wait()
+	}
+}
+
+// mcpCall is a request that calls a tool of MCP.
+func mcpCall(params string) string {
+	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + params + `}`
+	return "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n" +
+		"Content-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body
 }

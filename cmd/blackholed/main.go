@@ -34,7 +34,7 @@ func main() {
 	v := version()
 	os.Exit(cli.App{
 		Version: v, Build: built(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Terminal: terminal(), Superuser: os.Geteuid() == 0,
-		Identity: daemon.Identity, Reclaim: daemon.Reclaim, Join: daemon.Join, NetworkKeys: daemon.NetworkKeys, Delegate: daemon.Delegate,
+		Identity: daemon.Identity, Reclaim: daemon.Reclaim, Join: daemon.Join, NetworkKeys: daemon.NetworkKeys,
 		Recover: func(dataDir string, commit bool) (group.Recovery, error) {
 			r, err := daemon.Recover(dataDir, commit)
 			return group.Recovery(r), err

@@ -38,12 +38,14 @@ func (s *Service) named(ctx context.Context, i *instance.Instance) (list []strin
 		list = append(list, text)
 	}
 	if s.config.Multicast && i.Namespace == instance.DefaultNamespace && len(i.Service) > longestType {
-		list = append(list, fmt.Sprintf("some programs do not find %s by multicast DNS: the name has %d bytes, DNS-SD allows %d", i.Service, len(i.Service), longestType))
+		const text = "some programs do not find %s by multicast DNS: the name has %d bytes, DNS-SD allows %d"
+		list = append(list, fmt.Sprintf(text, i.Service, len(i.Service), longestType))
 	}
 	for _, other := range s.Spellings(i.Name()) {
 		found, err := s.Catalog.Discover(ctx, instance.Query{Name: other, Selector: instance.Selector{AnyStatus: true}})
 		if err == nil && len(found.Instances) > 0 {
-			list = append(list, fmt.Sprintf("DNS answers for the services %s and %s as one: they differ by letter case alone", i.Service, other.Service))
+			const text = "DNS answers for the services %s and %s as one: they differ by letter case alone"
+			list = append(list, fmt.Sprintf(text, i.Service, other.Service))
 		}
 	}
 	return list

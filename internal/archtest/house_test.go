@@ -42,7 +42,7 @@ func floors() []room {
 			{path: "examples/embed", floor: 12, only: []string{"pkg/embed", "pkg/discovery"}},
 			{path: "bench", floor: 13, only: append(contracts(), "testnet", "pkg/client", "internal/coordination/coordtest/ops")},
 
-			{path: "internal/frontend", floor: 11, only: append(contracts(), "internal/platform/access", "internal/platform/pause", "internal/platform/special", "internal/platform/strictjson", "internal/platform/strictproto")},
+			{path: "internal/frontend", floor: 11, only: append(contracts(), "internal/platform/access", "internal/platform/pause", "internal/platform/share", "internal/platform/special", "internal/platform/strictjson", "internal/platform/strictproto")},
 			{path: "pkg/client", floor: 11, only: contracts()},
 			{path: "pkg/embed", floor: 11, only: []string{"internal/discovery", "internal/platform/p2p", "pkg/discovery"}},
 		},

@@ -57,8 +57,6 @@ type App struct {
 	Join func(dataDir string, i invite.Invitation) error
 	// NetworkKeys returns the keys of the network in a data directory; none for a peer without.
 	NetworkKeys func(dataDir string) ([]network.Key, error)
-	// Delegate states with the identity of a data directory that another peer offers for it in a network.
-	Delegate offer.DelegateFunc
 	// Recover makes the stopped peer of a data directory the only voter of its group. With
 	// commit false it only describes the result.
 	Recover func(dataDir string, commit bool) (group.Recovery, error)
@@ -129,7 +127,7 @@ func (a App) root() *cobra.Command {
 			peer.Status(con), peer.Top(con), peer.Events(con), peer.UI(con), doctor.Command(con), doctor.Debug(con, versionText(a.Version, a.Build)), peer.LogLevel(con), remote.ContextCommand(con),
 			command.Parent(&cobra.Command{Use: "config", Short: "Inspect settings"}, configShowCommand(con)), reclaimCommand(con, a.Reclaim),
 		}},
-		{"Network:", []*cobra.Command{peer.Show(con), sell.Command(con), offer.Command(con, a.Delegate), offer.ARD(con), peer.Command(con)}},
+		{"Network:", []*cobra.Command{peer.Show(con), sell.Command(con), offer.Command(con), offer.ARD(con), peer.Command(con)}},
 		{"Applications:", []*cobra.Command{service.Command(con), service.InstanceCommand(con), service.Sync(con), dnsCommand(con), mcpCommand(con)}},
 		{"Coordination:", []*cobra.Command{coordination.Lock(con), coordination.Lease(con), coordination.KV(con), group.Command(con, a.Restore, a.Recover)}},
 	} {

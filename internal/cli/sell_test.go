@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -81,4 +82,34 @@ func TestSellWritesACheckOfItsEndpoint(t *testing.T) {
 	require.Equal(t, "gpu-suva", o.ID)
 	require.Len(t, o.Capabilities.Compute.GPUs, 2)
 	require.Equal(t, "L40S", o.Capabilities.Compute.GPUs[0].Model, "buyers search for how a model begins")
+}
+
+// TestSellCountsAGPUWithoutMemory: a GPU that shares the memory of the machine is offered with it, and what the tool of the vendor says of a
+// lost one is told.
+func TestSellCountsAGPUWithoutMemory(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the tool is a shell script, and the memory of the machine comes from a file")
+	}
+	folder := t.TempDir()
+	const tool = "#!/bin/sh\necho 'NVIDIA GB10, [N/A]'; echo 'NVIDIA A10, 23028'; echo 'GPU 0000:41:00.0 is lost'; exit 15\n"
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "nvidia-smi"), []byte(tool), 0o700))
+	var stdout, stderr bytes.Buffer
+	path := filepath.Join(t.TempDir(), "gpu.yaml")
+	args := []string{
+		"sell", "gpu", "--grpc", serve(t, new(fake)), "--file", path, "--memory-mb", "128000", "--cpu-cores", "8",
+		"--price", "0.45", "--city", "Suva", "--endpoint", "https://gpu.example.com/v1", "--yes",
+	}
+	require.NotZero(t, testApp(strings.NewReader(""), &stdout, &stderr, []string{"PATH=" + folder}).Execute(t.Context(), args))
+	require.Contains(t, stderr.String(), "nvidia-smi says: GPU 0000:41:00.0 is lost exit status 15")
+	require.Contains(t, stderr.String(), "GB10 has no memory of its own: it shares that of the machine")
+	text, err := os.ReadFile(path)
+	require.NoError(t, err, stderr.String())
+	list, err := service.ParseInstances(text, "")
+	require.NoError(t, err)
+	o, err := records.ParseOffer(list[0].Spec.Offer)
+	require.NoError(t, err)
+	require.Len(t, o.Capabilities.Compute.GPUs, 2)
+	require.Equal(t, "GB10", o.Capabilities.Compute.GPUs[0].Model)
+	require.Positive(t, o.Capabilities.Compute.GPUs[0].MemoryMB)
+	require.Equal(t, records.GPU{Model: "A10", MemoryMB: 24146}, o.Capabilities.Compute.GPUs[1])
 }

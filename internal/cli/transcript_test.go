@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/crypto"
-	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/cli/command"
@@ -26,7 +23,6 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/network/invite"
-	"github.com/blackhole/blackhole/pkg/records/delegation"
 )
 
 var update = flag.Bool("update", false, "write what the commands print into the transcripts")
@@ -103,9 +99,6 @@ func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
 		Clock:   func() time.Time { return midnight(1).Add(90 * time.Second) },
 		Version: "v1.2.3", Build: Build{Revision: "0123456789abcdef", Time: "2026-03-01T00:00:00Z", Platform: "go1.26 linux/amd64"}, Stdin: stdin, Stdout: stdout, Stderr: stderr, Environ: environ,
 		Identity: func(string) (string, error) { return provider, nil },
-		Delegate: func(_ string, n network.Name, delegate string, life time.Duration) (*delegation.Signed, error) {
-			return delegated(n, delegate, life)
-		},
 		Reclaim: func(dir string) (int, error) {
 			if strings.HasSuffix(dir, "/b") {
 				return 0, fault.New("daemon.Reclaim", fault.Conflict, "the offers are not suspended: there is nothing to reclaim")
@@ -177,17 +170,4 @@ func shellWords(line string) []string {
 		}
 	}
 	return words
-}
-
-// delegated is a delegation by a provider with a fixed key.
-func delegated(n network.Name, delegate string, life time.Duration) (*delegation.Signed, error) {
-	id, err := peer.Decode(delegate)
-	if err != nil {
-		return nil, fault.Invalidf("delegate", delegate, "must be a peer id: %w", err)
-	}
-	key, err := crypto.UnmarshalEd25519PrivateKey(ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
-	if err != nil {
-		return nil, err
-	}
-	return delegation.Sign(n, key, id, midnight(1), life)
 }

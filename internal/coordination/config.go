@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	pubsub "github.com/libp2p/go-libp2p-pubsub"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -26,7 +25,6 @@ import (
 // Config configures a Seat.
 type Config struct {
 	Host    host.Host        // finds peers by their ids
-	PubSub  *pubsub.PubSub   // for announcements of the leader; nil: none
 	Values  announce.Values  // DHT for announcements; nil: none
 	Key     crypto.PrivKey   // of this peer
 	Name    network.PeerName // that it shows to others; empty: none

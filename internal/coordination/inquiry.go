@@ -147,13 +147,6 @@ func (p *plane) apply(ctx context.Context, from peer.ID, info *groupv1.GroupInfo
 	}
 }
 
-// announced applies an announcement.
-func (p *plane) announced(from peer.ID, info *groupv1.GroupInfo) {
-	ctx, cancel := context.WithTimeout(p.life, askTime)
-	defer cancel()
-	p.apply(ctx, from, info)
-}
-
 // published applies a description from the DHT, which can be a day old and of this peer itself: the leader that it names is asked. A
 // signer that is not trusted yet is asked itself.
 func (p *plane) published(from peer.ID, info *groupv1.GroupInfo) {

@@ -37,14 +37,13 @@ const (
 
 // plane is this peer's part in one group; see Seat. It makes the parts and connects them: no part knows it.
 type plane struct {
-	config    Config
-	self      peer.ID
-	store     *bootstrap.Store
-	disk      *raftlog.Storage // nil: this peer is not eligible
-	founder   *bootstrap.Founder
-	exchange  *transport.Exchange
-	announcer *announce.Announcer // nil without PubSub
-	dhtStore  *announce.DHTStore  // nil without Values, or with a single founder, the only possible leader
+	config   Config
+	self     peer.ID
+	store    *bootstrap.Store
+	disk     *raftlog.Storage // nil: this peer is not eligible
+	founder  *bootstrap.Founder
+	exchange *transport.Exchange
+	dhtStore *announce.DHTStore // nil without Values, or with a single founder, the only possible leader
 
 	view    *view.View
 	search  *formation.Search
@@ -179,12 +178,7 @@ func (p *plane) start() (err error) {
 			"an added peer becomes a candidate for membership, and a removed member leaves as coordination.members says",
 			"group", group.GroupID(), "added", added, "removed", removed)
 	}
-	if c.PubSub != nil {
-		p.announcer, err = announce.New(announce.Config{
-			PubSub: c.PubSub, Network: c.Network, Key: c.Key, Received: p.announced, Now: c.Now, Logger: c.Logger,
-		})
-	}
-	return err
+	return nil
 }
 
 // answerState answers a leader's question for the hash of this member's state.
@@ -274,9 +268,7 @@ func (p *plane) awaitIncarnation() (view.Incarnation, bool) {
 // work does the periodic work for the group: the leader repairs the membership and announces the group, a
 // peer that is not a member offers itself.
 func (p *plane) work() {
-	announcer := &announce.Leader{
-		Announcer: p.announcer, Store: p.dhtStore, Info: p.info, Start: p.life.start, Logger: p.config.Logger,
-	}
+	announcer := &announce.Leader{Store: p.dhtStore, Info: p.info, Start: p.life.start, Logger: p.config.Logger}
 	var offered, asked time.Time
 	saved, interval := uint64(0), workInterval
 	if p.disk == nil { // never a member, so only records of recoveries are to be kept
@@ -401,9 +393,6 @@ func (p *plane) Close() error {
 			cancel()
 		}
 		p.life.end()
-		if p.announcer != nil {
-			errs = append(errs, p.announcer.Close())
-		}
 		if p.exchange != nil {
 			errs = append(errs, p.exchange.Close())
 		}

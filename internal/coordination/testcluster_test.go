@@ -14,7 +14,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/libp2p/go-libp2p"
-	pubsub "github.com/libp2p/go-libp2p-pubsub"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
@@ -66,8 +65,7 @@ type node struct {
 	cut                atomic.Bool // its packets do not leave
 	door               *door       // entrance for other peers
 	limits             func(coord.Limits) coord.Limits
-	gossip             *pubsub.PubSub // nil: no announcements
-	values             *values        // nil: no DHT
+	values             *values // nil: no DHT
 	conditions         *condition.Set
 	lost               func(locks []string)
 	features           machine.Features // zero: this program's
@@ -171,7 +169,7 @@ func (w *testCluster) start(i int, n bootstrap.Network) {
 	policy.Dial, policy.Serves = p.dial, p.serves
 	config := coordination.Config{
 		Conditions: p.conditions, LocksLost: p.lost,
-		Host: p.host, PubSub: p.gossip, Values: dht, Key: p.key, Name: pkgnet.PeerName(fmt.Sprint("host-", i)), Etcd: fmt.Sprintf("http://10.0.0.%d:2379", i), Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
+		Host: p.host, Values: dht, Key: p.key, Name: pkgnet.PeerName(fmt.Sprint("host-", i)), Etcd: fmt.Sprintf("http://10.0.0.%d:2379", i), Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
 		Access: formation.Access{Open: true, Trusts: p.trusts}, Policy: policy,
 		Replica: replica.Config{Features: p.features},
 		Fatal:   func(err error) { w.t.Errorf("peer %d failed: %v", i, err) },

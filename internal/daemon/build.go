@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/blackhole/blackhole/internal/agent"
-	"github.com/blackhole/blackhole/internal/coordination/announce"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/internal/daemon/recent"
 	"github.com/blackhole/blackhole/internal/discovery"
@@ -170,14 +169,12 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 	p.plane, err = discovery.New(discovery.Config{
 		Network: p.network.name, Dir: filepath.Join(p.config.Data, registryDir), Key: p.key,
 		MaxServices: d.Limits.ServicesPerProvider, IndexBytes: p.indexBytes(),
-		TTL: d.RecordTTL, Refresh: d.RefreshInterval, Precision: d.Geo.Precision, PublishPrecision: d.Geo.PublishPrecision, Keep: d.Keep,
-		OffersFor: d.OffersFor, Delegates: d.Delegates,
+		TTL: d.RecordTTL, Refresh: d.RefreshInterval, Precision: d.Geo.Precision, PublishPrecision: d.Geo.PublishPrecision,
 		Settings: discovery.Settings{
 			Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM, Claims: query.Claims(d.Query.Claims)},
 			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL, Caller: access.Client, Instances: p.config.Agent.Enabled,
 		},
-		OtherTopics: func(topic string) bool { return announce.IsTopic(p.network.name, topic) },
-		Loopback:    profile != p2p.Public, OneMachine: profile == p2p.Dev, Logger: p.log, Conditions: p.conditions, Tracer: p.tracing.Tracer, Now: p.now,
+		Loopback: profile != p2p.Public, OneMachine: profile == p2p.Dev, Logger: p.log, Conditions: p.conditions, Tracer: p.tracing.Tracer, Now: p.now,
 		Metrics: p.metrics, Resolver: newResolver(p.config.Data),
 	})
 	if err != nil {
@@ -194,9 +191,6 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 		return err
 	}
 	if err := metrics.RegisterIndex(p.gatherer, p.plane.IndexBytes); err != nil {
-		return err
-	}
-	if err := metrics.RegisterCopies(p.gatherer, p.plane.WholeCopies); err != nil {
 		return err
 	}
 	return metrics.RegisterHealthGauges(p.gatherer, p.plane.Usable)

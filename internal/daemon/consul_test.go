@@ -1,16 +1,23 @@
 package daemon
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/fault"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
 // TestClientsOfConsul writes by the API of Consul with a token of the peer, reads by ours, and finds that the names of locks stay out of its keys.
@@ -99,6 +106,65 @@ func TestConsulAtTwoPeers(t *testing.T) {
 	}
 	text, _ = call(b, "GET", "agent/services", "")
 	require.Equal(t, "{}", text, "an agent knows its own services")
+}
+
+// TestNotesOfCallers writes what this program would take for a note of its own at each place where callers can write, over each front: the peer lives,
+// starts again, and says so.
+func TestNotesOfCallers(t *testing.T) {
+	c := config.Default()
+	c.Consul.Enabled = true
+	dir := t.TempDir()
+	p := startWith(t, c, dir)
+	call := func(method, path string, body any) int {
+		text, err := json.Marshal(body)
+		require.NoError(t, err)
+		r, err := http.NewRequestWithContext(t.Context(), method, p.http+path, bytes.NewReader(text))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return resp.StatusCode
+	}
+	until(t, "a leader", func() bool { return call("PUT", "/v1/kv/a", 1) == http.StatusOK })
+	conn, err := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	api := agentv1.NewDiscoveryServiceClient(conn)
+	type object map[string]any
+	for n, bad := range []string{`{"Checks":[null]}`, `null`, `[]`, `[null]`, `7`, `{"Checks":[{"ID":"x","Type":"http"}],"Peer":"` + p.parts.node.Host().ID().String() + `"}`, `{"Order":[-1]}`, strings.Repeat("[", 2000)} {
+		id, metadata := fmt.Sprint("n-", n), map[string]string{"consul": bad, "metrics_path": bad, "metrics_scheme": bad, "metrics_port": bad, "weight": bad, "zone": bad}
+		code := call("POST", "/v1/services/rest/instances", object{"id": id, "host": "192.0.2.1", "port": 1, "metadata": metadata})
+		require.Less(t, code, http.StatusInternalServerError)
+		code = call("POST", "/v1/services/rest/instances", object{"id": id, "host": "192.0.2.1", "port": 1, "metadata": object{"consul": bad}})
+		require.Contains(t, []int{http.StatusOK, http.StatusCreated}, code)
+		_, err := api.Register(t.Context(), &agentv1.RegisterRequest{Instance: &agentv1.Instance{
+			ServiceName: "grpc", Id: id, Host: "192.0.2.1", Port: 1, Metadata: metadata, Note: "consul " + bad,
+		}})
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, call("PUT", "/v1/agent/service/register", object{"ID": id, "Name": "consul", "Port": 1, "Meta": metadata}))
+		for _, key := range []string{"k", "k\x00held", "k\x00meta", "k\x00slow", "\x00held"} {
+			_, _ = p.KV().Put(t.Context(), "consul/"+key, []byte(bad))
+		}
+	}
+	for _, id := range []string{"", "0", "8000000000000000", strings.Repeat("0", 34), strings.Repeat("f", 200)} {
+		code := call("POST", "/v1/coordination/leases", object{"ttl": 3600, "application": "consul-session " + id + " - " + p.parts.node.Host().ID().String() + " x"})
+		require.Less(t, code, http.StatusInternalServerError)
+	}
+	read := func() {
+		for _, path := range []string{"kv/?recurse", "agent/services", "agent/checks", "catalog/services", "health/state/any", "health/service/grpc", "catalog/service/rest", "session/list"} {
+			require.Equal(t, http.StatusOK, call("GET", "/v1/"+path, nil), path)
+		}
+		require.Equal(t, http.StatusOK, call("GET", "/livez", nil))
+	}
+	read()
+	p.stop()
+	p = startWith(t, c, dir)
+	until(t, "a leader", func() bool { return call("GET", "/v1/kv/a", nil) == http.StatusOK })
+	read()
+	for _, active := range p.parts.conditions.Active() {
+		require.NotContains(t, []condition.Name{condition.FrontFailed, condition.SetAside}, active.Name)
+	}
 }
 
 // TestConsulKeepsLocksOut refuses locks whose keys would stand among those of clients, also at a peer that serves none.

@@ -80,7 +80,7 @@ func (p *parts) startCoordination(context.Context) error {
 		return err
 	}
 	made.plane, err = coordination.Open(coordination.Config{
-		Host: host, PubSub: p.node.PubSub(), Values: p.node.Routing(), Key: p.key, Name: p.config.PeerName(), Etcd: p.etcdElsewhere(),
+		Host: host, Values: p.node.Routing(), Key: p.key, Name: p.config.PeerName(), Etcd: p.etcdElsewhere(),
 		Network: founders, Policy: policyOf(&p.config, p.node), Voters: c.Voters, Replace: c.Replace, Limits: limitsOf(c.Limits),
 		Access: p.groupAccess(),
 		Dir:    filepath.Join(p.config.Data, coordinationDir), Marks: p.config.Data,

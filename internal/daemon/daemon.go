@@ -16,7 +16,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -26,8 +25,6 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/network"
-	"github.com/blackhole/blackhole/pkg/records/delegation"
 )
 
 const (
@@ -128,24 +125,6 @@ func Identity(dataDir string) (string, error) {
 		return "", fault.As("daemon.Identity", fault.Internal, err)
 	}
 	return id.String(), nil
-}
-
-// Delegate states with the identity of a data directory that another peer offers for it in a network.
-func Delegate(dataDir string, n network.Name, delegate string, life time.Duration) (*delegation.Signed, error) {
-	const op = "daemon.Delegate"
-	id, err := peer.Decode(delegate)
-	if err != nil {
-		return nil, fault.Wrap(op, fault.Invalidf("delegate", delegate, "must be a peer id: %w", err))
-	}
-	if _, err := Identity(dataDir); err != nil {
-		return nil, err
-	}
-	key, err := p2p.LoadIdentity(filepath.Join(dataDir, identityFile))
-	if err != nil {
-		return nil, fault.Wrap(op, err)
-	}
-	d, err := delegation.Sign(n, key, id, time.Now(), life)
-	return d, fault.Wrap(op, err)
 }
 
 // owned refuses a data directory in which everybody could replace the identity. The group may write there: volumes of

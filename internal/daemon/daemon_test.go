@@ -332,17 +332,6 @@ func TestGroupKept(t *testing.T) {
 // TestServicesOfOneProvider: the setting admits as many services as the keepers of the network, and no more.
 func TestServicesOfOneProvider(t *testing.T) {
 	c := config.Default()
-	for i := range records.MaxDelegates {
-		c.Discovery.Delegates = append(c.Discovery.Delegates, fmt.Sprint(i))
-	}
-	require.NoError(t, c.Validate())
-	c.Discovery.Delegates = append(c.Discovery.Delegates, "more")
-	require.Equal(t, "discovery.delegates", fault.FieldOf(c.Validate()))
-	c.Discovery.Delegates = []string{"x", "x"}
-	require.Equal(t, "discovery.delegates", fault.FieldOf(c.Validate()))
-	c.Discovery.Delegates, c.Discovery.OffersFor = []string{"x"}, "y"
-	require.Equal(t, "discovery.delegates", fault.FieldOf(c.Validate()))
-	c.Discovery.Delegates, c.Discovery.OffersFor = nil, ""
 	c.Discovery.Limits.ServicesPerProvider = records.MaxPerProvider
 	require.NoError(t, c.Validate())
 	c.Discovery.Limits.ServicesPerProvider++

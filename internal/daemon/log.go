@@ -44,9 +44,9 @@ func newHandler(format string, out io.Writer, level slog.Leveler) slog.Handler {
 	return slog.NewTextHandler(out, opts)
 }
 
-// setLevel returns the level before.
+// setLevel takes the name of a level in any letter case and returns the level before.
 func (j *journal) setLevel(name string) (previous string, err error) {
-	if levels := []string{"debug", "info", "warn", "error"}; !slices.Contains(levels, name) {
+	if levels := []string{"debug", "info", "warn", "error"}; !slices.Contains(levels, strings.ToLower(name)) {
 		return "", fault.Invalidf("level", name, "must be one of %s, not %q", strings.Join(levels, ", "), name)
 	}
 	var level slog.Level

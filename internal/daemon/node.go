@@ -26,8 +26,8 @@ func (p *parts) Status() discovery.Status {
 		UptimeSeconds: time.Since(p.started).Seconds(),
 		Peers:         len(p.node.Host().Network().Peers()), RoutingTable: p.node.Routing().Size(),
 		RecordsKept: kept, RecordsOwn: own, Ready: p.Ready() == nil, Conditions: conditions,
-		ClockOffset: p.plane.ClockOffset(), RecordsUnstored: p.plane.Unstored(), RecordsAnnouncing: p.plane.Announcing(), Copies: p.plane.Copies(),
-		Reach: p.reach(), OffersFor: p.plane.OffersFor(),
+		ClockOffset: p.plane.ClockOffset(), RecordsUnstored: p.plane.Unstored(), RecordsAnnouncing: p.plane.Announcing(),
+		Reach: p.reach(),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"runtime/pprof"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -43,7 +44,7 @@ func (p operator) Debug(_ context.Context, send func(name string, content []byte
 // SetLogLevel implements grpcapi.Operator.
 func (p operator) SetLogLevel(level string) (previous string, err error) {
 	previous, err = p.journal.setLevel(level)
-	if err == nil && previous != level {
+	if level = strings.ToLower(level); err == nil && previous != level {
 		p.log.Warn("the level of the log has changed, until the peer stops", "from", previous, "to", level)
 	}
 	return previous, err

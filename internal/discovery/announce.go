@@ -7,22 +7,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/blackhole/blackhole/internal/discovery/compare"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-const (
-	announceBatch = 1000             // due records of one turn of the refresh loop
-	copiesEvery   = 10 * time.Second // this peer looks at its copies
-	copyEndAfter  = 5 * time.Minute  // a copy that is not whole for so long is not offered: until then it refuses, which costs nobody much
-)
+const announceBatch = 1000 // due records of one turn of the refresh loop
 
 var errNoSuchService = errors.New("this peer has no offer with this id")
 
@@ -211,11 +204,6 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []discov
 			s.Logger.Warn("this peer changes its offers faster than others follow", "offer", r.Name().ID, "error", live[i])
 		}
 	}
-	stored := recs
-	if m := s.Registry.Manifest(s.Now()); m != nil { // last, as it vouches for the others; they repeat it
-		s.remember(m)
-		stored = append(slices.Clip(recs), m)
-	}
 	s.feed.waitFor(ctx, s.Index.Seq()) // the caller's next query must not get an older answer from the cache
 	store := s.Keepers.Store
 	if !slices.ContainsFunc(recs, func(r *records.Record) bool { return !s.Registry.Early(r) }) {
@@ -223,7 +211,7 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []discov
 	}
 	receipts := make([]discovery.Receipt, len(recs))
 	var failure error
-	for i, o := range store(ctx, stored)[:len(recs)] {
+	for i, o := range store(ctx, recs) {
 		r := recs[i]
 		if o.Err != nil && fault.KindOf(o.Err) != fault.Exists {
 			s.Metrics.Failed("keeper.Store", o.Err)
@@ -319,64 +307,4 @@ func (s *Service) untilDue() time.Duration {
 		return most
 	}
 	return min(max(next.Sub(s.Now()), least), most)
-}
-
-// offerCopies offers the copies of this peer while they are whole, and follows live updates of their types. Offers of copies that it does not
-// keep any more end.
-func (s *Service) offerCopies(ctx context.Context) {
-	ends := make(map[string]time.Time) // of the offer of a copy that is not whole, by type
-	for _, c := range s.copies() {
-		release, err := s.followAll(c.Type)
-		if err != nil {
-			s.Logger.Warn("the copy of a type follows no live updates: it learns of changes by comparing alone", "type", c.Type, "error", err)
-			continue
-		}
-		defer release()
-	}
-	for {
-		kept := make(map[string]bool)
-		for _, c := range s.copies() {
-			o := compare.Offered(c.Type)
-			kept[o.ID] = true
-			_, offered := s.Registry.Get(o.ID)
-			switch end := ends[c.Type]; {
-			case c.Lacks == "":
-				delete(ends, c.Type)
-				if offered {
-					break
-				}
-				if _, err := s.Register(ctx, o); err != nil && ctx.Err() == nil && s.uncopied.again(s.Now(), time.Hour) {
-					s.Logger.Warn("the copy of a type cannot be offered: nobody asks for it", "type", c.Type, "error", err)
-				}
-			case end.IsZero():
-				ends[c.Type] = s.Now().Add(copyEndAfter)
-			case offered && s.Now().After(end):
-				s.endOffer(ctx, o.ID)
-			}
-		}
-		for _, r := range s.Registry.List() {
-			if id := r.Name().ID; r.Type() == wire.CopyType && strings.HasPrefix(id, wire.CopyType+".") && !kept[id] {
-				s.endOffer(ctx, id)
-			}
-		}
-		if len(kept) == 0 || !pause.For(ctx, copiesEvery) {
-			return
-		}
-	}
-}
-
-// endOffer withdraws the offer of a copy.
-func (s *Service) endOffer(ctx context.Context, id string) {
-	if _, err := s.withdraw(ctx, id); err != nil && fault.KindOf(err) != fault.NotFound {
-		s.Logger.Debug("the offer of a copy was not withdrawn", "id", id, "error", err)
-	}
-}
-
-// followAll follows all live updates of a type.
-func (s *Service) followAll(kind string) (release func(), err error) {
-	plan, err := query.Compile(query.Query{Type: kind, Quality: query.Quality{Health: query.HealthAny}}, query.Defaults{})
-	if err != nil {
-		return nil, err
-	}
-	return s.Updates.Follow(plan)
 }

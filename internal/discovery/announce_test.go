@@ -2,7 +2,6 @@ package discovery_test
 
 import (
 	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,13 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	engine "github.com/blackhole/blackhole/internal/discovery"
-	"github.com/blackhole/blackhole/internal/discovery/compare"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -341,36 +338,5 @@ func TestOffersOfInstances(t *testing.T) {
 		require.NoError(t, f.Announce(t.Context(), "", o))
 		_, err := f.Withdraw(t.Context(), "a")
 		require.NoError(t, err)
-	})
-}
-
-// A copy is offered while it is whole, and a while longer; then its offer ends. The offer of a copy that the settings no longer name ends too.
-func TestCopiesAreOfferedWhileWhole(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var lacks atomic.Pointer[string]
-		say := func(text string) { lacks.Store(&text) }
-		say("it has not compared all cells yet")
-		f := newFixture(t, func(s *engine.Settings) {
-			s.Copies = func() []compare.Copy { return []compare.Copy{{Type: "storage", Lacks: *lacks.Load()}} }
-		})
-		defer f.close()
-		old := compare.Offered("compute")
-		_, err := f.Register(t.Context(), old)
-		require.NoError(t, err)
-		time.Sleep(time.Minute)
-		require.Empty(t, f.OwnAll(), "the copy is not whole, and another one is not kept")
-		require.Positive(t, f.live.followed.Load(), "live updates of the type")
-
-		say("")
-		time.Sleep(time.Minute)
-		require.Len(t, f.OwnAll(), 1)
-		r := f.OwnAll()[0]
-		require.Equal(t, []string{"index-copy", "storage", "index-copy.storage"}, []string{r.Type(), r.Subtype(), r.Name().ID})
-		require.Contains(t, r.Cells(), records.CellKey{Type: "index-copy", Subtype: "storage", Cell: geo.Global})
-		say("its index is full")
-		time.Sleep(4 * time.Minute)
-		require.Len(t, f.OwnAll(), 1, "it may be whole again soon, and refuses meanwhile")
-		time.Sleep(2 * time.Minute)
-		require.Empty(t, f.OwnAll())
 	})
 }

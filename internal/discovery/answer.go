@@ -43,14 +43,8 @@ func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
 	if a.Complete && slices.ContainsFunc(a.Excluded, func(e query.Excluded) bool { return e.Reason == notYet }) {
 		a.Complete, a.Reason = false, "the domains of some offers are not checked yet: ask again"
 	}
-	if a.Complete {
-		a.Proved = found.Proved
-	}
-	switch {
-	case found.Local:
+	if found.Local {
 		a.Source = query.SourceLocal
-	case found.Copy:
-		a.Source = query.SourceCopy
 	}
 	if plan.Explain() {
 		a.Notes = slices.Concat(plan.Describe(), found.Notes, p.explainRejected(plan))
@@ -156,7 +150,7 @@ func (p *Parts) answer(plan *query.Plan, hits []query.Hit, total int) *query.Ans
 
 // result fills in what this peer knows of a match, and completes the evidence.
 func (p *Parts) result(plan *query.Plan, r *records.Record, e *query.Evidence) query.Result {
-	res := query.Result{Record: r, Doubts: e.Doubts}
+	res := query.Result{Record: r}
 	if m, ok := plan.Distance(r); ok {
 		km := m / 1000
 		res.DistanceKM = &km
@@ -166,6 +160,7 @@ func (p *Parts) result(plan *query.Plan, r *records.Record, e *query.Evidence) q
 		res.Measured, e.RoundTrip = &finding, m.RoundTrip
 	}
 	res.Endpoint, res.Domain = p.endpoints.of(r, e), p.endpoints.domain(r)
+	res.Doubts = e.Doubts
 	res.Score, res.Rank = plan.Judge(r, e), plan.Rank(r, e)
 	return res
 }

@@ -73,7 +73,7 @@ func (c *counter) count(ctx context.Context, plan *query.Plan, t *tally) *query.
 		found = query.Found{Reason: err.Error() + "; the counts are of those that this peer knows"}
 	}
 	a := &query.Answer{Source: query.SourceLocal, Complete: kept && found.Complete, Reason: found.Reason, Beyond: found.Beyond}
-	for _, cell := range c.cells(plan) {
+	for _, cell := range plan.Cells(1) {
 		for r := range c.Index.In(cell, c.Now()) {
 			if plan.Match(r) {
 				a.Total++
@@ -82,19 +82,6 @@ func (c *counter) count(ctx context.Context, plan *query.Plan, t *tally) *query.
 		}
 	}
 	return a
-}
-
-// cells returns the cells that have all matches: of the provider asked for and of its delegates, or the global one.
-func (c *counter) cells(plan *query.Plan) []records.CellKey {
-	provider := plan.Filter().Provider
-	if provider == "" {
-		return plan.Cells(1)
-	}
-	var cells []records.CellKey
-	for _, id := range c.Index.Offering(provider) {
-		cells = append(cells, records.ProviderCell(id))
-	}
-	return cells
 }
 
 // ask counts at other keepers: first in large cells, then in the parts of those with a match. An error changes no count.

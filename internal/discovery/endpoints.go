@@ -52,11 +52,15 @@ type endpoint struct {
 	due      time.Time // next check; zero while one runs
 	duty     bool      // a check is due as a witness, or because others contradict, which goes first
 	last     records.Measured
-	answered time.Time // last own check with an answer; zero: none
-	fails    int       // failed checks in a row
-	since    time.Time // of the first of them
-	history  []bool    // answered, newest last
-	dead     bool      // verdict as of the last look
+	answered time.Time   // last own check with an answer; zero: none
+	fails    int         // failed checks in a row
+	since    time.Time   // of the first of them
+	history  []bool      // answered, newest last, without checks of a closed endpoint
+	asks     probe.Price // by the last own check
+	unclear  string      // what the last own check found, if it said nothing
+	passing  time.Time   // since when the endpoint says at each check that it will soon serve; zero: it does not
+	rest     time.Time   // no check before: a closed endpoint asked for it
+	dead     bool        // verdict as of the last look
 
 	shares
 }
@@ -81,7 +85,7 @@ func (x *endpoints) verdict(e *endpoint, now time.Time) (m records.Measured, dea
 		m.Peers, m.CheckedAt = failed, later(m.CheckedAt, o.CheckedAt)
 		return m, true
 	}
-	if e.stands(now) && (e.fails >= 2 || o.State == "" || !m.CheckedAt.Before(o.CheckedAt) || m.State == records.Answers && now.Sub(m.CheckedAt) < endpointEvery) {
+	if e.stands(now) && (e.fails >= 2 || o.State == "" || !m.CheckedAt.Before(o.CheckedAt) || m.State.Alive() && now.Sub(m.CheckedAt) < endpointEvery) {
 		return m, e.fails >= 2
 	}
 	return o, false
@@ -223,14 +227,19 @@ func (x *endpoints) of(r *records.Record, v *query.Evidence) *records.Measured {
 	case e.state == noEndpoint:
 		return nil
 	case m.State == "":
-		return &records.Measured{State: records.Unmeasured}
+		return &records.Measured{State: records.Unmeasured, Detail: e.unclear}
 	case m.State == records.Answers:
 		v.RoundTrip = m.RoundTrip
+	case m.State == records.Closed:
+		v.Closed = true
+		v.AskedFor(r, e.asks.Amount, e.asks.Currency)
 	}
 	v.Checks = len(e.history)
 	if v.Checks == 0 { // only others checked it
-		v.Checks = len(e.heard)
 		for _, h := range e.heard {
+			if h.State != records.Closed {
+				v.Checks++
+			}
 			if h.State == records.Answers {
 				v.Answered++
 			}
@@ -346,7 +355,7 @@ func (x *endpoints) work(n int) (list []func(context.Context)) {
 		if len(list) < n && x.news(e, now) {
 			list = append(list, x.spread(e))
 		}
-		if e.due.IsZero() {
+		if e.due.IsZero() || now.Before(e.rest) {
 			continue
 		}
 		e.duty = e.duty || x.called(e, now)
@@ -434,17 +443,19 @@ func (x *endpoints) check(ctx context.Context, e *endpoint, limit time.Duration,
 		return
 	}
 	was := e.dead
-	e.due = now.Add(endpointEvery)
-	if measured {
-		x.weigh(e, o.State == probe.Answers, now)
+	e.due = now.Add(cmp.Or(o.Again, endpointEvery))
+	if e.unclear = o.Detail; measured {
+		e.unclear = ""
+		o = e.lasting(o, now)
+		x.weigh(e, alive(o), now)
 		e.take(o, now)
 	}
 	_, dead := x.verdict(e, now)
 	changed := x.note(e, dead)
 	r, n, m := e.record, e.name, e.last
 	others, _, _ := e.others(now)
-	known := !duty && others.State == records.Answers && now.Sub(others.CheckedAt) < endpointEvery
-	quiet := (known || !x.wanted(e, now)) && o.State == probe.Answers && !was && !e.suspected()
+	known := !duty && others.State.Alive() && now.Sub(others.CheckedAt) < endpointEvery
+	quiet := (known || !x.wanted(e, now)) && alive(o) && !was && !e.suspected()
 	x.mu.Unlock()
 	if changed {
 		x.changed(r)
@@ -455,14 +466,36 @@ func (x *endpoints) check(ctx context.Context, e *endpoint, limit time.Duration,
 	}
 }
 
+func alive(o probe.Outcome) bool { return records.Reachability(o.State).Alive() }
+
+// lasting is the outcome with what the checks before say: an endpoint that is about to serve for too long does not.
+func (e *endpoint) lasting(o probe.Outcome, now time.Time) probe.Outcome {
+	switch {
+	case !o.Passing:
+		e.passing = time.Time{}
+	case e.passing.IsZero():
+		e.passing = now
+	case now.Sub(e.passing) >= probe.MaxWait:
+		o.State, o.Again, o.Detail = probe.Refuses, 0, o.Detail+", it said for "+probe.MaxWait.String()
+	}
+	return o
+}
+
 // take notes a measurement.
 func (e *endpoint) take(o probe.Outcome, now time.Time) {
-	answered := o.State == probe.Answers
-	e.last = records.Measured{State: records.Reachability(o.State), RoundTrip: cmp.Or(o.RoundTrip, e.last.RoundTrip), CheckedAt: now, Detail: o.Detail}
-	e.history = append(e.history, answered)
-	e.history = e.history[max(0, len(e.history)-endpointMemory):]
+	e.last = records.Measured{
+		State: records.Reachability(o.State), RoundTrip: cmp.Or(o.RoundTrip, e.last.RoundTrip), CheckedAt: now,
+		Detail: o.Detail, EndpointText: o.Text,
+	}
+	if e.asks = o.Asks; o.State == probe.Closed {
+		e.rest = now.Add(o.Again)
+		e.due = later(e.rest, now.Add(endpointEvery))
+	} else {
+		e.history = append(e.history, alive(o))
+		e.history = e.history[max(0, len(e.history)-endpointMemory):]
+	}
 	switch {
-	case answered:
+	case alive(o):
 		e.fails, e.vain, e.since, e.answered = 0, 0, time.Time{}, now
 	case e.fails == 0:
 		e.since, e.due = now, now.Add(endpointAgain)

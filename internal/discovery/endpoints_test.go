@@ -92,6 +92,66 @@ func TestDeadEndpointsAreNotUsable(t *testing.T) {
 	})
 }
 
+// A closed endpoint is alive: it stays in default answers, with the words of the endpoint apart from those of this program, and earns
+// nothing for health and speed, whatever it claims. A price that the endpoint contradicts is said, and excludes nothing.
+func TestClosedIsAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, func(s *engine.Settings) { s.Defaults.Claims = query.ClaimsCheck })
+		defer f.close()
+		perfect, fast, most := 100.0, uint64(1), 2.0
+		for id, unit := range map[string]string{"dearer": "per-request", "hourly": "per-hour", "open": "per-request", "vague": "per-request"} {
+			f.other = newKey(t)
+			o := offer(id, 1)
+			o.Pricing.PriceUnit = unit
+			o.Metadata.Endpoints = []string{"https://" + id + ".net"}
+			if id != "open" {
+				o.Health = &records.Health{UptimePercent: &perfect, ResponseTimeMs: &fast}
+			}
+			now := time.Now()
+			r, err := records.Sign("test", f.other, o, records.Stamp{Sequence: 1, Issued: now, Expires: now.Add(24 * time.Hour)})
+			require.NoError(t, err)
+			f.keep(r)
+			f.arrive(r)
+		}
+		f.speaks.set("dearer.net", probe.Closed)
+		f.speaks.set("hourly.net", probe.Closed)
+		f.speaks.set("open.net", probe.Answers)
+		for range 60 {
+			f.ask(storage())
+			time.Sleep(5 * time.Second)
+		}
+		a := f.ask(storage())
+		require.Equal(t, map[string]records.Reachability{"dearer": records.Closed, "hourly": records.Closed, "open": records.Answers, "vague": records.Unmeasured}, states(a))
+		require.Empty(t, a.Excluded)
+		require.Equal(t, "open", a.Results[0].Record.Name().ID)
+		for _, r := range a.Results {
+			switch r.Record.Name().ID {
+			case "dearer":
+				require.Equal(t, []string{"the price 1 USDC: its endpoint asks 5 for a request"}, r.Doubts)
+				fallthrough
+			case "hourly":
+				require.Equal(t, "pay me", r.Endpoint.EndpointText)
+				require.Equal(t, "by a fake", r.Endpoint.Detail)
+				require.Zero(t, r.Score)
+			case "vague":
+				require.Equal(t, "answered 406", r.Endpoint.Detail, "why nobody can tell")
+				fallthrough
+			default:
+				require.Empty(t, r.Doubts)
+			}
+		}
+		priced := storage()
+		priced.MaxPrice, priced.PriceUnit, priced.Explain = &most, "per-request", true
+		for _, r := range f.ask(priced).Results {
+			if r.Record.Name().ID == "dearer" {
+				require.Zero(t, r.Score, "a contradicted price earns nothing")
+				require.Contains(t, r.Explain[0], "closed")
+				require.Contains(t, r.Explain[1], "asks 5")
+			}
+		}
+	})
+}
+
 // A single failure, as of a lost packet, hides no living endpoint.
 func TestOneFailureHidesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

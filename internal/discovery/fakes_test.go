@@ -35,11 +35,9 @@ type fakeKeepers struct {
 	mu      sync.Mutex
 	kept    map[records.Name]*records.Record
 	stores  []*records.Record // the records of all Store calls
-	resync  func()            // of the last Watch
 	counted int               // cells of all Count calls
 
-	watches atomic.Int64  // open watches
-	epoch   atomic.Uint64 // see dated
+	epoch atomic.Uint64 // see dated
 
 	down    atomic.Bool // Store and Query fail
 	partial atomic.Bool // Query is incomplete
@@ -176,22 +174,6 @@ func (n *fakeKeepers) Local(p *query.Plan) (query.Found, bool) {
 
 func (n *fakeKeepers) Holds(*query.Plan) bool { return n.local.Load() }
 
-func (n *fakeKeepers) Watch(_ context.Context, _ *query.Plan, resync func()) (stop func()) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.resync = resync
-	n.watches.Add(1)
-	return sync.OnceFunc(func() { n.watches.Add(-1) })
-}
-
-// missed reports a possible loss of changes to the last watch.
-func (n *fakeKeepers) missed() {
-	n.mu.Lock()
-	resync := n.resync
-	n.mu.Unlock()
-	resync()
-}
-
 // stored returns the stored versions of a service.
 func (n *fakeKeepers) stored(id string) (versions []*records.Record) {
 	n.mu.Lock()
@@ -316,8 +298,13 @@ func (f *fakeEndpoints) Probe(_ context.Context, t probe.Target) (probe.Outcome,
 	f.probed[t.Host]++
 	state := f.states[t.Host]
 	o := probe.Outcome{State: state, Detail: "by a fake"}
-	if state == probe.Answers {
+	switch state {
+	case probe.Answers:
 		o.RoundTrip = 20 * time.Millisecond
+	case probe.Closed:
+		o.Asks, o.Text = probe.Price{Amount: 5, Currency: "USDC"}, "pay me"
+	case "":
+		o.Detail = "answered 406"
 	}
 	return o, state != ""
 }
@@ -382,7 +369,6 @@ func (f *fixture) close() {
 	require.NoError(f.t, f.Service.Close())
 	require.NoError(f.t, f.registry.Close())
 	require.Zero(f.t, f.live.followed.Load(), "topics are released")
-	require.Zero(f.t, f.net.watches.Load(), "watches are stopped")
 }
 
 func newKey(t *testing.T) crypto.PrivKey {

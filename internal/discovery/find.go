@@ -210,7 +210,6 @@ func (s *Service) fallback(asked *cached, cause error) (*query.Answer, error) {
 	if e := s.cache.stale(plan.Key(), s.Now()); e != nil {
 		a := *e.answer
 		a.Source, a.Age, a.Complete, a.Reason = query.SourceCache, s.Now().Sub(e.at), false, cause.Error()
-		a.Proved = time.Time{}
 		return &a, nil
 	}
 	known := s.Index.Search(plan, index.SearchOptions{Now: s.Now(), AtLeast: !plan.ExactTotal()})

@@ -197,7 +197,7 @@ func TestWhatIsShownServes(t *testing.T) {
 		for _, r := range s.goods.offers {
 			if _, dead := s.goods.dies[hostOf(r)]; !dead && seed.IntN(10) < 6 {
 				s.goods.dies[hostOf(r)] = time.Now().Add(time.Duration(seed.Int64N(int64(time.Minute))))
-				s.goods.how[hostOf(r)] = []probe.State{probe.Refuses, probe.Silent, probe.WrongProtocol}[seed.IntN(3)]
+				s.goods.how[hostOf(r)] = []probe.State{probe.Refuses, probe.Silent, probe.Wrong}[seed.IntN(3)]
 			}
 		}
 		s.mu.Unlock()

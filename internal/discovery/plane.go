@@ -29,12 +29,10 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/p2p/routing"
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/internal/platform/trace"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
-	"github.com/blackhole/blackhole/pkg/records/delegation"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
@@ -53,14 +51,10 @@ type Config struct {
 	TTL, Refresh     time.Duration // of own records: see registry.Config
 	Precision        int           // of geohashes in keys: see registry.Config
 	PublishPrecision int           // of published places: see registry.Config
-	OffersFor        string        // text of the delegation of another provider, for whom this peer offers; empty: for itself
-	Delegates        []string      // peer ids of the delegates of this provider
-	Keep             []string      // types of which this peer holds and offers a copy
 	Settings         Settings
 
-	Loopback    bool                    // all peers may share one address: see gossip.Config
-	OneMachine  bool                    // all peers run on one machine, without quotas: see wire.Limits
-	OtherTopics func(topic string) bool // topics of other planes: see gossip.Config
+	Loopback   bool // all peers may share one address: see gossip.Config
+	OneMachine bool // all peers run on one machine, without quotas: see wire.Limits
 
 	Metrics  *metrics.Discovery // nil: none
 	Logger   *slog.Logger       // nil: silent
@@ -91,9 +85,6 @@ type Plane struct {
 	watches  *watchSet
 	identity *IdentityWatch
 
-	offersFor *delegation.Signed // nil: this peer offers for itself
-	delegates []peer.ID
-
 	node     Node                    // nil before Start
 	keepers  *keeper.Keeper          // nil before Start
 	registry *registry.Registry      // nil before Start
@@ -116,13 +107,9 @@ func New(c Config) (*Plane, error) {
 	if err != nil {
 		return nil, fault.Wrap("discovery.New", err)
 	}
-	offersFor, delegates, err := delegationOf(c)
-	if err != nil {
-		return nil, fault.Wrap("discovery.New", err)
-	}
 	identity := &IdentityWatch{Conditions: c.Conditions, Logger: c.Logger.With("part", "identity"), Now: c.Now}
 	return &Plane{
-		config: c, verifier: verifier, watches: newWatchSet(), identity: identity, offersFor: offersFor, delegates: delegates,
+		config: c, verifier: verifier, watches: newWatchSet(), identity: identity,
 		index: index.New(index.Config{MaxBytes: c.IndexBytes, Seen: identity.Seen}),
 	}, nil
 }
@@ -139,7 +126,7 @@ func (p *Plane) gossip() gossip.Config {
 		Network:  p.config.Network,
 		Verifier: p.verifier, Now: p.config.Now, Known: p.index.Latest, Sink: p.receive,
 		Logger: p.config.Logger.With("part", "gossip"), Received: p.config.Metrics.Received,
-		Lost: p.watches.lost, Others: p.config.OtherTopics, Loopback: p.config.Loopback,
+		Lost: p.watches.lost, Loopback: p.config.Loopback,
 	}
 }
 
@@ -165,7 +152,7 @@ func (p *Plane) Start(node Node) (*Service, error) {
 		Host:    node.QuickHost(), Router: node.Routing(), Index: p.index, Verifier: p.verifier,
 		Now: c.Now, Logger: c.Logger.With("part", "keeper"), Wanted: p.watches.wants,
 		Limits: wire.Limits{Loopback: c.OneMachine},
-		Heard:  p.heard, Asked: p.asked, Draw: rand.IntN, CopyTypes: c.Keep,
+		Heard:  p.heard, Asked: p.asked, Draw: rand.IntN,
 		Signals: wire.Signals{Conditions: c.Conditions, Tracer: c.Tracer, Metrics: c.Metrics},
 	})
 	if err != nil {
@@ -174,7 +161,6 @@ func (p *Plane) Start(node Node) (*Service, error) {
 	p.onClose(p.keepers.Close)
 	p.registry, err = registry.Open(registry.Config{
 		Network: c.Network, Dir: c.Dir, Key: c.Key, MaxServices: c.MaxServices, TTL: c.TTL, Refresh: c.Refresh,
-		OffersFor: p.offersFor, Delegates: p.delegates,
 		Precision: c.Precision, PublishPrecision: c.PublishPrecision,
 		Jitter: rand.Float64, Logger: c.Logger.With("part", "registry"),
 	}, c.Now())
@@ -189,7 +175,6 @@ func (p *Plane) Start(node Node) (*Service, error) {
 		Network: c.Network, Key: c.Key, Self: node.Host().ID(), OneMachine: c.OneMachine,
 		Records: p.index.All, Witness: p.keepers.Witness, Tell: p.keepers.Tell, Hand: p.keepers.Hand, OwnWitnesses: p.keepers.OwnWitnesses,
 	}
-	settings.Copies = p.keepers.Copies
 	service, err := NewService(Parts{
 		Registry: p.registry, Index: p.index, Keepers: p.keepers, Updates: live, Prober: node.Prober(),
 		Metrics: c.Metrics, Logger: c.Logger.With("part", "discovery"), Now: c.Now, Random: rand.Uint64,
@@ -249,44 +234,16 @@ func (p *Plane) Records() (indexed, own int) { return p.index.Len(), p.registry.
 // IndexBytes returns the estimated memory of the records in the index, and its limit.
 func (p *Plane) IndexBytes() (used, limit int64) { return p.index.Memory() }
 
-// OffersFor returns the peer id of the provider for whom this peer offers; "" for itself.
-func (p *Plane) OffersFor() string {
-	if p.offersFor == nil || !p.config.Now().Before(p.offersFor.Expires) {
-		return ""
-	}
-	return p.offersFor.Provider.String()
-}
-
 // Unstored returns the ids of the services of this peer that no keeper holds. Call it after Start.
 func (p *Plane) Unstored() []string { return p.registry.Unstored() }
 
 // Announcing counts the changes of this peer's services that some keeper has not taken. Call it after Start.
 func (p *Plane) Announcing() int { return p.registry.Announcing() }
 
-// Copies returns the state of the copies of types that this peer keeps. Call it after Start.
-func (p *Plane) Copies() (all []discovery.Copy) {
-	for _, c := range p.keepers.Copies() {
-		all = append(all, discovery.Copy{Type: c.Type, WholeSince: c.Since, Lacks: c.Lacks})
-	}
-	return all
-}
-
-// WholeCopies reports of each such type whether the copy is whole. Call it after Start.
-func (p *Plane) WholeCopies() map[string]bool {
-	whole := make(map[string]bool)
-	for _, c := range p.keepers.Copies() {
-		whole[c.Type] = c.Lacks == ""
-	}
-	return whole
-}
-
 // Usable counts the records in the index: a record is unusable if it claims to be unhealthy, if this
 // peer found its provider unreachable, or if it needs features of a later version. Call it after Start.
 func (p *Plane) Usable() (usable, unusable int) {
 	for r := range p.index.All() {
-		if r.Name().IsManifest() {
-			continue
-		}
 		m, measured := p.node.Prober().Measured(r.Name().Provider)
 		if r.Needs() != "" || r.Facts().Status == pb.HealthStatus_UNHEALTHY || (measured && m.State == records.Unreachable) {
 			unusable++

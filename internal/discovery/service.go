@@ -20,7 +20,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/clock"
-	"github.com/blackhole/blackhole/internal/discovery/compare"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
@@ -53,9 +52,6 @@ type Keepers interface {
 	Refetch(ctx context.Context, own []*records.Record) (answered bool)
 	// Resolve returns the newest live record under a key, or NotFound. Unavailable: too few keepers answered.
 	Resolve(ctx context.Context, key records.Key) (*records.Record, error)
-	// Watch puts changes of the plan's matches into the index until stop. After a possible loss of changes it
-	// calls resync, never concurrently; a Query then recovers them.
-	Watch(ctx context.Context, p *query.Plan, resync func()) (stop func())
 }
 
 // Updates are live changes, without a guarantee of delivery.
@@ -117,8 +113,6 @@ type Settings struct {
 	Sharing *Sharing                     // nil: this peer measures alone
 
 	EndpointSharing *EndpointSharing // nil: this peer measures endpoints alone
-
-	Copies func() []compare.Copy // of types, kept by this peer; nil: none
 }
 
 const (
@@ -128,7 +122,7 @@ const (
 	queryTimeout = 5 * time.Second  // of one search in the network
 	storeTimeout = 10 * time.Second // of one announcement
 	leaveTimeout = 3 * time.Second  // of the announcement that this peer stops
-	requeryEvery = 5 * time.Minute  // a watch queries its keepers again, despite following them
+	requeryEvery = 2 * time.Minute  // a watch queries its keepers again: not every live update arrives
 )
 
 // Service is the plane's contract for front ends. It is safe for concurrent use.
@@ -143,8 +137,6 @@ type Service struct {
 	wake      chan struct{} // capacity 1: wakes the refresh loop
 	outdated  seldom        // warning about answers without records of later versions
 	hasty     seldom        // warning about changes that followers ignore
-	copies    func() []compare.Copy
-	uncopied  seldom // warning about copies that cannot be offered
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -175,10 +167,6 @@ func NewService(p Parts, settings Settings) (*Service, error) {
 		instances: settings.Instances,
 		cache:     answers,
 		wake:      make(chan struct{}, 1),
-		copies:    settings.Copies,
-	}
-	if s.copies == nil {
-		s.copies = func() []compare.Copy { return nil }
 	}
 	s.feed = newFeed(p.Index, p.Random(), s.cache, p.Prober.Announced)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -191,7 +179,7 @@ func NewService(p Parts, settings Settings) (*Service, error) {
 		s.deaths = newDeaths(s.endpoints, settings.EndpointSharing, s.Prober, x.opinions, func(id peer.ID) bool { return len(p.Index.OfProvider(id)) > 0 })
 		s.spawn(s.deaths.run)
 	}
-	s.spawn(x.run, s.endpoints.run, s.feed.run, s.refresh, s.expire, s.offerCopies)
+	s.spawn(x.run, s.endpoints.run, s.feed.run, s.refresh, s.expire)
 	return s, nil
 }
 
@@ -240,7 +228,6 @@ func (s *Service) expire(ctx context.Context) {
 		now := s.Now()
 		s.Index.Expire(now)
 		reportFull(s.Index, s.Conditions, now)
-		reportDelegation(s.Registry.OffersFor(), s.Registry.Self(), s.Conditions, now)
 		wait = atMost
 		if next, ok := s.Index.NextExpiry(); ok {
 			wait = min(wait, max(next.Sub(now), 10*time.Millisecond))

@@ -119,10 +119,6 @@ func (s *several) askAll(ctx context.Context, list []query.Query) ([]*part, erro
 func join(parts []*part) *query.Answer {
 	a := &query.Answer{Complete: true, Source: query.SourceCache, Results: []query.Result{}}
 	var reasons []string
-	unproved := func(p *part) bool { return p.err != nil || p.answer.Proved.IsZero() }
-	if len(parts) > 0 && !slices.ContainsFunc(parts, unproved) {
-		a.Proved = slices.MinFunc(parts, func(p, q *part) int { return p.answer.Proved.Compare(q.answer.Proved) }).answer.Proved
-	}
 	for _, p := range parts {
 		if p.err != nil {
 			a.Complete, a.AtLeast = false, true
@@ -164,7 +160,7 @@ func joinExcluded(a *query.Answer) {
 
 // wider returns the source that is farther away.
 func wider(x, y query.Source) query.Source {
-	order := []query.Source{query.SourceCache, query.SourceLocal, query.SourceCopy, query.SourceNetwork}
+	order := []query.Source{query.SourceCache, query.SourceLocal, query.SourceNetwork}
 	if slices.Index(order, y) > slices.Index(order, x) {
 		return y
 	}
@@ -220,9 +216,6 @@ func (s *several) grouped(ctx context.Context, q query.Query) (*query.Answer, er
 	if more {
 		a.Complete = false
 		a.Reason = cmp.Or(a.Reason, fmt.Sprintf("more than %d currencies and units: narrow the query", query.MaxGroups))
-	}
-	if !a.Complete {
-		a.Proved = time.Time{}
 	}
 	a.Took = s.now().Sub(start)
 	return a, nil

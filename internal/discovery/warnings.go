@@ -5,15 +5,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/peer"
-
 	"github.com/blackhole/blackhole/internal/discovery/clock"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
-	"github.com/blackhole/blackhole/pkg/records/delegation"
 )
 
 // clockWarning says which peers will not see a record of this peer, or not for its whole life, because of this
@@ -94,47 +91,6 @@ func (p *Parts) warnings(r *records.Record, stored records.Stored, live error) [
 		all = append(all, fault.Message(live))
 	}
 	return all
-}
-
-// delegationOf reads for whom a peer offers, and its delegates. The error names "offers_for" or "delegates".
-func delegationOf(c Config) (offersFor *delegation.Signed, delegates []peer.ID, err error) {
-	for _, text := range c.Delegates {
-		id, err := peer.Decode(text)
-		if err != nil {
-			return nil, nil, fault.Invalidf("delegates", text, "must be peer ids: %w", err)
-		}
-		if own, err := peer.IDFromPrivateKey(c.Key); err == nil && id == own {
-			return nil, nil, fault.Invalidf("delegates", text, "must be other peers than this one")
-		}
-		delegates = append(delegates, id)
-	}
-	if c.OffersFor == "" {
-		return nil, delegates, nil
-	}
-	offersFor, err = delegation.Parse(c.Network, c.OffersFor)
-	if err == nil {
-		var self peer.ID
-		if self, err = peer.IDFromPrivateKey(c.Key); err == nil {
-			err = offersFor.Valid(self, c.Now().Add(records.ClockSkew), c.Now())
-		}
-	}
-	return offersFor, delegates, fault.In("offers_for", err)
-}
-
-// reportDelegation warns in the last 30 days of the delegation by which this peer offers for another provider, of a short one in its last
-// third.
-func reportDelegation(d *delegation.Signed, self peer.ID, conditions *condition.Set, now time.Time) {
-	switch {
-	case d == nil:
-	case now.Before(d.Expires.Add(-min(30*24*time.Hour, d.Expires.Sub(d.Issued)/3))):
-		conditions.Clear(condition.Delegation)
-	case !now.Before(d.Expires):
-		conditions.Raise(condition.Delegation, "the delegation by which this peer offered for %s ended at %s, and its offers are its own now: make a new one there (blackholed offer delegate %s) and set discovery.offers_for, or take the setting out",
-			d.Provider, d.Expires.Format(time.RFC3339), self)
-	default:
-		conditions.Raise(condition.Delegation, "the delegation by which this peer offers for %s ends at %s, and then its offers are its own: make a new one there (blackholed offer delegate %s) and set discovery.offers_for",
-			d.Provider, d.Expires.Format(time.RFC3339), self)
-	}
 }
 
 // reportFull keeps the condition of a full index. The condition is up to a minute late; the answers are not.

@@ -129,12 +129,7 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (disco
 	}
 	var loopCtx context.Context
 	loopCtx, w.cancel = context.WithCancel(s.ctx)
-	var stops []func()
-	for i, p := range w.plans {
-		stops = append(stops, s.Keepers.Watch(loopCtx, p, func() { w.askFor(loopCtx, i, maxPages) }))
-	}
 	w.done.Go(func() {
-		defer all(stops)()
 		if w.missed() != "" {
 			w.askAgain(loopCtx)
 		}
@@ -451,19 +446,25 @@ func (w *watcher) removal(r *records.Record) string {
 	return removal(m)
 }
 
-// requery queries the keepers again at intervals, because a followed keeper may withhold changes, and keeps the
-// matches' providers tracked.
+// requery queries the keepers again at intervals, because live updates have no guarantee, and keeps the
+// matches' providers tracked. It begins sooner after a search that missed matches, as of a peer that just joined.
 func (w *watcher) requery(ctx context.Context) {
-	tick := time.NewTicker(requeryEvery)
-	defer tick.Stop()
+	wait := requeryEvery
+	if w.missed() != "" {
+		wait = lossRest
+	}
+	search := time.NewTimer(wait)
+	defer search.Stop()
 	track := time.NewTicker(trackEvery)
 	defer track.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-search.C:
 			w.askAgain(ctx)
+			wait = min(2*wait, requeryEvery)
+			search.Reset(wait)
 		case <-track.C:
 			w.measure()
 		}

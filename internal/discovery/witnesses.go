@@ -95,9 +95,10 @@ func (x *endpoints) hear(st witness.Statement, from netip.Prefix) {
 		x.mu.Lock()
 		e, ok := x.known.Peek(records.Name{Provider: f.Provider, ID: f.Record})
 		d, _ := x.doubts.Peek(st.By)
-		if !ok || f.CheckedAt.Before(e.begun) || f.State != records.Answers && d.times >= doubtBeyond && now.Sub(d.last) < doubtLasts {
+		unheard := !f.State.Alive() && d.times >= doubtBeyond && now.Sub(d.last) < doubtLasts
+		if !ok || f.CheckedAt.Before(e.begun) || unheard || e.domain && f.State == records.Closed {
 			x.mu.Unlock()
-			continue // nobody here shows it or witnesses it, or it is about an earlier endpoint
+			continue // nobody shows it here, or it is about an earlier endpoint; a domain proves a claim or does not
 		}
 		e.add(witness.Heard{Finding: f, By: st.By, From: from}, now)
 		_, dead := x.verdict(e, now)
@@ -126,14 +127,14 @@ func (x *endpoints) awake() {
 
 // contradicts reports whether a finding of another peer is newer than the own last check, and differs from it.
 func (e *endpoint) contradicts(f witness.Finding) bool {
-	return f.CheckedAt.After(e.last.CheckedAt) && (f.State == records.Answers) == (e.fails > 0)
+	return f.CheckedAt.After(e.last.CheckedAt) && f.State.Alive() == (e.fails > 0)
 }
 
 // weigh counts how often others' failed checks since the own last one were wrong. The caller holds x.mu.
 func (x *endpoints) weigh(e *endpoint, answers bool, now time.Time) {
 	for _, h := range e.heard {
 		switch {
-		case h.State == records.Answers || now.Sub(h.CheckedAt) >= endpointEvery || h.CheckedAt.Before(e.last.CheckedAt):
+		case h.State.Alive() || now.Sub(h.CheckedAt) >= endpointEvery || h.CheckedAt.Before(e.last.CheckedAt):
 		case answers:
 			d, _ := x.doubts.Get(h.By)
 			x.doubts.Add(h.By, doubt{d.times + 1, now})
@@ -160,18 +161,24 @@ func (e *endpoint) add(h witness.Heard, now time.Time) {
 	slices.SortStableFunc(e.heard, func(a, b witness.Heard) int { return a.CheckedAt.Compare(b.CheckedAt) })
 }
 
-// others is what other peers found: the newest answer, or else the newest failure; how many there are whose newest check failed, if this
-// peer got no answer since; and how many that got an answer since the first of these. It is called for many endpoints each second, so it
-// allocates nothing.
+// others is what other peers found: the newest answer, or else the newest failure; how many there are whose newest
+// check failed, if this peer got no answer since; and how many that got an answer since the first of these. An
+// endpoint that lives is closed if most of them say so. It is called for many endpoints each second, so it allocates
+// nothing.
 func (e *endpoint) others(now time.Time) (m records.Measured, failed, answered int) {
-	var answer, failure *witness.Heard
-	answers := 0
+	var answer, gate, failure *witness.Heard
+	answers, gates := 0, 0
 	for i := range e.heard {
 		switch h := &e.heard[i]; {
 		case now.Sub(h.CheckedAt) >= endpointStands:
-		case h.State == records.Answers:
-			answers++
-			answer = h
+		case h.State.Alive():
+			if h.State == records.Closed {
+				gates++
+				gate = h
+			} else {
+				answers++
+				answer = h
+			}
 			if failed > 0 {
 				answered++
 			}
@@ -181,6 +188,8 @@ func (e *endpoint) others(now time.Time) (m records.Measured, failed, answered i
 		}
 	}
 	switch {
+	case gates > answers:
+		m = records.Measured{State: gate.State, CheckedAt: gate.CheckedAt, Peers: gates}
 	case answer != nil:
 		m = records.Measured{State: answer.State, RoundTrip: answer.RoundTrip, CheckedAt: answer.CheckedAt, Peers: answers}
 	case failure != nil:
@@ -195,7 +204,7 @@ func (x *endpoints) agree(e *endpoint, answers bool, n int, now time.Time) bool 
 	list := room[:0]
 	for i := range e.heard {
 		h := &e.heard[i]
-		if (h.State == records.Answers) == answers && now.Sub(h.CheckedAt) < endpointStands && (answers || h.CheckedAt.After(e.answered)) {
+		if h.State.Alive() == answers && now.Sub(h.CheckedAt) < endpointStands && (answers || h.CheckedAt.After(e.answered)) {
 			list = append(list, *h)
 		}
 	}
@@ -209,7 +218,7 @@ func (x *endpoints) enough(list []witness.Heard, n int) bool {
 
 // suspected reports whether somebody's check failed and nobody got an answer since.
 func (e *endpoint) suspected() bool {
-	return len(e.heard) > 0 && e.heard[len(e.heard)-1].State != records.Answers
+	return len(e.heard) > 0 && !e.heard[len(e.heard)-1].State.Alive()
 }
 
 // wanted reports whether somebody asked for an offer lately.

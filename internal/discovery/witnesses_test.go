@@ -36,9 +36,10 @@ type society struct {
 	peers  []*member
 	mu     sync.Mutex // guards the fields below
 	alive  bool
-	named  bool        // the domain of the offers names their provider
-	death  probe.State // what a dead endpoint does
-	gone   bool        // the offer is withdrawn
+	named  bool           // the domain of the offers names their provider
+	death  probe.State    // what a dead endpoint does
+	says   *probe.Outcome // of each check; nil: the fields around it decide
+	gone   bool           // the offer is withdrawn
 	probes []time.Time
 
 	unnamed []*records.Record // without an endpoint
@@ -132,7 +133,7 @@ func (m *member) Probe(ctx context.Context, to probe.Target) (probe.Outcome, boo
 	m.mu2().Lock()
 	m.targets = append(m.targets, to.Host)
 	m.probes = append(m.probes, time.Now())
-	lies, alive, death := m.lies, m.alive, m.death
+	lies, alive, death, says := m.lies, m.alive, m.death, m.says
 	if m.real != nil {
 		m.mu2().Unlock()
 		return m.speak(ctx, to)
@@ -150,6 +151,9 @@ func (m *member) Probe(ctx context.Context, to probe.Target) (probe.Outcome, boo
 	switch {
 	case lies != "":
 		return probe.Outcome{State: probe.State(lies)}, true
+	case says != nil:
+		pass(ctx, 2*oneWay)
+		return *says, says.State != ""
 	case alive:
 		pass(ctx, 2*oneWay)
 		return probe.Outcome{State: probe.Answers, RoundTrip: 2 * oneWay}, ctx.Err() == nil

@@ -150,7 +150,7 @@ func (w *world) serve(ctx context.Context, c net.Conn) {
 		fallthrough
 	case alive, death == toWitnesses && int(by[2])<<8|int(by[3]) < w.peers:
 		w.kinds[speaks()[n%len(speaks())]](c)
-	case death == probe.WrongProtocol:
+	case death == probe.Wrong:
 		says("SSH-2.0-OpenSSH_9.6\r\n")(c)
 	case death == probe.Refuses:
 		_ = c.(*net.TCPConn).SetLinger(0)
@@ -180,7 +180,7 @@ func (s *society) listen(n, peers int) {
 		return s.goods.fate(host)
 	}
 	for i, r := range s.goods.offers {
-		how := map[int]probe.State{0: probe.Silent, 1: probe.WrongProtocol, 2: slowly, 3: toWitnesses}[i/len(speaks())%20]
+		how := map[int]probe.State{0: probe.Silent, 1: probe.Wrong, 2: slowly, 3: toWitnesses}[i/len(speaks())%20]
 		if s.goods.how[hostOf(r)] = how; how != "" && how != slowly {
 			s.goods.dies[hostOf(r)] = time.Time{}
 		}
@@ -280,7 +280,7 @@ func TestWorldSpeaks(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := newWorld(t, ctx, 1)
 	t.Cleanup(cancel)
-	fates := map[int]probe.State{12: probe.Refuses, 13: probe.WrongProtocol, 14: toWitnesses}
+	fates := map[int]probe.State{12: probe.Refuses, 13: probe.Wrong, 14: toWitnesses}
 	w.fate = func(host string) (probe.State, bool) {
 		var n int
 		_, _ = fmt.Sscanf(host, "o%d"+worldName, &n)

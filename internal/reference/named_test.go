@@ -40,7 +40,9 @@ func TestNamed(t *testing.T) {
 	found := map[string]int{}
 	documents(t, func(name, text string) {
 		for _, m := range named(text) {
-			found[m.kind]++
+			if found[m.kind]++; name == "CHANGELOG.md" && m.kind == "setting" {
+				continue // it names settings that are gone, too
+			}
 			if fault := world.fault(name, m); fault != "" {
 				t.Errorf("%s: %s", name, fault)
 			}

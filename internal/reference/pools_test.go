@@ -56,7 +56,7 @@ func places() map[string]pool {
 			access + "TestConnectionsAreBounded", "internal/daemon.TestCallersAreBounded"}},
 		"answer_bytes": {"a sixteenth of the memory limit, 8 to 64 MiB, of HTTP, gRPC and clients of etcd and Consul together; 16 KiB of an answer are free", rule, known, "", []string{
 			access + "TestBytes", access + "TestKeptPlaces", front + "httpapi.TestSilentReaders", front + "grpcapi.TestSilentReaders",
-			front + "etcdapi.TestAnswersAreBounded", front + "consulapi.TestBounds"}},
+			front + "etcdapi.TestAnswersAreBounded", front + "consulapi.TestBounds", front + "consulapi.TestSilentReaders"}},
 		"watch_bytes": {"as of `answer_bytes`, of clients of etcd: 1 KiB and the length of key and range for each watch, 16 KiB for each wait for a lock or election", rule, "", "", []string{
 			front + "etcdapi.TestManyWatches"}},
 		"watches": {"1,024 of each plane and front but etcd's, 4,096 of peers, 4,096 of instances", rule, known, "", []string{access + "TestKeptPlaces",
@@ -71,9 +71,10 @@ func places() map[string]pool {
 			front + "httpapi.TestHalfBodies", front + "grpcapi.TestRequestsAtWork", front + "etcdapi.TestRequestsAreBounded", front + "consulapi.TestBounds", access + "TestKeptPlaces"}},
 		"arriving_bytes": {"as many of each of these fronts, of messages over gRPC until they have arrived", rule + ", of an address or user", known, "", []string{
 			front + "grpcapi.TestHalfRequests", front + "etcdapi.TestRequestsAreBounded"}},
-		"backups":  {"2", rule, "", "", []string{front + "httpapi.TestBackup"}},
-		"viewers":  {"256", rule, "", "", []string{front + "httpapi.TestViewersAreBounded"}},
-		"sessions": {"1,024", "16: the oldest ends", "", "", []string{access + "TestSessionsAreBounded"}},
+		"reading_bytes": {"as of `answer_bytes`, of clients of Consul: what is read before its size is known; a reader waits 2 s for it", rule, known, "", []string{front + "consulapi.TestSilentReaders"}},
+		"backups":       {"2", rule, "", "", []string{front + "httpapi.TestBackup"}},
+		"viewers":       {"256", rule, "", "", []string{front + "httpapi.TestViewersAreBounded"}},
+		"sessions":      {"1,024", "16: the oldest ends", "", "", []string{access + "TestSessionsAreBounded"}},
 		"instances": {setting("agent.limits.instances"), rule + "; who owns those of callers without a name is forgotten at a restart", "", "agent.limits.instances", []string{
 			"internal/agent/registry.TestRegisterRefuses", "internal/agent/registry.TestInstancesAreShared"}},
 		"checks": {"as of instances: one each", "", "", "agent.limits.instances", []string{"internal/agent/health.TestBounds"}},
@@ -93,7 +94,7 @@ func setting(key string) string {
 func groupPools() map[string]pool {
 	const machine, limits = "internal/coordination/machine.", "coordination.limits."
 	l := coord.DefaultLimits()
-	all := []string{machine + "TestGreedyOwners", "internal/coordination.TestGreedyCallers"}
+	all := []string{machine + "TestGreedyOwners", "internal/coordination.TestGreedyCallers", machine + "TestCallersWithoutNamesShare"}
 	kept := fmt.Sprintf("%d %%", l.Reserved)
 	return map[string]pool{
 		"leases": {number(l.Leases), rule + ", at most " + number(l.PerOwner.Leases), kept + " for peers, " + kept + " for applications", limits + "leases", all},
@@ -103,7 +104,7 @@ func groupPools() map[string]pool {
 			limits + "keys", []string{machine + "TestReservedRoom", all[0], all[1]}},
 		"bytes": {number(l.Bytes>>20) + " MiB", rule + fmt.Sprintf(", at most %d MiB under leases and %d MiB without", l.PerOwner.Bytes>>20, l.PerOwner.UnleasedBytes>>20),
 			"as of keys", limits + "bytes", []string{machine + "TestReservedRoom", all[0]}},
-		"claims":       {"as of keys", number(l.PerOwner.Claims), "as of keys", limits + "claims_per_owner", []string{machine + "TestQuotas", all[0]}},
+		"claims":       {"as of keys", number(l.PerOwner.Claims), "as of keys", limits + "claims_per_owner", []string{machine + "TestQuotas", all[0], all[2]}},
 		"queue":        {number(l.Queue) + " claims on one lock", rule, "", limits + "queue", []string{machine + "TestQueueIsShared"}},
 		"requirements": {number(uint32(requirements.Max)), rule, "", "", []string{machine + "TestRequirements", all[0]}},
 	}
@@ -156,7 +157,8 @@ func writePools(t *testing.T, b *strings.Builder, tests limitTests) {
 		}
 	}
 	section("Of a peer", places(), found.places)
-	section("Of the group, with the reserves that `coordination.limits.reserved_percent` sets", groupPools(), found.group)
+	section("Of the group, with the reserves that `coordination.limits.reserved_percent` sets. Callers without a name at one peer and front have the share of "+
+		"one owner; of it each, by its user on this machine or else its address, has at most what the rule gives", groupPools(), found.group)
 	require.Equal(t, slices.Sorted(maps.Keys(found.streams)), slices.Sorted(maps.Keys(streams())), "bounds of streams")
 	b.WriteString("\nOf streams from other peers; one above a bound is reset, or answered `busy`:\n")
 	b.WriteString("\n")

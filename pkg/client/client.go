@@ -276,21 +276,13 @@ func (c *Client) Status(ctx context.Context) (discovery.Status, error) {
 			Name: c.GetName(), Message: c.GetMessage(), Since: c.GetSince().AsTime(),
 		})
 	}
-	var copies []discovery.Copy
-	for _, c := range resp.GetCopies() {
-		one := discovery.Copy{Type: c.GetType(), Lacks: c.GetLacks()}
-		if c.WholeSince != nil {
-			one.WholeSince = c.WholeSince.AsTime()
-		}
-		copies = append(copies, one)
-	}
 	return discovery.Status{
 		PeerID: resp.GetPeerId(), IdentityNew: resp.GetIdentityNew(), Network: resp.GetNetwork(), NetworkClosed: resp.GetNetworkClosed(), Profile: resp.GetProfile(), Mode: resp.GetMode(), Listen: resp.GetListen(), Version: resp.GetVersion(),
 		UptimeSeconds: resp.GetUptime().AsDuration().Seconds(), Ready: resp.GetReady(),
 		Peers: int(resp.GetPeers()), RoutingTable: int(resp.GetRoutingTable()),
 		RecordsKept: int(resp.GetRecordsKept()), RecordsOwn: int(resp.GetRecordsOwn()),
-		RecordsUnstored: resp.GetRecordsUnstored(), RecordsAnnouncing: int(resp.GetRecordsAnnouncing()), Copies: copies, Conditions: conditions, ClockOffset: resp.ClockOffsetSeconds,
-		Reach: reachOf(resp.GetReach()), Name: resp.GetName(), Group: standingOf(resp.GetGroup()), OffersFor: resp.GetOffersFor(),
+		RecordsUnstored: resp.GetRecordsUnstored(), RecordsAnnouncing: int(resp.GetRecordsAnnouncing()), Conditions: conditions, ClockOffset: resp.ClockOffsetSeconds,
+		Reach: reachOf(resp.GetReach()), Name: resp.GetName(), Group: standingOf(resp.GetGroup()),
 	}, nil
 }
 

@@ -46,9 +46,6 @@ func toAnswer(resp *api.QueryResponse) query.AnswerView {
 		Notes: resp.GetNotes(), ExcludedTotal: int(resp.GetExcludedTotal()),
 		Next: resp.GetNext(), Beyond: toLeftOut(resp.GetBeyond()),
 	}
-	if t := resp.GetProvedAt(); t != nil {
-		a.Proved = t.AsTime()
-	}
 	for _, g := range resp.GetPriceGroups() {
 		a.Groups = append(a.Groups, query.PriceGroup{
 			Terms: query.Terms{Currency: g.GetCurrency(), PriceUnit: g.GetPriceUnit()},
@@ -82,7 +79,7 @@ func toEndpoint(e *api.Endpoint) *records.Measured {
 	}
 	return &records.Measured{
 		State: records.Reachability(e.GetState()), RoundTrip: e.GetRoundTrip().AsDuration(), Peers: int(e.GetPeers()), Detail: e.GetDetail(),
-		CheckedAt: orZero(e.GetCheckedAt()), Since: orZero(e.GetSince()),
+		CheckedAt: orZero(e.GetCheckedAt()), Since: orZero(e.GetSince()), EndpointText: e.GetEndpointText(),
 	}
 }
 

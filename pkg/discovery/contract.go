@@ -95,30 +95,19 @@ type Status struct {
 	RoutingTable  int      `json:"routing_table"` // peers in the DHT's table
 	RecordsKept   int      `json:"records_kept"`  // in this peer's index
 	RecordsOwn    int      `json:"records_own"`
-	// OffersFor is the provider for whom this peer offers, as its delegate; empty: for itself.
-	OffersFor string `json:"offers_for,omitempty"`
 	// RecordsUnstored are the ids of the own records that no keeper holds. This peer announces them again.
 	RecordsUnstored []string `json:"records_unstored,omitempty"`
 	// RecordsAnnouncing counts the changes of own records, withdrawals included, that some keeper has not taken, without
 	// those that it is to get later (Stored.OthersLater).
 	// Another peer's complete answer may lack them. This peer announces them again, at first after a second.
-	RecordsAnnouncing int `json:"records_announcing,omitempty"`
-	// Copies are the copies of types that the peer keeps (discovery.keep).
-	Copies []Copy `json:"copies,omitempty"`
-	Ready  bool   `json:"ready"`
+	RecordsAnnouncing int  `json:"records_announcing,omitempty"`
+	Ready             bool `json:"ready"`
 	// ClockOffset is this peer's clock minus the clocks of its keepers, in seconds; nil: unknown.
 	ClockOffset *float64 `json:"clock_offset_seconds,omitempty"`
 	Reach       Reach    `json:"reach"`
 	// Conditions limit what this peer knows or can do now; sorted by name.
 	Conditions []Condition `json:"conditions,omitempty"`
 	Group      *Group      `json:"group,omitempty"` // nil: the peer takes no part in coordination
-}
-
-// Copy is a peer's copy of all records of one type.
-type Copy struct {
-	Type       string    `json:"type"`
-	WholeSince time.Time `json:"whole_since,omitzero"` // absent: not whole, so nobody gets an answer from it
-	Lacks      string    `json:"lacks,omitempty"`      // why it is not whole
 }
 
 // Group describes the coordination group as a peer knows it without asking others, so it may be some 10 s old.

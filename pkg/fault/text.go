@@ -37,6 +37,10 @@ func Counted(n int, noun string) string {
 func hides(s string) bool {
 	selected := true
 	for _, r := range s {
+		if r < utf8.RuneSelf { // most are
+			selected = false
+			continue
+		}
 		selector := unicode.Is(unicode.Variation_Selector, r)
 		if invisible(r) || selector && selected {
 			return true

@@ -94,8 +94,8 @@ type LastCheck struct {
 	At      time.Time `json:"at"`
 	TookMs  float64   `json:"took_ms"`
 	Passing bool      `json:"passing"`
-	// State is what the check found, in the words for the endpoints of offers: answers, refuses, "wrong protocol", "no such name",
-	// certificate, silent, or unmeasured. It is empty from a peer of an earlier version.
+	// State is what the check found, in the words for the endpoints of offers: answers, closed, refuses, wrong, "no
+	// such name", certificate, silent, or unmeasured. It is empty from a peer of an earlier version.
 	State  string `json:"state,omitempty"`
 	Status Status `json:"status"`          // what the checks made of the instance from then on
 	Cause  string `json:"cause,omitempty"` // of a failure, at most 200 bytes

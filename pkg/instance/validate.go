@@ -444,12 +444,13 @@ func shorten(text string) string {
 	return clean.Text(text, most)
 }
 
-// Unaskable names, in a sentence, the first word of an instance of this key with these tags that does not fit into a name of
-// DNS: a service is one label, a label has at most 63 bytes (RFC 1035), one less after the _ of a question for SRV, and no
-// hyphen at its ends (RFC 1123). "" is none.
+// Unaskable names, in a sentence, the first word of an instance of this key with these tags that does not fit into a
+// name of DNS: a service is one label, a label has at most 63 bytes (RFC 1035), one less after the _ of a question
+// for SRV, and no hyphen at its ends (RFC 1123). "" is none.
 func (k Key) Unaskable(tags []string) string {
 	if strings.ContainsAny(k.Service, ".:") {
-		return "DNS cannot ask for the service " + k.Service + ": a service is one label there, of letters, digits, hyphens and _"
+		return "DNS cannot ask for the service " + k.Service +
+			": a service is one label there, of letters, digits, hyphens and _"
 	}
 	if len(k.Service) == 63 {
 		return "DNS cannot ask for _" + k.Service + "._tcp, only for " + k.Service + ".service: the label has 64 bytes, limit 63"

@@ -49,7 +49,6 @@ type Answer struct {
 	Source   Source
 	Complete bool          // every keeper of a possible match answered
 	Reason   string        // cause of an incomplete answer
-	Proved   time.Time     // issue of the list by which the provider of Query.Provider proves that no offer is missing; zero: only keepers say so
 	Age      time.Duration // time in the cache; 0 for a new answer
 	Took     time.Duration
 	Notes    []string // the cells and keepers asked, for Query.Explain
@@ -154,7 +153,6 @@ const (
 	SourceCache   Source = "cache"   // an answer found earlier, Age ago
 	SourceLocal   Source = "local"   // this peer's index
 	SourceNetwork Source = "network" // keepers of the cells
-	SourceCopy    Source = "copy"    // a peer with a copy of all records of the type, which the asked keepers did not contradict
 )
 
 // Found is the merged and verified answer of the keepers of a plan's cells.
@@ -164,11 +162,9 @@ type Found struct {
 	AtLeast  bool              // Total is a lower bound
 	Complete bool              // every group of keepers answered, and no match outside Records ranks among the first Limit
 	Reason   string            // cause of an incomplete answer
-	Proved   time.Time         // see Answer
 	Beyond   *LeftOut          // records left out because they need a later version of the program; nil for none
 	Local    bool              // this peer is the only keeper of every cell
 	Menu     menu.Menu         // of all matches, for a count
-	Copy     bool              // a peer with a copy of all records of the type answered
 	Notes    []string          // cells asked, keepers asked, bounds; for Query.Explain
 }
 

@@ -27,13 +27,6 @@ func withoutRow() map[string]string {
 		"paused.stopped": "a paused record claims to be unhealthy",
 		"paused.since":   "a paused record claims to be unhealthy",
 		"paused.until":   "a paused record claims to be unhealthy",
-
-		"manifest.offers":    "a manifest never matches",
-		"manifest.delegates": "a manifest never matches",
-
-		"offered_for.terms":     "provider_id finds the offers of delegates",
-		"offered_for.by":        "provider_id finds the offers of delegates",
-		"offered_for.signature": "provider_id finds the offers of delegates",
 	}
 }
 

@@ -39,17 +39,33 @@ func (c Claims) weight() float64 {
 // Evidence is what a peer knows of an offer beyond its record. The zero value is nothing.
 type Evidence struct {
 	RoundTrip time.Duration // measured, of its endpoint or else of its provider's peer; 0: unknown
-	Checks    int           // of its endpoint; 0: none
+	Checks    int           // of its endpoint, which answered or failed; 0: none
 	Answered  int           // of Checks
+	Closed    bool          // its endpoint lives behind a gate: nobody knows how fast and how well it serves
 	Doubts    []string      // claims that cannot be true: see Plan.Doubts
 	CheapAs   float64       // median price of like offers that makes its price one of the doubts; 0: none
+	Asks      float64       // price that its endpoint asks, which makes its price one of the doubts; 0: none
+}
+
+// AskedFor notes what the endpoint of an offer asks for one request. A price above that of the offer, in its
+// currency, for the same unit, contradicts the offer. Prices in other units say nothing.
+func (e *Evidence) AskedFor(r *records.Record, price float64, currency string) {
+	const rounding = 1.001
+	x := r.Facts()
+	if price <= x.Price*rounding || !x.Has(records.KnownPrice) || !pricedIn(x, currency, "per-request") {
+		return
+	}
+	e.Asks = price
+	doubt := fmt.Sprintf("the price %v %s: its endpoint asks %v for a request", x.Price, currency, price)
+	e.Doubts = append(e.Doubts, doubt)
 }
 
 // Judge returns the score of a record with the evidence of the asking peer, 0 to 100. With ClaimsTrust it is Score. Otherwise:
 //
 //   - health is the share of the checks that its endpoint answered; without checks uptime and errors count as claims;
 //   - performance is that of the measured time; without one the response time counts as a claim;
-//   - with doubts no claim counts, and an impossible price earns nothing.
+//   - with doubts no claim counts, and a price that is impossible, or that its endpoint contradicts, earns nothing;
+//   - a closed endpoint earns nothing for health and performance, whatever is claimed: anybody can close a door.
 //
 // Judge is equal at peers with equal evidence.
 func (p *Plan) Judge(r *records.Record, e *Evidence) float64 {
@@ -69,8 +85,12 @@ func (p *Plan) judge(x *records.Facts, e *Evidence) points {
 	case x.Has(records.KnownResponseTime):
 		s.performance = float64(p.query.Claims.weight() * pointsFor(performancePoints, remaining(float64(x.ResponseMS), worstResponseMS)))
 	}
-	if e.CheapAs > 0 {
+	if e.CheapAs > 0 || e.Asks > 0 {
 		s.price = 0
+	}
+	if e.Closed {
+		s.uptime, s.errors, s.performance = 0, 0, 0
+		return s
 	}
 	if e.Checks > 0 {
 		share := float64(e.Answered) / float64(e.Checks)
@@ -92,9 +112,10 @@ func contradicted(x *records.Facts, e *Evidence) bool {
 	return x.Has(records.KnownResponseTime) && e.RoundTrip > 0 && measured > 2*claim && measured > claim+way
 }
 
-// Rank is Value with the evidence of the asking peer: smaller is better. It differs in a judged plan. SortScore ranks by Judge. SortUptime and
-// SortResponseTime rank by the measurement, without one by the whole claim: an offer that claims much is soon shown, and so measured.
-// No claim counts with doubts or ClaimsIgnore; then the value is +Inf, unknown. Rank is equal at peers with equal evidence, and never NaN.
+// Rank is Value with the evidence of the asking peer: smaller is better. It differs in a judged plan. SortScore ranks
+// by Judge. SortUptime and SortResponseTime rank by the measurement, without one by the whole claim: an offer that
+// claims much is soon shown, and so measured. No claim counts with doubts, ClaimsIgnore, or a closed endpoint; then
+// the value is +Inf, unknown. Rank is equal at peers with equal evidence, and never NaN.
 func (p *Plan) Rank(r *records.Record, e *Evidence) float64 {
 	if !p.Judged() {
 		return p.Value(r)
@@ -103,6 +124,8 @@ func (p *Plan) Rank(r *records.Record, e *Evidence) float64 {
 	switch {
 	case p.query.Sort == SortScore:
 		return 0 - p.judge(x, e).total()
+	case e.Closed:
+		return math.Inf(1)
 	case p.query.Sort == SortUptime && e.Checks > 0:
 		return -100 * float64(e.Answered) / float64(e.Checks)
 	case p.query.Sort == SortResponseTime && e.RoundTrip > 0:
@@ -149,6 +172,9 @@ func (p *Plan) Shown() int { return cmp.Or(p.shown, p.query.Limit) }
 // explainHealth and explainPerformance say what the points are for.
 func (p *Plan) explainHealth(x *records.Facts, e *Evidence) string {
 	claim := stated(x, records.KnownUptime, "uptime %v %%", x.Uptime) + ", " + stated(x, records.KnownErrorRate, "errors %d of 10000", x.ErrorRate)
+	if e.Closed && p.query.Claims != ClaimsTrust {
+		return "its endpoint is closed, which earns nothing"
+	}
 	if p.query.Claims == ClaimsTrust || e.Checks == 0 {
 		return claim + p.believed(e, x.Known&(records.KnownUptime|records.KnownErrorRate) != 0)
 	}
@@ -158,6 +184,8 @@ func (p *Plan) explainHealth(x *records.Facts, e *Evidence) string {
 func (p *Plan) explainPerformance(x *records.Facts, e *Evidence) string {
 	claim := stated(x, records.KnownResponseTime, "response time %d ms", x.ResponseMS)
 	switch {
+	case e.Closed && p.query.Claims != ClaimsTrust:
+		return "its endpoint is closed, which earns nothing"
 	case p.query.Claims == ClaimsTrust || e.RoundTrip == 0:
 		return claim + p.believed(e, x.Has(records.KnownResponseTime))
 	case contradicted(x, e):

@@ -36,6 +36,13 @@ func TestJudgeReplacesClaims(t *testing.T) {
 	require.InDelta(t, 10, p.Judge(r, doubted), 1e-9, "the place alone")
 	require.Contains(t, p.ExplainScore(r, doubted)[2], "(claimed, and not believed: no)")
 
+	closed := &Evidence{Closed: true, Checks: 4, Answered: 4, RoundTrip: time.Millisecond}
+	require.InDelta(t, 22.5+10, p.Judge(r, closed), 1e-9, "price and place alone: anybody can close a door")
+	require.Equal(t, "health 0.00 of 40: its endpoint is closed, which earns nothing", p.ExplainScore(r, closed)[0])
+	closed.AskedFor(r, 9, "USDC")
+	require.Zero(t, closed.Asks, "another unit")
+	require.Empty(t, closed.Doubts)
+
 	q.Claims = ClaimsIgnore
 	require.InDelta(t, 32.5, compile(t, q).Judge(r, &Evidence{}), 1e-9)
 	q.Claims = ClaimsTrust

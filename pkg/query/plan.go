@@ -76,8 +76,8 @@ func (p *Plan) Disc() (geo.Disc, bool) {
 // Filter returns checks as flat values, which every match passes. The caller must not modify them.
 func (p *Plan) Filter() *Filter { return &p.columns }
 
-// Cells returns cells that together contain every match: the cell of the only provider asked for, which leads to those of its delegates,
-// at most maxCells cells of one geohash length that cover the disc, or the global cell.
+// Cells returns cells that together contain every match: the cell of the only provider asked for, at
+// most maxCells cells of one geohash length that cover the disc, or the global cell.
 func (p *Plan) Cells(maxCells int) []records.CellKey {
 	if p.filter.Provider != "" {
 		return []records.CellKey{records.ProviderCell(p.filter.Provider)}
@@ -118,7 +118,7 @@ func (p *Plan) Match(r *records.Record) bool {
 // only its core is known: type, subtype, provider and place.
 func (p *Plan) Beyond(r *records.Record) bool {
 	q := &p.query
-	return r.Needs() != "" && !r.Name().IsManifest() &&
+	return r.Needs() != "" &&
 		r.Type() == q.Type &&
 		(q.Subtype == "" || r.Subtype() == q.Subtype) &&
 		p.filter.passProvider(r) &&
@@ -141,7 +141,7 @@ func (p *Plan) Reject(r *records.Record) string {
 		return "critical: needs features that this version lacks: " + r.Needs()
 	case r.Paused() != nil && !f.Statuses.Has(pb.HealthStatus_UNHEALTHY):
 		return r.Paused().Reason()
-	case f.Provider != "" && !r.Of(f.Provider):
+	case f.Provider != "" && provider != f.Provider:
 		return fmt.Sprintf("provider_id: of %s, %s asked for", provider, f.Provider)
 	case !f.passProvider(r):
 		return fmt.Sprintf("exclude_providers: %s was found unreachable", provider)
@@ -163,9 +163,9 @@ func (p *Plan) rejectPlace(x *records.Facts) string {
 	return fmt.Sprintf("near: %.3f km away, at most %v asked for", geo.Distance(p.center, place)/1000, p.radius/1000)
 }
 
-// passProvider checks a record's provider. Its delegates count as the provider. The excluded ones are peers.
+// passProvider checks a record's provider.
 func (f *Filter) passProvider(r *records.Record) bool {
-	if f.Provider != "" && !r.Of(f.Provider) {
+	if f.Provider != "" && r.Name().Provider != f.Provider {
 		return false
 	}
 	_, excluded := slices.BinarySearch(f.Exclude, r.Name().Provider)

@@ -56,6 +56,9 @@ func (p *Plan) ExplainScore(r *records.Record, e *Evidence) []string {
 	x := factsFor(p, r)
 	s := p.judge(x, e)
 	price := p.explainPrice(x)
+	if e.Asks > 0 && p.query.Claims != ClaimsTrust {
+		price += fmt.Sprintf(", its endpoint asks %v", e.Asks)
+	}
 	if e.CheapAs > 0 && p.query.Claims != ClaimsTrust {
 		price += fmt.Sprintf(", below a hundredth of the median %v of like offers", e.CheapAs)
 	}

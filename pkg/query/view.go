@@ -29,7 +29,6 @@ type AnswerView struct {
 	Source   Source       `json:"source"`
 	Complete bool         `json:"complete"`
 	Reason   string       `json:"incomplete_reason,omitempty"`
-	Proved   time.Time    `json:"proved_at,omitzero"`
 	AgeMs    float64      `json:"age_ms"`
 	TookMs   float64      `json:"took_ms"`
 	Notes    []string     `json:"notes,omitempty"`
@@ -46,7 +45,7 @@ type AnswerView struct {
 func (a *Answer) View() AnswerView {
 	v := AnswerView{
 		Results: make([]ResultView, len(a.Results)), Total: a.Total, AtLeast: a.AtLeast, Next: a.Next, Source: a.Source,
-		Complete: a.Complete, Reason: a.Reason, Proved: a.Proved, AgeMs: Millis(a.Age), TookMs: Millis(a.Took), Notes: a.Notes,
+		Complete: a.Complete, Reason: a.Reason, AgeMs: Millis(a.Age), TookMs: Millis(a.Took), Notes: a.Notes,
 		Beyond: a.Beyond, Excluded: a.Excluded, ExcludedTotal: a.ExcludedTotal, Groups: a.Groups, Cells: a.Cells,
 	}
 	for i, r := range a.Results {

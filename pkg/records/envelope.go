@@ -220,9 +220,6 @@ func verify(n network.Name, envelope []byte) (*Record, error) {
 		return nil, err
 	}
 	r := recordOf(s, signer)
-	if r.offeredFor, err = checkOfferedFor(n, s, signer); err != nil {
-		return nil, err
-	}
 	r.digest = sha256.Sum256(f.payload)
 	r.envelope = bytes.Clone(envelope)
 	return r, nil

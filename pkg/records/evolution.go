@@ -52,7 +52,7 @@ func validateCritical(critical []string) error {
 
 // understood refuses content that this version cannot understand.
 func understood(s *pb.ServiceRecord) error {
-	if lacking := needs(s); lacking != "" && (s.Manifest == nil || lacking != manifest) {
+	if lacking := needs(s); lacking != "" {
 		return fault.Invalidf("critical", lacking, "names features that this version lacks")
 	}
 	if !proto.Equal(s, withoutUnknown(s)) {

@@ -2,6 +2,7 @@ package records
 
 import (
 	"cmp"
+	"crypto/ed25519"
 	"crypto/sha256"
 	"strings"
 
@@ -42,7 +43,7 @@ type CellKey struct {
 }
 
 // ProviderCell returns the cell of all records of a provider, whatever their type and place. Quotas
-// bound it to MaxPerProvider records, its manifest and those of MaxDelegates delegates.
+// bound it to MaxPerProvider records.
 func ProviderCell(id peer.ID) CellKey { return CellKey{Cell: geo.Global, Provider: id} }
 
 // OfProvider reports whether this is the cell of a provider. Such a cell is never split.
@@ -73,7 +74,7 @@ func cidOf(digest [sha256.Size]byte) cid.Cid {
 
 // MaxPerProvider is the number of live records that keepers accept from one provider: a constant of
 // the network.
-const MaxPerProvider = 100
+const MaxPerProvider = 10_000
 
 // MaxKey limits the length of both kinds of keys, in bytes.
 const MaxKey = 256
@@ -209,7 +210,7 @@ func inRange(c geo.Cell, low, high int) bool {
 // isEd25519 reports whether the id contains an Ed25519 key (libp2p peer ids: the identity
 // multihash of the key's message, for messages of at most 42 bytes).
 func isEd25519(id peer.ID) bool {
-	return len(id) == len(ed25519ID)+keySize && strings.HasPrefix(string(id), ed25519ID)
+	return len(id) == len(ed25519ID)+ed25519.PublicKeySize && strings.HasPrefix(string(id), ed25519ID)
 }
 
 // ed25519ID is the beginning of the ids of Ed25519 keys. The 32 bytes of the key follow.

@@ -16,7 +16,7 @@ const NewsWithin = time.Minute
 // News reports whether a live version differs from another one of the same offer in amounts alone: of price, capacity, load, and of equal
 // GPUs. Such changes are frequent and worth little a minute later, so a provider gathers them for most of its keepers.
 func (r *Record) News(before *Record) bool {
-	return r.name == before.name && !r.withdrawn && !before.withdrawn && !r.name.IsManifest() &&
+	return r.name == before.name && !r.withdrawn && !before.withdrawn &&
 		proto.Equal(r.withoutAmounts(), before.withoutAmounts())
 }
 

@@ -99,7 +99,6 @@ func TestNamesAreTheSchemas(t *testing.T) {
 		for i := range fields.Len() {
 			want[string(fields.Get(i).Name())] = true
 		}
-		delete(want, "manifest") // of a record that is no offer
 		for _, name := range tt.extra {
 			want[name] = true
 		}
@@ -112,7 +111,7 @@ func TestNoFieldIsDropped(t *testing.T) {
 	s := &pb.ServiceRecord{}
 	fill(s.ProtoReflect())
 	back := records.OfferOf(s).Service()
-	for _, peers := range []protoreflect.Name{"provider_id", "created_at", "updated_at", "expires_at", "signature", "sequence", "withdrawn", "critical", "paused", "manifest", "offered_for"} {
+	for _, peers := range []protoreflect.Name{"provider_id", "created_at", "updated_at", "expires_at", "signature", "sequence", "withdrawn", "critical", "paused"} {
 		s.ProtoReflect().Clear(s.ProtoReflect().Descriptor().Fields().ByName(peers))
 	}
 	require.True(t, proto.Equal(s, back), "%v\n%v", s, back)

@@ -46,20 +46,19 @@ func (n Name) Compare(m Name) int {
 // Record is one verified version of a service record. It is immutable and safe for concurrent
 // use. Callers must not modify results of its methods, unless a method says otherwise.
 type Record struct {
-	name       Name
-	kind       string // metadata.type
-	subtype    string
-	sequence   uint64
-	withdrawn  bool
-	needs      string // see Needs
-	precision  uint8  // of the key's geohash, 4 to 12
-	issued     time.Time
-	expires    time.Time
-	facts      Facts
-	paused     *Pause   // nil: it is served
-	offeredFor peer.ID  // "": for its signer
-	digest     [32]byte // sha2-256 of the payload
-	envelope   []byte
+	name      Name
+	kind      string // metadata.type
+	subtype   string
+	sequence  uint64
+	withdrawn bool
+	needs     string // see Needs
+	precision uint8  // of the key's geohash, 4 to 12
+	issued    time.Time
+	expires   time.Time
+	facts     Facts
+	paused    *Pause   // nil: it is served
+	digest    [32]byte // sha2-256 of the payload
+	envelope  []byte
 }
 
 // Network returns the network of the record, which its signature proves.
@@ -195,14 +194,8 @@ func (r *Record) Key() Key {
 
 // Cells returns the cells of the record: for its subtype and for any subtype, each prefix length
 // of its place, and global; then the cell of its provider. A record without subtype or place has
-// fewer than 15, and a manifest has the cell of its provider alone, and of the one for whom that offers.
+// fewer than 15.
 func (r *Record) Cells() []CellKey {
-	switch {
-	case r.name.IsManifest() && r.offeredFor != "":
-		return []CellKey{ProviderCell(r.name.Provider), ProviderCell(r.offeredFor)}
-	case r.name.IsManifest():
-		return []CellKey{ProviderCell(r.name.Provider)}
-	}
 	subtypes := []string{AnySubtype}
 	if r.subtype != "" {
 		subtypes = append(subtypes, r.subtype)
@@ -223,7 +216,7 @@ func (r *Record) Cells() []CellKey {
 // In reports whether the record belongs to a cell.
 func (r *Record) In(c CellKey) bool {
 	if c.OfProvider() {
-		return c.Provider == r.name.Provider || r.name.IsManifest() && c.Provider == r.offeredFor
+		return c.Provider == r.name.Provider
 	}
 	if c.Type != r.kind || (c.Subtype != AnySubtype && c.Subtype != r.subtype) {
 		return false

@@ -11,7 +11,6 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
-	"github.com/blackhole/blackhole/pkg/records/delegation"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
@@ -22,8 +21,6 @@ type Stamp struct {
 	Issued   time.Time // now
 	Expires  time.Time // at most MaxTTL after Issued
 	Paused   *Pause    // nil: the provider serves it
-
-	OfferedFor *delegation.Signed // the record ends no later than the delegation; nil: the signer offers for itself
 }
 
 // Sign makes a record of an offer in a network. Errors are Invalid and name the field.
@@ -86,12 +83,6 @@ func stamp(n network.Name, key crypto.PrivKey, s *pb.ServiceRecord, st Stamp) (*
 	s.Sequence = st.Sequence
 	s.CreatedAt = timestamppb.New(st.Created)
 	s.UpdatedAt = timestamppb.New(st.Issued)
-	if d := st.OfferedFor; d != nil {
-		s.OfferedFor = d.Message()
-		if d.Expires.Before(st.Expires) {
-			st.Expires = d.Expires
-		}
-	}
 	s.ExpiresAt = timestamppb.New(st.Expires)
 	if p := st.Paused; p != nil {
 		s.Paused = &pb.Pause{Stopped: p.Stopped, Since: timestamppb.New(p.Since)}

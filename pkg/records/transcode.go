@@ -121,9 +121,6 @@ func (t *transcoder) record(r *Record, signature []byte) {
 		{12, amount, always, `,"sequence":`, nil}, {13, flag, set, `,"withdrawn":`, nil}, {14, texts, set, `,"critical":`, nil},
 		{15, object, given, `,"paused":`, []member{{1, flag, set, `,"stopped":`, nil}, {2, moment, set, `,"since":`, nil}, {3, moment, set, `,"until":`, nil}}},
 	})
-	if r.offeredFor != "" {
-		t.out = append(append(append(t.out, `,"offered_for":"`...), r.offeredFor.String()...), '"')
-	}
 	t.out = append(t.out, `,"signature":"`...)
 	t.out = base64.StdEncoding.AppendEncode(t.out, signature)
 	t.out = append(t.out, `","key":"`...)

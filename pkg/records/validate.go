@@ -68,7 +68,6 @@ func validate(s *pb.ServiceRecord) error {
 func validateContent(s *pb.ServiceRecord) error {
 	return cmp.Or(
 		checkID("id", s.Id),
-		validateManifest(s),
 		fault.In("metadata", validateMetadata(s.Metadata)),
 		fault.In("capabilities", validateCapabilities(s)),
 		fault.In("location", validateLocation(s.Location)),

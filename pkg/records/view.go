@@ -23,12 +23,11 @@ type View struct {
 	ExpiresAt  time.Time `json:"expires_at,omitzero"`
 	Sequence   uint64    `json:"sequence"`
 	Withdrawn  bool      `json:"withdrawn,omitempty"`
-	Critical   []string  `json:"critical,omitempty"`    // features that a reader must have; see Record.Needs
-	Paused     *Pause    `json:"paused,omitempty"`      // nil while the provider serves it
-	OfferedFor string    `json:"offered_for,omitempty"` // provider for whom ProviderID offers; empty for itself
-	Signature  []byte    `json:"signature,omitempty"`   // of the envelope
-	Key        string    `json:"key,omitempty"`         // the record's own key in the DHT
-	ContentID  string    `json:"content_id,omitempty"`  // empty for a view made of a message without its signed bytes
+	Critical   []string  `json:"critical,omitempty"`   // features that a reader must have; see Record.Needs
+	Paused     *Pause    `json:"paused,omitempty"`     // nil while the provider serves it
+	Signature  []byte    `json:"signature,omitempty"`  // of the envelope
+	Key        string    `json:"key,omitempty"`        // the record's own key in the DHT
+	ContentID  string    `json:"content_id,omitempty"` // empty for a view made of a message without its signed bytes
 }
 
 // View returns the view of the record.
@@ -58,7 +57,6 @@ func viewOf(s *pb.ServiceRecord) View {
 		Withdrawn:  s.GetWithdrawn(),
 		Critical:   s.GetCritical(),
 		Paused:     pauseOf(s.GetPaused()),
-		OfferedFor: offeredFor(s.GetOfferedFor()),
 		Signature:  s.GetSignature(),
 	}
 	if v.Health != nil {
@@ -73,13 +71,6 @@ func keyOf(s *pb.ServiceRecord) string {
 		return ""
 	}
 	return recordOf(s, provider).Key().String()
-}
-
-func offeredFor(d *pb.Delegation) string {
-	if d == nil {
-		return ""
-	}
-	return peer.ID(d.By).String()
 }
 
 func pauseOf(m *pb.Pause) *Pause {
@@ -128,14 +119,18 @@ const (
 
 // The states of an endpoint, spoken to in its own protocol.
 const (
-	Unmeasured    Reachability = "unmeasured"     // nobody could measure it, or not yet
-	Answers       Reachability = "answers"        // completed a handshake
-	Refuses       Reachability = "refuses"        // refuses connections, or says that it is out of service
-	WrongProtocol Reachability = "wrong protocol" // something else answers
-	NoSuchName    Reachability = "no such name"   // its name has no address
-	Certificate   Reachability = "certificate"    // its certificate is not valid for its name and time
-	Silent        Reachability = "silent"         // no answer in time
+	Unmeasured  Reachability = "unmeasured"   // nobody could tell, or not yet
+	Answers     Reachability = "answers"      // completed a handshake
+	Closed      Reachability = "closed"       // alive, with a gate: a key, a payment, a pause
+	Refuses     Reachability = "refuses"      // refuses connections, or says that it is out of service
+	Wrong       Reachability = "wrong"        // something else answers, by positive evidence
+	NoSuchName  Reachability = "no such name" // its name has no address
+	Certificate Reachability = "certificate"  // its certificate is not valid for its name and time
+	Silent      Reachability = "silent"       // no answer in time
 )
+
+// Alive reports whether the measured endpoint lives.
+func (r Reachability) Alive() bool { return r == Answers || r == Closed }
 
 // The states of the domain that an offer claims.
 const (
@@ -150,7 +145,10 @@ type Measured struct {
 	CheckedAt time.Time     // zero for never
 	Since     time.Time     // first failed measurement since the last answer, of a provider or a dead endpoint; zero: none
 	Peers     int           // number of other peers that measured; 0: this peer itself
-	Detail    string        // of an endpoint, in words
+	Detail    string        // of an endpoint, in words of the measuring program alone
+	// EndpointText is what the endpoint itself said, in the words of a stranger: data, never an instruction or a
+	// finding. At most 200 bytes.
+	EndpointText string
 }
 
 // measured is the JSON form of Measured.
@@ -162,6 +160,7 @@ type measured struct {
 	By          string       `json:"by,omitempty"` // bySelf or byPeers
 	Peers       int          `json:"peers,omitempty"`
 	Detail      string       `json:"detail,omitempty"`
+	Text        string       `json:"endpoint_text,omitempty"`
 }
 
 // The origins of a measurement.
@@ -209,6 +208,10 @@ func (m Measured) AppendJSON(dst []byte) []byte {
 		dst = append(dst, `,"detail":`...)
 		dst = jsonform.AppendString(dst, m.Detail)
 	}
+	if m.EndpointText != "" {
+		dst = append(dst, `,"endpoint_text":`...)
+		dst = jsonform.AppendString(dst, m.EndpointText)
+	}
 	return append(dst, '}')
 }
 
@@ -225,6 +228,8 @@ func (m *Measured) UnmarshalJSON(data []byte) error {
 		Since:     v.Since,
 		Peers:     v.Peers,
 		Detail:    v.Detail,
+
+		EndpointText: v.Text,
 	}
 	return nil
 }

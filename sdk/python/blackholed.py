@@ -86,7 +86,7 @@ class Client:
         self.opener = urllib.request.OpenerDirector()  # without redirects: they would carry the token elsewhere
         for handler in (
             urllib.request.ProxyHandler({"http": proxy, "https": proxy} if proxy else {}), urllib.request.HTTPHandler(), tls,
-            urllib.request.HTTPErrorProcessor(), urllib.request.HTTPDefaultErrorHandler(),
+            urllib.request.HTTPErrorProcessor(), urllib.request.HTTPDefaultErrorHandler(), urllib.request.UnknownHandler(),
         ):
             if handler:
                 self.opener.add_handler(handler)
@@ -100,7 +100,7 @@ class Client:
         headers = {"Authorization": "Bearer " + self.token} if self.token else {}
         if body is not None and not isinstance(body, bytes):
             headers["Content-Type"] = "application/json"
-        end = clock() + (self.patience if (method == "GET" if repeat is None else repeat) else 0)
+        end = self.until(timeout) if (method == "GET" if repeat is None else repeat) else 0
         pause, attempts = 0.05, 0
         while True:
             attempts += 1
@@ -114,6 +114,10 @@ class Client:
                     raise
             time.sleep(min(pause * random.uniform(0.8, 1.2), max(0.0, end - clock())))
             pause = min(pause * 2, 2.0)
+
+    def until(self, timeout):
+        """The end of the repetitions of a call: a long wait that is cut leaves the whole patience."""
+        return clock() + self.patience + max(0.0, (timeout or self.timeout) - self.timeout)
 
     def once(self, request, timeout, raw):
         try:
@@ -140,7 +144,7 @@ class Client:
 
     def command(self, path, body, timeout=None, **query):
         """A change that the group applies once, though it is repeated: it knows the repetition by an identity and a number."""
-        end = clock() + self.patience
+        end = self.until(timeout)
         with self.guard:
             identity = self.idle.pop() if self.idle else None
         try:
@@ -350,7 +354,7 @@ class Instance(Kept):
     def close(self):
         if self.stop():
             try:
-                self.client.call("DELETE", f"/v1/services/{quote(self.service)}/instances/{quote(self.id)}", namespace=self.spec.get("namespace"))
+                self.client.call("DELETE", f"/v1/services/{quote(self.service)}/instances/{quote(self.id)}", repeat=True, namespace=self.spec.get("namespace"))
             except Error as e:
                 if e.status not in (404, 410):
                     raise
@@ -416,7 +420,7 @@ class Session(Kept):
         if self.stop():
             self.deadline = 0.0
             try:
-                self.client.call("DELETE", f"/v1/coordination/leases/{self.lease}")
+                self.client.call("DELETE", f"/v1/coordination/leases/{self.lease}", repeat=True)
             except Error as e:
                 if e.status != 404:
                     raise
@@ -433,9 +437,9 @@ class Held:
 
     def release(self):
         try:
-            self.session.client.call("DELETE", "/v1/coordination/lock", name=self.name, lease_id=self.session.lease, fencing_token=self.token)
+            self.session.client.call("DELETE", "/v1/coordination/lock", repeat=True, name=self.name, lease_id=self.session.lease, fencing_token=self.token)
         except Error as e:
-            if e.status != 404:
+            if e.status != 404 and not (e.status == 409 and e.attempts > 1):  # an earlier attempt released it
                 raise
 
     def __enter__(self):

@@ -81,7 +81,7 @@ class Broken(unittest.TestCase):
             renewals = []
             with self.subTest(name), liar(answer) as (address, _), self.assertLogs("blackholed"):
                 session = Client(address, on_trouble=trouble).session(ttl=3)
-                session.deadline += 600  # the test may be slow
+                session.deadline, session.ttl = session.deadline + 600, 600  # the test may be slow
                 session.interval = 0.01
                 self.assertTrue(again.wait(60), "the keeper ended")
                 self.assertTrue(session.keeper.is_alive())
@@ -134,6 +134,23 @@ class Broken(unittest.TestCase):
             self.assertFalse(next(changes).stale)
             with self.assertRaises(OSError):
                 Client("http://127.0.0.1:1", patience=0).discover("x")
+
+    def test_a_long_wait_that_is_cut(self):
+        said = []
+
+        def answer(n, line):
+            said.append(line)
+            if "/lock" not in line:
+                return http({"client": "9"} if "clients" in line else {"id": "7", "ttl_ms": "600000"})
+            if len([line for line in said if "/lock" in line]) > 1:
+                return http({"acquired": True, "fencing_token": "5"})
+            time.sleep(0.5)  # longer than the patience
+            return b""
+
+        with liar(answer) as (address, _):
+            session = Client(address, patience=0.2).session(ttl=600)
+            self.assertEqual(session.lock("x", wait=60).token, 5)
+            session.stop()
 
     def test_a_put_is_applied_once(self):
         said = []

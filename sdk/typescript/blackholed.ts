@@ -158,7 +158,7 @@ export class Client {
     const headers: Record<string, string> = {}
     if (this.token) headers.authorization = "Bearer " + this.token
     if (c.body !== undefined) headers["content-type"] = "application/json"
-    const end = seconds() + ((c.repeat ?? method === "GET") ? this.patience : 0)
+    const end = (c.repeat ?? method === "GET") ? this.until(c.timeout) : 0
     for (let pause = 0.05, attempts = 1; ; pause = Math.min(pause * 2, 2), attempts++) {
       try {
         return await this.once(url, c, { method, headers })
@@ -169,6 +169,9 @@ export class Client {
       await sleep(Math.max(0, Math.min(pause * (0.8 + 0.4 * Math.random()), end - seconds())), c.signal)
     }
   }
+
+  /** The end of the repetitions of a call: a long wait that is cut leaves the whole patience. */
+  private until(timeout = this.timeout): number { return seconds() + this.patience + Math.max(0, timeout - this.timeout) }
 
   // eslint-disable-next-line @typescript-eslint/no-explicit-any
   private async once(url: string, c: Call, init: RequestInit): Promise<any> {
@@ -201,7 +204,7 @@ export class Client {
   /** A change that the group applies once, though it is repeated: it knows the repetition by an identity and a number. */
   // eslint-disable-next-line @typescript-eslint/no-explicit-any
   async command(path: string, body: () => object, c: Call = {}): Promise<any> {
-    const end = seconds() + this.patience
+    const end = this.until(c.timeout)
     let identity = this.idle.pop()
     try {
       for (let n = 0; n < 8; n++) {
@@ -427,7 +430,7 @@ export class Registered extends Kept {
   async close(): Promise<void> {
     if (!(await this.stop())) return
     const path = `/v1/services/${part(this.service)}/instances/${part(this.id)}`
-    await this.client.call("DELETE", path, { query: { namespace: this.spec.namespace } }).catch((e) => { if (!gone(e)) throw e })
+    await this.client.call("DELETE", path, { query: { namespace: this.spec.namespace }, repeat: true }).catch((e) => { if (!gone(e)) throw e })
   }
 }
 
@@ -481,7 +484,7 @@ export class Session extends Kept {
   async close(): Promise<void> {
     if (!(await this.stop())) return
     this.deadline = -Infinity
-    await this.client.call("DELETE", `/v1/coordination/leases/${this.lease}`).catch((e) => { if (!gone(e)) throw e })
+    await this.client.call("DELETE", `/v1/coordination/leases/${this.lease}`, { repeat: true }).catch((e) => { if (!gone(e)) throw e })
   }
 }
 
@@ -493,6 +496,7 @@ export class Held {
 
   async release(): Promise<void> {
     const query = { name: this.name, lease_id: this.session.lease, fencing_token: this.token }
-    await this.client.call("DELETE", "/v1/coordination/lock", { query }).catch((e) => { if (!gone(e)) throw e })
+    const released = (e: unknown) => gone(e) || (e instanceof Refused && e.status === 409 && e.attempts > 1) // by an earlier attempt
+    await this.client.call("DELETE", "/v1/coordination/lock", { query, repeat: true }).catch((e) => { if (!released(e)) throw e })
   }
 }

@@ -92,17 +92,17 @@ const broken: Record<string, string> = {
 }
 
 /** A peer that answers the nth request with answer(n, its first line). */
-async function liar(answer: (n: number, line: string) => string, play: (address: string, seen: string[]) => Promise<void>) {
+async function liar(answer: (n: number, line: string) => string | Promise<string>, play: (address: string, seen: string[]) => Promise<void>) {
   const seen: string[] = []
   const server = createServer((c) => {
     c.on("error", () => undefined)
     let text = ""
-    c.on("data", (data) => {
+    c.on("data", async (data) => {
       text += data.toString("latin1")
       const head = text.indexOf("\r\n\r\n"), length = Number(/content-length: (\d+)/i.exec(text)?.[1] ?? 0)
       if (head < 0 || text.length < head + 4 + length) return
       seen.push(text)
-      c.end(Buffer.from(answer(seen.length - 1, text.slice(0, text.indexOf("\r\n"))), "latin1"))
+      c.end(Buffer.from(await answer(seen.length - 1, text.slice(0, text.indexOf("\r\n"))), "latin1"))
     })
   }).listen(0, "127.0.0.1")
   await new Promise((done) => server.once("listening", done))
@@ -131,11 +131,12 @@ test("the keeper survives and tells", async () => {
       const back = new Promise<void>((done) => { again = done })
       const onTrouble = (_: unknown, e?: unknown) => { told.push(e === undefined); if (e === undefined) again(); throw new Error("it ends nothing") }
       const session = await new Client({ address, onTrouble }).session()
-      Object.assign(session, { deadline: Infinity }) // the test may be slow
+      Object.assign(session, { deadline: Infinity, ttl: 600 }) // the test may be slow; the interval stays short
       await back
       assert.deepEqual(told, [false, true], name)
       const before = renewals
-      while (renewals < before + 20) await new Promise((done) => setTimeout(done, 5)) // one listener for each would warn
+      while (renewals < before + 20 && !session.lost()) await new Promise((done) => setTimeout(done, 5)) // one listener for each would warn
+      session.check()
       await session.close()
     })
   }
@@ -167,6 +168,21 @@ test("a stale list", async () => {
     }
     assert.equal((await next()).stale, false)
     stop.abort()
+  })
+})
+
+test("a long wait that is cut", async () => {
+  let claims = 0
+  const answer = async (_: number, line: string) => {
+    if (!line.includes("/lock")) return http(line.includes("clients") ? { client: "9" } : { id: "7", ttl_ms: "600000" })
+    if (++claims > 1) return http({ acquired: true, fencing_token: "5" })
+    await new Promise((done) => setTimeout(done, 500)) // longer than the patience
+    return ""
+  }
+  await liar(answer, async (address) => {
+    const session = await new Client({ address, patience: 0.2 }).session(600)
+    assert.equal((await session.lock("x", { wait: 60 })).token, "5")
+    await session.close()
   })
 })
 

@@ -214,7 +214,7 @@ func liarFoundOut(ctx context.Context, t *Tour) (string, error) {
 	q := query.Query{Type: offers[0].Metadata.Type, ProviderID: home.ID.String(), Limit: query.MaxLimit}
 	for id, s := range map[string]*app.Server{"tour-honest": honest, "tour-liar": liar} {
 		o := offers[0]
-		o.ID, o.Metadata.Endpoints = id, []string{"http://" + s.Address()}
+		o.ID, o.Metadata.Endpoints = id, []string{"http://" + s.Address() + app.Health}
 		if s == liar {
 			o.Health = &records.Health{Status: "HEALTHY", UptimePercent: &perfect}
 		}

@@ -3,6 +3,7 @@ package health
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -20,13 +21,13 @@ import (
 func TestCheckHasTheWordsOfEndpoints(t *testing.T) {
 	wire := func(err error) error { return failed("health.http", err) }
 	for want, errs := range map[records.Reachability][]error{
-		records.Answers:       {nil},
-		records.Refuses:       {wire(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), refused("health.http", "answered %d", 503), fault.As("health.script", fault.Unavailable, &exec.ExitError{})},
-		records.WrongProtocol: {wire(errors.New("malformed HTTP response")), fault.New("health.grpc", fault.Unavailable, "answered 200 and no gRPC")},
-		records.NoSuchName:    {wire(&net.DNSError{Err: "no such host", IsNotFound: true})},
-		records.Certificate:   {wire(&tls.CertificateVerificationError{Err: errors.New("expired")})},
-		records.Silent:        {fault.As("health.Check", fault.Timeout, errors.New("no answer"))},
-		records.Unmeasured:    {probe.NewPolicy().Check(netip.MustParseAddr("169.254.169.254"), false), wire(&net.DNSError{Err: "server misbehaving"})},
+		records.Answers:     {nil},
+		records.Refuses:     {wire(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), refused("health.http", "answered %d", 503), fault.As("health.script", fault.Unavailable, &exec.ExitError{})},
+		records.Wrong:       {wire(errors.New("malformed HTTP response")), fault.As("health.grpc", fault.Unavailable, fmt.Errorf("answered 200: %w", &probe.Foreign{Wanted: "gRPC"}))},
+		records.NoSuchName:  {wire(&net.DNSError{Err: "no such host", IsNotFound: true})},
+		records.Certificate: {wire(&tls.CertificateVerificationError{Err: errors.New("expired")})},
+		records.Silent:      {fault.As("health.Check", fault.Timeout, errors.New("no answer"))},
+		records.Unmeasured:  {probe.NewPolicy().Check(netip.MustParseAddr("169.254.169.254"), false), wire(&net.DNSError{Err: "server misbehaving"})},
 	} {
 		for _, err := range errs {
 			require.Equal(t, string(want), string(found(err)), "%v", err)

@@ -2,9 +2,11 @@ package health
 
 import (
 	"context"
+	"fmt"
 
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -59,12 +61,14 @@ func (c *Checker) probeGRPC(ctx context.Context, p *plan) error {
 	switch {
 	case err != nil:
 		return failed(op, err)
+	case a.Status == "" && a.HTTP/100 == 2:
+		return fault.As(op, fault.Unavailable, fmt.Errorf("answered %d: %w", a.HTTP, &probe.Foreign{Wanted: "gRPC"}))
 	case a.Status == "":
-		return fault.New(op, fault.Unavailable, "answered %d and no gRPC", a.HTTP)
+		return refused(op, "answered %d and no gRPC", a.HTTP)
 	case a.Status != "0":
 		return refused(op, "answered status %.8q", a.Status)
 	case a.Health == nil:
-		return fault.New(op, fault.Unavailable, "answered no message")
+		return fault.As(op, fault.Unavailable, &probe.Foreign{Wanted: "health service of gRPC"})
 	case a.Health.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING:
 		return refused(op, "is %s", a.Health.GetStatus())
 	}

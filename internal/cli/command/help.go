@@ -131,7 +131,6 @@ func Examples() map[string][]string {
 		"offer resume":   {"offer resume gpu-box-1"},
 		"offer ls":       {"offer ls", "offer ls -o json"},
 		"offer fields":   {"offer fields"},
-		"offer delegate": {"offer delegate 12D3KooW... --for 2160h"},
 		"offer watch": {
 			"offer watch --type compute --near 52.52,13.40 --radius 300km", "offer watch --type storage --max-price 0.05 -o ndjson",
 		},

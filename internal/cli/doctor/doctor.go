@@ -309,9 +309,6 @@ func checkClock(f *facts) finding {
 func checkRecords(f *facts) finding {
 	s := f.status
 	text := fmt.Sprintf("%d own, %d kept", s.RecordsOwn, s.RecordsKept)
-	if s.OffersFor != "" {
-		text += "; this peer offers for " + s.OffersFor
-	}
 	found := conditions(text, "joining")(f)
 	if found.State == broken && time.Duration(s.UptimeSeconds)*time.Second < recent {
 		found.State = waiting

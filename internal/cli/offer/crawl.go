@@ -17,6 +17,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/file"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -103,7 +104,10 @@ func offersOf(text []byte) (offers []records.Offer, left int, err error) {
 		return nil, 0, fault.Invalidf("FILE|URL", nil, "is no catalog: %w", err)
 	}
 	for _, e := range catalog.Entries {
-		o := records.Offer{Metadata: records.Metadata{Name: e.DisplayName, Description: e.Description, Version: cmp.Or(e.Version, e.Data.Version, "1.0.0")}}
+		version := cmp.Or(e.Version, e.Data.Version, "1.0.0")
+		o := records.Offer{Metadata: records.Metadata{ // of a stranger: a bad text must not keep the entry out
+			Name: clean.Text(e.DisplayName, maxName), Description: clean.Text(e.Description, maxDescription), Version: clean.Text(version, maxVersion),
+		}}
 		at := ""
 		switch e.Type {
 		case "application/mcp-server-card+json":
@@ -124,8 +128,13 @@ func offersOf(text []byte) (offers []records.Offer, left int, err error) {
 	return offers, left, nil
 }
 
-// maxID is the length of an id of an offer.
-const maxID = 64
+// Lengths of the texts of an offer, in bytes.
+const (
+	maxID          = 64
+	maxName        = 128
+	maxDescription = 1024
+	maxVersion     = 64
+)
 
 // idOf makes the id of an offer of an identifier, urn:air:PUBLISHER:NAME.
 func idOf(identifier string) string {

@@ -26,6 +26,12 @@ func TestCatalog(t *testing.T) {
 		{ID: "weather.example-tool-rain_1", Metadata: records.Metadata{Type: "mcp", Name: "Rain", Description: "Forecasts", Version: "2.1.0", Protocols: []string{"mcp"}, Endpoints: []string{"https://weather.example/mcp"}}},
 		{ID: "a.example-agent", Metadata: records.Metadata{Type: "agent", Name: "Agent", Version: "3", Protocols: []string{"a2a"}, Endpoints: []string{"https://a.example/card.json"}}},
 	}, offers)
+	offers, _, err = offersOf([]byte(`{"entries":[{"identifier":"a","displayName":"\u202eRain\u001b","description":"Two\nlines ` + strings.Repeat("é", 600) +
+		`","type":"application/mcp-server-card+json","data":{"remotes":[{"url":"https://weather.example/mcp"}]}}]}`))
+	require.NoError(t, err)
+	require.NoError(t, offers[0].Validate(), "texts of a stranger keep no entry out")
+	require.Equal(t, "\ufffdRain\ufffd", offers[0].Metadata.Name)
+	require.Contains(t, offers[0].Metadata.Description, "Two lines é")
 	long := idOf("urn:air:" + strings.Repeat("x", 70) + ":a")
 	require.Len(t, long, maxID)
 	require.NotEqual(t, long, idOf("urn:air:"+strings.Repeat("x", 70)+":b"))

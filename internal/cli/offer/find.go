@@ -118,9 +118,6 @@ func summarise(r *remote.Peer, a query.AnswerView) {
 	if a.Beyond != nil {
 		r.Say("%s", a.Beyond)
 	}
-	if !a.Proved.IsZero() && r.Format == term.AsTable {
-		r.Say("the provider's own list of %s confirms that none is missing", a.Proved.UTC().Format(time.RFC3339))
-	}
 	if !a.Complete {
 		r.Say("warning: the answer is incomplete: %s", term.OrDash(a.Reason))
 	}

@@ -23,13 +23,13 @@ import (
 const maxOfferFile = 64 << 20
 
 // Command makes the command offer.
-func Command(con *term.Console, sign DelegateFunc) *cobra.Command {
+func Command(con *term.Console) *cobra.Command {
 	return command.Parent(&cobra.Command{
 		Use: "offer", Short: "Sell and find services: storage, compute, CDN, bandwidth, ...",
 		Long: "Sell and find services: storage, compute, CDN, bandwidth and others. An offer describes one service\n" +
 			"for sale. Its provider signs it, and the network keeps it.",
 	}, offerRegister(con), offerUpdate(con), offerWithdraw(con), offerPause(con), offerResume(con), offerList(con),
-		offerFind(con), offerWatch(con), offerShow(con), offerFields(con), offerDelegate(con, sign))
+		offerFind(con), offerWatch(con), offerShow(con), offerFields(con))
 }
 
 func offerRegister(con *term.Console) *cobra.Command {

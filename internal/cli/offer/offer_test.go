@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/blackhole/blackhole/pkg/records"
 )
 
 func FuzzParseOffers(f *testing.F) {
@@ -27,12 +25,4 @@ func FuzzParseOffers(f *testing.F) {
 			require.NoError(t, o.Validate())
 		}
 	})
-}
-
-// The provider for whom an offer is made stands first.
-func TestProviderOfADelegate(t *testing.T) {
-	v := records.View{ProviderID: "12D3KooWdelegate"}
-	require.Equal(t, "…delegate", providerOf(&v))
-	v.OfferedFor = "12D3KooWprovider"
-	require.Equal(t, "…provider by …delegate", providerOf(&v))
 }

@@ -27,7 +27,7 @@ func answerTable(a query.AnswerView, now time.Time) term.Grid {
 		v := &r.Record
 		rows[i] = []string{
 			v.ID, term.OrDash(v.Metadata.Name), kindOf(v), capacityOf(v), placeOf(v), distanceOf(r.DistanceKM), priceOf(v),
-			strings.Join([]string{healthOf(v), endpointState(r.Endpoint, now), measuredOf(r.Measured, now)}, " / "), providerOf(v), endpointOf(v),
+			strings.Join([]string{healthOf(v), endpointState(r.Endpoint, now), measuredOf(r.Measured, now)}, " / "), term.ShortPeer(v.ProviderID), endpointOf(v),
 		}
 	}
 	g := term.Table([]string{"ID", "NAME", "TYPE", "CAPACITY", "PLACE", "DISTANCE", "PRICE", "CLAIMED / ENDPOINT / PEER", "PROVIDER", "ENDPOINT"}, rows)
@@ -123,7 +123,7 @@ func recordList(list []records.View) term.Document {
 	d := term.List("records", list, header, func(v *records.View) []string {
 		return []string{
 			v.ID, kindOf(v), placeOf(v), priceOf(v), uptimeOf(v), healthOf(v),
-			strconv.FormatUint(v.Sequence, 10), term.At(v.ExpiresAt), providerOf(v),
+			strconv.FormatUint(v.Sequence, 10), term.At(v.ExpiresAt), term.ShortPeer(v.ProviderID),
 		}
 	})
 	d.Table = d.Table.(term.Grid).Without("SEQUENCE", "PROVIDER", "UPTIME", "EXPIRES", "CLAIMED")
@@ -134,7 +134,7 @@ func recordList(list []records.View) term.Document {
 // still unknown.
 func eventLine(kind string, v *records.View, reason string) string {
 	line := fmt.Sprintf("%-9s  %-16s  %-14s  %-20s  %-24s  %-7s  %-9s  %s",
-		kind, v.ID, kindOf(v), placeOf(v), priceOf(v), uptimeOf(v), healthOf(v), providerOf(v))
+		kind, v.ID, kindOf(v), placeOf(v), priceOf(v), uptimeOf(v), healthOf(v), term.ShortPeer(v.ProviderID))
 	if reason != "" {
 		line += "  (" + reason + ")"
 	}
@@ -160,14 +160,6 @@ func excludedLine(a query.AnswerView) string {
 		parts = append(parts, fmt.Sprintf("%d more", more))
 	}
 	return term.Clean("left out: " + strings.Join(parts, ", "))
-}
-
-// providerOf is the provider for whom a record is offered, with its delegate after it.
-func providerOf(v *records.View) string {
-	if v.OfferedFor == "" {
-		return term.ShortPeer(v.ProviderID)
-	}
-	return term.ShortPeer(v.OfferedFor) + " by " + term.ShortPeer(v.ProviderID)
 }
 
 func kindOf(v *records.View) string {

@@ -52,21 +52,11 @@ func statusDocument(s discovery.Status) term.Document {
 	if s.IdentityNew {
 		rows = append(rows, []string{"identity", "made at this start: the data directory had none"})
 	}
-	if s.OffersFor != "" {
-		rows = append(rows, []string{"offers for", s.OffersFor})
-	}
 	if len(s.RecordsUnstored) > 0 {
 		rows = append(rows, []string{"not stored", strings.Join(s.RecordsUnstored, " ")})
 	}
 	if s.RecordsAnnouncing > 0 {
 		rows = append(rows, []string{"announcing", fault.Counted(s.RecordsAnnouncing, "change") + " of own records; complete answers may lack them"})
-	}
-	for _, c := range s.Copies {
-		text := c.Type + ": not whole: " + c.Lacks
-		if !c.WholeSince.IsZero() {
-			text = c.Type + ": whole since " + c.WholeSince.Local().Format(time.DateTime)
-		}
-		rows = append(rows, []string{"copy", text})
 	}
 	if s.ClockOffset != nil {
 		rows = append(rows, []string{"clock", term.Offset(*s.ClockOffset) + " against its keepers"})

@@ -3,11 +3,9 @@ package sell
 import (
 	"context"
 	"math"
-	"runtime"
 	"slices"
 	"strconv"
 
-	"github.com/blackhole/blackhole/internal/platform/disk"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -74,18 +72,18 @@ func kinds() []kind {
 // measure returns what is for sale. Flags go before what is found, and that goes before questions.
 func (s *seller) measure(ctx context.Context, a *asker) (*records.Capabilities, error) {
 	path, _ := s.Env("PATH")
-	m := machine{path: path, root: "/"}
-	found := map[string]string{"cpu-cores": strconv.Itoa(runtime.NumCPU()), "memory-mb": m.memoryMB()}
-	if free, err := disk.Free("."); err == nil && free >= 1e9 {
-		found["space-gb"] = strconv.FormatUint(free/1e9, 10)
-	}
+	m := thisMachine(path)
+	found := m.amounts()
 	var gpus []records.GPU
 	if s.subtype == "gpu" {
 		var err error
 		if gpus, err = s.findGPUs(ctx, a, m); err != nil {
 			return nil, err
 		}
-		if len(gpus) > 0 {
+		if i := slices.IndexFunc(gpus, sharing); i >= 0 {
+			s.Say("%s has no memory of its own: it shares that of the machine", gpus[i].Model)
+			found["gpu-memory-mb"] = found["memory-mb"]
+		} else if len(gpus) > 0 {
 			found["gpu-memory-mb"] = strconv.FormatUint(uint64(gpus[0].MemoryMB), 10)
 		}
 	}
@@ -113,15 +111,26 @@ func (s *seller) measure(ctx context.Context, a *asker) (*records.Capabilities, 
 	case s.given("gpus"):
 		gpus = gpus[:s.gpus]
 	}
+	for i := range gpus {
+		if sharing(gpus[i]) {
+			gpus[i].MemoryMB = uint32(s.n[0])
+		}
+	}
 	sold.Compute.GPUs = gpus
 	return sold, nil
 }
+
+// sharing reports whether a GPU has no memory of its own.
+func sharing(g records.GPU) bool { return g.MemoryMB == 0 }
 
 // findGPUs returns the GPUs of the driver with the memory of the flag, if it is given. Without a driver it returns none
 // and asks for the model.
 func (s *seller) findGPUs(ctx context.Context, a *asker, m machine) (found []records.GPU, err error) {
 	if !s.given("gpu-model") {
-		found = m.gpus(ctx)
+		var words string
+		if found, words = m.gpus(ctx); words != "" {
+			s.Say("nvidia-smi says: %s", words)
+		}
 	}
 	if len(found) == 0 {
 		if s.Terminal.Input {

@@ -138,7 +138,7 @@ type Values interface {
 	GetValue(ctx context.Context, key string) ([]byte, error)
 }
 
-// DHTStore stores the leader's announcement as a DHT value, for peers without gossip and without a peer to
+// DHTStore stores the leader's announcement as a DHT value, for peers without a peer to
 // ask. Its content is as good as an announcement. It is safe for concurrent use.
 type DHTStore struct {
 	*Validator // this package does not trust the DHT

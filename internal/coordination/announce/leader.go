@@ -1,7 +1,6 @@
 package announce
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"math/rand/v2"
@@ -15,61 +14,32 @@ import (
 )
 
 const (
-	repeating = 30 * time.Second // between two announcements without a change
-	sendTime  = 2 * time.Second  // for one announcement
-	storeTime = 8 * time.Second  // for one access to the DHT store
-	checking  = time.Second      // between two checks of the lookup schedule
+	storeTime = 8 * time.Second // for one access to the DHT store
+	checking  = time.Second     // between two checks of the lookup schedule
 )
 
-// Leader announces and publishes the group while this peer leads. It is for one goroutine.
+// Leader publishes the group while this peer leads. It is for one goroutine.
 type Leader struct {
-	Announcer *Announcer                // nil: no gossip
-	Store     *DHTStore                 // nil: no DHT
-	Info      func() *groupv1.GroupInfo // describes the group now
-	Start     func(work func()) bool    // runs work in a goroutine that its owner waits for
-	Logger    *slog.Logger
+	Store  *DHTStore                 // nil: no DHT
+	Info   func() *groupv1.GroupInfo // describes the group now
+	Start  func(work func()) bool    // runs work in a goroutine that its owner waits for
+	Logger *slog.Logger
 
-	last     []byte // last announcement, without fields that always move; nil while this peer does not lead
-	at       time.Time
 	schedule PublishSchedule
 }
 
-// Announce sends changes at once, the loss of the leadership included, and repeats an unchanged state from time to time.
+// Announce publishes changes at once, and repeats an unchanged state from time to time. The schedule keeps two publications further
+// apart than the time of one.
 func (c *Leader) Announce(ctx context.Context, leads bool) {
-	info := c.Info()
 	if !leads {
-		if c.last != nil && info.GetLeader() == 0 {
-			c.send(ctx, info) // clients would ask for their leader only seconds later
-		}
-		c.last = nil
 		c.schedule.End()
 		return
 	}
-	news := gist(info)
-	c.publish(ctx, info, news)
-	if bytes.Equal(news, c.last) && time.Since(c.at) < repeating {
+	if c.Store == nil {
 		return
 	}
-	c.last, c.at = news, time.Now()
-	c.send(ctx, info)
-}
-
-// send sends an announcement by GossipSub.
-func (c *Leader) send(ctx context.Context, info *groupv1.GroupInfo) {
-	if c.Announcer == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, sendTime)
-	defer cancel()
-	if err := c.Announcer.Announce(ctx, info); err != nil {
-		c.Logger.Debug("announcing the group failed", "error", err)
-	}
-}
-
-// publish writes to the DHT store for peers outside the gossip. The schedule keeps two publications further
-// apart than the time of one.
-func (c *Leader) publish(ctx context.Context, info *groupv1.GroupInfo, news []byte) {
-	if c.Store == nil || !c.schedule.Due(time.Now(), news, rand.Float64()) {
+	info := c.Info()
+	if !c.schedule.Due(time.Now(), gist(info), rand.Float64()) {
 		return
 	}
 	c.Start(func() {

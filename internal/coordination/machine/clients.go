@@ -71,10 +71,10 @@ func (t *clients) choose(random uint64) coord.ClientID {
 }
 
 // add adds a client with the latest command of its owner.
-func (t *clients) add(c *client, o owners) {
+func (t *clients) add(c *client, o *owners) {
 	t.byID[c.id] = c
 	a := o.of(c.owner)
-	a.Clients++
+	a.count(func(u *Usage) { u.Clients++ })
 	c.place = a.idle.PushBack(c)
 	if principals.IsApplication(c.owner) {
 		t.applications++
@@ -82,17 +82,17 @@ func (t *clients) add(c *client, o owners) {
 }
 
 // saw notes a command of a client.
-func (t *clients) saw(c *client, index uint64, o owners) {
+func (t *clients) saw(c *client, index uint64, o *owners) {
 	c.seen = index
-	o[c.owner].idle.MoveToBack(c.place)
+	o.by[c.owner].idle.MoveToBack(c.place)
 }
 
 // forget removes a client.
-func (t *clients) forget(id coord.ClientID, o owners) {
+func (t *clients) forget(id coord.ClientID, o *owners) {
 	c := t.byID[id]
 	delete(t.byID, id)
 	a := o.of(c.owner)
-	a.Clients--
+	a.count(func(u *Usage) { u.Clients-- })
 	a.idle.Remove(c.place)
 	o.dropEmpty(c.owner)
 	if principals.IsApplication(c.owner) {
@@ -102,11 +102,11 @@ func (t *clients) forget(id coord.ClientID, o owners) {
 
 // makeRoom forgets the idlest client of an owner at its bound, or of the owner with the most where no place is left. So an opening
 // never fails, and who floods the clients loses its own. Applications never displace the clients of peers while these are within the reserve.
-func (t *clients) makeRoom(owner string, l *limits, o owners) {
+func (t *clients) makeRoom(owner string, l *limits, o *owners) {
 	from := ""
 	switch open := l.open(uint64(l.Clients), applications); {
-	case o.of(owner).Clients >= int(l.PerOwner.Clients):
-		from = owner
+	case o.find(owner).total().Clients >= int(l.PerOwner.Clients):
+		from = o.greediest(func(other string) bool { return principals.Quota(other) == principals.Quota(owner) })
 	case principals.IsApplication(owner) && uint64(t.applications) >= open:
 		from = o.greediest(principals.IsApplication)
 	case len(t.byID) >= int(l.Clients):
@@ -114,13 +114,13 @@ func (t *clients) makeRoom(owner string, l *limits, o owners) {
 	default:
 		return
 	}
-	t.forget(o[from].idle.Front().Value.(*client).id, o)
+	t.forget(o.by[from].idle.Front().Value.(*client).id, o)
 }
 
 // greediest returns the owner with the most clients, of those that qualify. One of them must have a client.
-func (o owners) greediest(qualifies func(string) bool) (most string) {
+func (o *owners) greediest(qualifies func(string) bool) (most string) {
 	clients := 0
-	for name, a := range o { // the order does not matter: of equal ones it is the first by name
+	for name, a := range o.by { // the order does not matter: of equal ones it is the first by name
 		if qualifies(name) && (a.Clients > clients || a.Clients == clients && name < most) {
 			most, clients = name, a.Clients
 		}
@@ -132,9 +132,9 @@ func (o owners) greediest(qualifies func(string) bool) (most string) {
 func (m *Machine) Clients() int { return len(m.clients.byID) }
 
 func (c *call) openClient(m *Machine) error {
-	m.clients.makeRoom(c.owner, &m.limits, m.owners)
+	m.clients.makeRoom(c.owner, &m.limits, &m.owners)
 	id := m.clients.choose(c.random)
-	m.clients.add(&client{id: id, owner: c.owner, seen: c.index}, m.owners)
+	m.clients.add(&client{id: id, owner: c.owner, seen: c.index}, &m.owners)
 	c.answer.Response = &coordv1.Result_OpenClient{OpenClient: &apiv1.OpenClientResponse{Header: c.header, Client: uint64(id)}}
 	return nil
 }
@@ -144,7 +144,7 @@ func (c *call) closeClient(m *Machine) error {
 	if c.client == 0 {
 		return fault.Invalidf("client", nil, "is missing")
 	}
-	m.clients.forget(c.client, m.owners)
+	m.clients.forget(c.client, &m.owners)
 	c.answer.Response = &coordv1.Result_CloseClient{CloseClient: &apiv1.CloseClientResponse{}}
 	return nil
 }
@@ -157,7 +157,7 @@ func (c *call) expireClients(m *Machine, r *coordv1.ClientsExpire, done *coordv1
 	before := len(m.clients.byID)
 	for id, c := range m.clients.byID { // the order does not matter: the remaining clients are the same
 		if c.seen < r.GetIdleSince() {
-			m.clients.forget(id, m.owners)
+			m.clients.forget(id, &m.owners)
 		}
 	}
 	done.Changed = uint32(before - len(m.clients.byID))

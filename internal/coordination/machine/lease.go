@@ -28,9 +28,9 @@ type leases struct {
 }
 
 // add adds a lease of an owner.
-func (t *leases) add(l coord.Lease, o owners) {
+func (t *leases) add(l coord.Lease, o *owners) {
 	a := o.of(l.Owner)
-	a.Leases++
+	a.count(func(u *Usage) { u.Leases++ })
 	if principals.IsApplication(l.Owner) {
 		t.applications++
 	}
@@ -201,12 +201,14 @@ func (c *call) grant(m *Machine, r *apiv1.LeaseGrantRequest) error {
 	if ttl <= 0 {
 		return fault.Invalidf("ttl_ms", ttl, "must be above 0")
 	}
-	has := m.Usage(c.owner).Leases
-	if err := quota("leases", "too many leases of one owner", int64(has), 1, uint64(m.limits.PerOwner.Leases)); err != nil {
+	has := m.owners.find(c.owner)
+	leases := func(u *Usage) int64 { return int64(u.Leases) }
+	most := uint64(m.limits.PerOwner.Leases)
+	if err := has.quota("leases", "too many leases of one owner", leases, 1, most); err != nil {
 		return err
 	}
 	used, open := m.leases.room(principals.IsApplication(c.owner), &m.limits)
-	if err := take("leases", uint64(has), 1, used, open); err != nil {
+	if err := take("leases", uint64(has.total().Leases), 1, used, open); err != nil {
 		return err
 	}
 	if err := m.limits.application(r.GetApplication()); err != nil {
@@ -219,7 +221,7 @@ func (c *call) grant(m *Machine, r *apiv1.LeaseGrantRequest) error {
 	granted := coord.Lease{
 		ID: id, TTL: min(max(ttl, m.limits.MinTTL), m.limits.MaxTTL), Owner: c.owner, Application: r.GetApplication(), Granted: c.index,
 	}
-	m.leases.add(granted, m.owners)
+	m.leases.add(granted, &m.owners)
 	m.effects.Granted = append(m.effects.Granted, granted)
 	c.answer.Response = &coordv1.Result_LeaseGrant{LeaseGrant: &apiv1.LeaseGrantResponse{
 		Header: c.header, Id: int64(granted.ID), Ttl: granted.TTL / 1000, TtlMs: granted.TTL,
@@ -280,7 +282,7 @@ func (m *Machine) end(ending []*lease, done *coordv1.Done) {
 			m.leases.applications--
 		}
 		l.withdraw()
-		l.owner.Leases--
+		l.owner.count(func(u *Usage) { u.Leases-- })
 		m.owners.dropEmpty(l.Owner)
 		m.effects.Ended = append(m.effects.Ended, l.ID)
 		done.Ended = append(done.Ended, int64(l.ID))

@@ -162,14 +162,16 @@ func claimable(m *Machine, c *coord.Claim, l *lease, q *queue) error {
 	if len(l.keys) >= int(m.limits.LeaseKeys) {
 		return limitReached("lease", "too many keys on one lease", uint64(m.limits.LeaseKeys))
 	}
-	if err := quota("claims", "too many claims of one owner", int64(l.owner.Claims), 1, uint64(m.limits.PerOwner.Claims)); err != nil {
+	has := func(u *Usage) int64 { return int64(u.Claims) }
+	most := uint64(m.limits.PerOwner.Claims)
+	if err := l.owner.quota("claims", "too many claims of one owner", has, 1, most); err != nil {
 		return err
 	}
 	size := rawSize(len(c.Lock)+17, 16+len(c.Metadata)+len(c.Holder))
 	if err := m.limits.roomOf(l.owner, size); err != nil {
 		return err
 	}
-	return room(m, l.owner.Usage, 1, size, claims)
+	return room(m, l.owner.total(), 1, size, claims)
 }
 
 // again repeats the claim of a lease.
@@ -195,7 +197,7 @@ func (c *call) again(m *Machine, kv *coord.KeyValue, asked *coord.Claim, r lockR
 	if err := m.limits.roomOf(l.owner, more); err != nil {
 		return err
 	}
-	if err := room(m, l.owner.Usage, 0, more, claims); err != nil {
+	if err := room(m, l.owner.total(), 0, more, claims); err != nil {
 		return err
 	}
 	c.stands(r, q, m.locks.reclaim(m, &claim, kv))

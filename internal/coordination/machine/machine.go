@@ -39,7 +39,7 @@ func New() *Machine {
 		limits:   limits{coord.DefaultLimits()},
 		locks:    make(locks),
 		clients:  clients{byID: make(map[coord.ClientID]*client)},
-		owners:   make(owners),
+		owners:   newOwners(),
 	}
 }
 
@@ -66,7 +66,7 @@ func (m *Machine) Apply(index, term uint64, cmd *coordv1.Command) (Result, Apply
 	if err != nil {
 		return m.refused(err), m.effects
 	}
-	m.clients.saw(c, index, m.owners)
+	m.clients.saw(c, index, &m.owners)
 	if c.sequence == attempt.GetSequence() {
 		return c.repeat(), m.effects
 	}

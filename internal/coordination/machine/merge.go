@@ -83,7 +83,7 @@ func StandingOf(m *Machine) Standing {
 // decisions on members. A peer's lease that binds anything else counts by its locks and keys.
 func userData(m *Machine) (u UserData) {
 	own, claims := 0, 0
-	for owner, a := range m.owners {
+	for owner, a := range m.owners.by {
 		claims += a.Claims
 		if a.published != nil {
 			own += a.published.keys.Len()

@@ -225,6 +225,49 @@ func TestGreedyOwners(t *testing.T) {
 	}
 }
 
+// Callers without a name at one peer and front have the bounds of one owner together. One of them or three, each of
+// which takes all it can of every pool, leave room to another, also after a restart; and what is given back is there
+// again.
+func TestCallersWithoutNamesShare(t *testing.T) {
+	for _, account := range []string{principals.OfFront("etcd", "p"), principals.Anonymous("p")} {
+		l := newLog()
+		l.must(t, &coordv1.Configure{Limits: few().Message()})
+		var callers []string
+		for n := range 3 {
+			callers = append(callers, principals.From(account, fmt.Sprint("uid:", n)))
+			takeAll(t, l, callers[n])
+			honest := principals.From(account, fmt.Sprint("192.0.2.", n))
+			for range 2 {
+				r, _ := l.do(honest, &apiv1.LeaseGrantRequest{TtlMs: 60_000})
+				require.NoError(t, r.Err)
+				lease := r.Lease
+				r, _ = l.do(honest, lock(fmt.Sprint(honest, lease), lease))
+				require.NoError(t, r.Err)
+				r, _ = l.do(honest, write(put(honest, "x", 0)))
+				require.NoError(t, r.Err)
+				l.Machine = restored(t, l.Machine)
+			}
+			l.must(t, write(del(coord.Exactly(honest))))
+		}
+		sum := machine.Usage{}
+		for _, caller := range callers {
+			u := l.Usage(caller)
+			sum.Leases, sum.Claims, sum.Clients = sum.Leases+u.Leases, sum.Claims+u.Claims, sum.Clients+u.Clients
+			sum.Bytes += u.Bytes
+			sum.UnleasedKeys += u.UnleasedKeys
+			sum.UnleasedBytes += u.UnleasedBytes
+		}
+		most := few().PerOwner
+		require.LessOrEqual(t, sum.Leases, int(most.Leases))
+		require.LessOrEqual(t, sum.Claims, int(most.Claims))
+		require.LessOrEqual(t, sum.Clients, int(most.Clients))
+		require.LessOrEqual(t, sum.Bytes, int64(most.Bytes))
+		require.LessOrEqual(t, sum.UnleasedKeys, int(most.UnleasedKeys))
+		require.LessOrEqual(t, sum.UnleasedBytes, int64(most.UnleasedBytes))
+		require.Greater(t, sum.Leases, int(most.Leases)*9/10)
+	}
+}
+
 // takeAll takes all that an owner gets: clients, keys and bytes without a lease, leases, and the keys, bytes and claims under them.
 func takeAll(t *testing.T, l *log, owner string) {
 	t.Helper()
@@ -248,7 +291,9 @@ func takeAll(t *testing.T, l *log, owner string) {
 		return write(put(fmt.Sprint(owner, "/large/", n), strings.Repeat("x", 16_000), 0))
 	})
 	untilRefused(func(n int) proto.Message { return write(put(fmt.Sprint(owner, "/", n), "", 0)) })
-	untilRefused(func(n int) proto.Message { return &apiv1.SetRequirementRequest{Name: fmt.Sprint(owner[1:], n), Min: 1} })
+	untilRefused(func(n int) proto.Message {
+		return &apiv1.SetRequirementRequest{Name: fmt.Sprintf("%x-%d", owner, n), Min: 1}
+	})
 	first, _ := l.do(owner, &apiv1.LeaseGrantRequest{TtlMs: 1})
 	require.NoError(t, first.Err)
 	untilRefused(func(int) proto.Message { return &apiv1.LeaseGrantRequest{TtlMs: 1} })

@@ -80,7 +80,7 @@ func (d *decoder) leases(m *Machine) {
 		l := coord.Lease{ID: coord.LeaseID(d.int()), TTL: d.int(), Owner: d.string(), Application: d.string(), Granted: d.uint()}
 		d.check(l.ID > last, "lease", "is out of order")
 		d.check(l.TTL > 0 && l.Granted <= m.index, "lease", "was never granted so")
-		m.leases.add(l, m.owners)
+		m.leases.add(l, &m.owners)
 		last = l.ID
 	}
 }
@@ -100,7 +100,7 @@ func (d *decoder) clients(m *Machine) {
 	}
 	slices.SortStableFunc(all, func(a, b *client) int { return cmp.Compare(a.seen, b.seen) })
 	for _, c := range all {
-		m.clients.add(c, m.owners)
+		m.clients.add(c, &m.owners)
 	}
 }
 
@@ -110,7 +110,7 @@ func (d *decoder) publications(m *Machine) {
 	for more, first := d.count(), true; more(); first = false {
 		owner := d.string()
 		p := &published{Publication: directory.Publication{Generation: d.uint()}, lease: coord.LeaseID(d.int())}
-		a := m.owners[owner]
+		a := m.owners.by[owner]
 		d.check(first || owner > last, "owner", "is out of order")
 		d.check(a != nil, "owner", "has nothing")
 		l, lives := m.leases.Get(p.lease)

@@ -48,33 +48,46 @@ func feasible(m *Machine, changes []change, writer string, d depth) error {
 		}
 	}
 	if d == applications {
-		if err := m.limits.unleased(m.Usage(writer), unleased); err != nil {
+		if err := m.limits.unleased(m.owners.find(writer), unleased); err != nil {
 			return err
 		}
 	}
-	return room(m, m.Usage(writer), keys, bytes, d)
+	return room(m, m.owners.find(writer).total(), keys, bytes, d)
 }
 
-// quota checks an owner's bound on its part of a pool, by name.
-func quota(pool, what string, has, more int64, most uint64) error {
-	if more > 0 && uint64(has+more) > most {
+// quota checks an owner's bound on its part of a pool, by name. Callers without a name share theirs with those of the
+// same account, so that each leaves some to others.
+func (a *usage) quota(pool, what string, has func(*Usage) int64, more int64, most uint64) error {
+	all := uint64(max(has(a.total()), 0))
+	switch {
+	case more <= 0:
+		return nil
+	case all+uint64(more) > most:
 		return fault.Exhausted("", pool, true, "%s: at most %d", what, most)
+	case a.account != nil && !share.Fits(uint64(max(has(&a.Usage), 0)), uint64(more), most-all):
+		const others = "%s: at most %d, of which each caller without a name leaves some to others"
+		return fault.Exhausted("", pool, true, others, what, most)
 	}
 	return nil
 }
 
 // roomOf checks an owner's quota for more bytes under its leases.
 func (l *limits) roomOf(u *usage, more int64) error {
-	return quota("bytes", "too much bound to the leases of one owner", u.Bytes, more, l.PerOwner.Bytes)
+	bytes := func(u *Usage) int64 { return u.Bytes }
+	return u.quota("bytes", "too much bound to the leases of one owner", bytes, more, l.PerOwner.Bytes)
 }
 
 // unleased checks an owner's quota for more keys without a lease.
-func (l *limits) unleased(has, more Usage) error {
+func (l *limits) unleased(of *usage, more Usage) error {
 	const remedy = " of one owner (delete some, or bind them to a lease)"
-	if err := quota("keys", "too many keys without a lease"+remedy, int64(has.UnleasedKeys), int64(more.UnleasedKeys), uint64(l.PerOwner.UnleasedKeys)); err != nil {
+	keys := func(u *Usage) int64 { return int64(u.UnleasedKeys) }
+	err := of.quota("keys", "too many keys without a lease"+remedy, keys, int64(more.UnleasedKeys), uint64(l.PerOwner.UnleasedKeys))
+	if err != nil {
 		return err
 	}
-	return quota("bytes", "too many bytes in keys without a lease"+remedy, has.UnleasedBytes, more.UnleasedBytes, l.PerOwner.UnleasedBytes)
+	bytes := func(u *Usage) int64 { return u.UnleasedBytes }
+	most := l.PerOwner.UnleasedBytes
+	return of.quota("bytes", "too many bytes in keys without a lease"+remedy, bytes, more.UnleasedBytes, most)
 }
 
 // depth says how far into the keyspace a command may go. Nobody takes what the peers themselves need for the directory.
@@ -105,7 +118,7 @@ func take(pool string, own, more, used, open uint64) error {
 }
 
 // room checks the room for more keys and bytes of an owner.
-func room(m *Machine, owner Usage, keys int, bytes int64, d depth) error {
+func room(m *Machine, owner *Usage, keys int, bytes int64, d depth) error {
 	if keys > 0 {
 		if err := take("keys", uint64(owner.Keys+owner.UnleasedKeys), uint64(keys), uint64(m.tree.Len()), m.limits.open(m.limits.Keys, d)); err != nil {
 			return err
@@ -141,7 +154,7 @@ func PoolsOf(m *Machine) []Pool {
 // poolOf finds the owner that has most of a pool; of equal ones the first by name.
 func poolOf(m *Machine, pool string, used, open uint64, of func(string, *Usage) int) Pool {
 	p := Pool{Name: pool, Used: float64(used) / float64(max(open, 1))}
-	for owner, u := range m.owners {
+	for owner, u := range m.owners.by {
 		if n := uint64(of(owner, &u.Usage)); n > p.Has || n == p.Has && n > 0 && owner < p.Most {
 			p.Most, p.Has = owner, n
 		}

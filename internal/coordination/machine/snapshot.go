@@ -47,7 +47,7 @@ func (m *Machine) Image() *Image {
 		i.clients = append(i.clients, *c)
 	}
 	slices.SortFunc(i.clients, func(a, b client) int { return cmp.Compare(a.id, b.id) })
-	for owner, a := range m.owners {
+	for owner, a := range m.owners.by {
 		if p := a.published; p != nil && p.lease != 0 {
 			i.published = append(i.published, publishedImage{owner, p.Generation, p.lease})
 		}

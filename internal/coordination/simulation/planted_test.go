@@ -198,7 +198,7 @@ func boldPlants() []plant {
 			{replicaDir + "read.go", "if l, ok := r.machine.Lease(id); !ok || !principals.MayUse(l.Owner, k.owner) {", "if l, ok := r.machine.Lease(id); !ok || false && !principals.MayUse(l.Owner, k.owner) {"},
 		}, []string{"L6"}},
 		{"one lease more than the quota", []edit{
-			{machineDir + "lease.go", "too many leases of one owner\", int64(has), 1,", "too many leases of one owner\", int64(has)-1, 1,"},
+			{machineDir + "lease.go", "return int64(u.Leases) }", "return int64(u.Leases) - 1 }"},
 		}, []string{"U1"}},
 		{"less is less or equal", []edit{
 			{machineDir + "txn.go", "return order < 0", "return order <= 0"},

@@ -36,7 +36,6 @@ type cellQuery struct {
 
 	tokens bool // the asker takes over splits: see place.Splits.ForQuery
 	menu   bool // the asker counts
-	copy   bool // the peer answers from its copy of all records of the type
 }
 
 // answer is a keeper's verified answer to a cellQuery.
@@ -52,8 +51,6 @@ type answer struct {
 	behind   bool              // the peer lacks a change that another keeper has
 	probed   []records.Name    // records that another keeper lists
 	own      bool              // of this peer itself
-	copy     bool              // of a peer with a copy of all records: to list one only when asked for it is too late
-	of       []records.CellKey // it lists records of these cells only; nil for all of the group
 	doubt    string            // why a keeper of the cells has no authority for them; "" for none
 	network  netip.Prefix      // of the peer; zero if unknown
 	lacks    []string          // fields of the query that the keeper does not know
@@ -62,8 +59,6 @@ type answer struct {
 
 	beyond     []*records.Record // may match, but need features that this peer lacks
 	moreBeyond bool              // beyond misses some
-
-	manifests []*records.Record // in the cell of the query's provider, and in those of its delegates
 
 	splits map[records.CellKey]cell.SplitInfo // split cells of the query
 
@@ -75,11 +70,9 @@ type group struct {
 	cells   []records.CellKey
 	set     *route.Set
 	answers []answer
-	failure error     // of the last failed keeper
-	diverse bool      // the keepers belong to more than one network
-	apart   []peer.ID // asked last, because others check what they say
-	news    bool      // answers differ in news that some keepers await
-	check   bool      // the cells were drawn to check the answer of a copy: two empty answers are enough for that
+	failure error // of the last failed keeper
+	diverse bool  // the keepers belong to more than one network
+	news    bool  // answers differ in news that some keepers await
 
 	older   int      // number of asked keepers that do not know a field of the query
 	unknown []string // these fields, with repetitions
@@ -208,7 +201,7 @@ func (g *group) wanted() int {
 	}
 	switch {
 	case g.full() < n || len(g.set.Peers) <= n:
-	case none && !g.check:
+	case none:
 		n++
 	case !agreed:
 		n += 2
@@ -302,9 +295,6 @@ func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now
 	if err := a.readBeyond(q, resp, verifier, now); err != nil {
 		return answer{}, err
 	}
-	if err := a.readManifests(q, resp, verifier, now); err != nil {
-		return answer{}, err
-	}
 	if err := a.checkWithheld(q, resp.Envelopes); err != nil {
 		return answer{}, err
 	}
@@ -366,7 +356,7 @@ func lacksAny(notKept []string, cells []records.CellKey) bool {
 
 // search searches this peer's index for a plan, restricted to cells.
 func (a *Asker) search(p *query.Plan, cells []records.CellKey) index.Found {
-	return a.Index.Search(p, index.SearchOptions{Now: a.Now(), Cells: geoCells(cells), Providers: signersOf(cells), AtLeast: !p.ExactTotal()})
+	return a.Index.Search(p, index.SearchOptions{Now: a.Now(), Cells: geoCells(cells), AtLeast: !p.ExactTotal()})
 }
 
 // answerHere answers a query from this peer's index.
@@ -376,16 +366,10 @@ func (a *Asker) answerHere(q cellQuery) answer {
 		from: a.Self, own: true, records: recordsOf(found.Hits), total: found.Total, atLeast: !found.Exact,
 		withheld: found.Total > len(found.Hits), bound: found.Next,
 	}
-	x.manifests = a.manifestsIn(q.cells)
 	if q.menu {
 		x.menu, x.total = a.menuOf(q.plan, q.cells)
 	}
 	x.beyond, x.moreBeyond = index.SomeBeyond(a.Index, q.plan, q.cells, a.Now(), wire.MaxBeyond)
-	if q.copy {
-		x.doubt = a.Copied(q.cells[0].Type)
-		x.full = x.doubt == ""
-		return x
-	}
 	var lacking []records.CellKey
 	lacking, x.doubt = a.authority.Unauthoritative(q.cells)
 	x.full = len(lacking) == 0

@@ -57,12 +57,8 @@ func (a *Asker) judge(ctx context.Context, q cellQuery, g *group, trace *queryTr
 // awaits reports whether the keeper of an answer may have the older of two versions without having missed anything: the provider gathers
 // news for it.
 func (a *Asker) awaits(g *group, x *answer, older, newer *records.Record) bool {
-	cells := g.cells
-	if x.of != nil {
-		cells = x.of
-	}
 	late := !a.Now().Before(newer.Issued().Add(records.NewsWithin + records.ClockSkew))
-	if late || slices.ContainsFunc(cells, func(c records.CellKey) bool { return place.Early(c) && newer.In(c) }) || !newer.News(older) {
+	if late || slices.ContainsFunc(g.cells, func(c records.CellKey) bool { return place.Early(c) && newer.In(c) }) || !newer.News(older) {
 		return false
 	}
 	g.news = true
@@ -88,7 +84,6 @@ func (x *answer) unlisted(p *query.Plan, newest map[records.Name]*records.Record
 		switch {
 		case len(x.probed) >= maxProbes:
 			return some
-		case x.of != nil && !slices.ContainsFunc(x.of, r.In):
 		case slices.Contains(x.probed, name) || r.Expires().Before(now.Add(expiresSoon)):
 		case ok && (records.Compare(mine, r) >= 0 || awaits(mine, r)):
 		case !ok && x.withheld && p.Value(r) >= x.bound:
@@ -104,12 +99,12 @@ func (x *answer) unlisted(p *query.Plan, newest map[records.Name]*records.Record
 // index, and the keepers that list the record are behind.
 func (a *Asker) conclude(p probe, g *group, trace *queryTrace) {
 	v := p.version
-	if v.err != nil && !errors.Is(v.err, errNotKeeper) && !p.of.copy {
+	if v.err != nil && !errors.Is(v.err, errNotKeeper) {
 		return // no answer, or a version that this peer does not read
 	}
 	name := p.listed.Name()
 	switch {
-	case v.newest != nil && records.Compare(v.newest, p.listed) == 0 && !p.of.copy: // it arrived meanwhile
+	case v.newest != nil && records.Compare(v.newest, p.listed) == 0: // it arrived meanwhile
 	case v.newest != nil && records.Compare(v.newest, p.listed) > 0:
 		_, _ = a.intake.Put(v.newest) // if the index is full, the listed version stays in the answer
 		for i := range g.answers {
@@ -119,7 +114,7 @@ func (a *Asker) conclude(p probe, g *group, trace *queryTrace) {
 			}
 		}
 	case v.newest != nil && a.awaits(g, p.of, v.newest, p.listed):
-	case !v.keptOut || p.of.copy:
+	case !v.keptOut:
 		a.fallBehind(p.of, name, trace)
 	}
 }

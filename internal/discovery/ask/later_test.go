@@ -50,7 +50,6 @@ func FuzzLaterResponse(f *testing.F) {
 		{Op: &pb.Response_Resolve{Resolve: &pb.ResolveResponse{Envelope: r.Envelope()}}},
 		{Refusal: refusal},
 		{Op: &pb.Response_Summary{Summary: &pb.SummaryResponse{Summaries: []*pb.Summary{{Cell: string(q.cells[0].Cell), Count: 3, Prices: summary.Prices}}}}},
-		{Op: &pb.Response_Watch{Watch: &pb.WatchResponse{Cookie: &pb.Cookie{Epoch: 1, Seq: 2}, Envelopes: [][]byte{r.Envelope()}, Left: [][]byte{r.Envelope()}}}},
 	}
 	keepertest.AddFutures(f, len(responses))
 	asker, counts := bare(f)
@@ -63,9 +62,6 @@ func FuzzLaterResponse(f *testing.F) {
 			require.NotNil(t, today.Refusal)
 			require.Contains(t, []fault.Kind{fault.Unsupported, fault.Unavailable}, fault.KindOf(err))
 			require.Error(t, asker.client.Refusal("later", resp))
-		}
-		if today.GetWatch() != nil && resp.Op == nil {
-			require.ErrorIs(t, (&follower{Asker: asker, plan: plan, cell: q.cells[0]}).receive(t.Context(), "later", resp), fault.Unsupported)
 		}
 		if resp.Op == nil {
 			return // a form of a later version: see asker.call
@@ -86,12 +82,6 @@ func FuzzLaterResponse(f *testing.F) {
 			all, err = parseSummaries(op.Summary, q.cells[:1])
 			require.Len(t, all, 1)
 			require.EqualValues(t, 3, all[0].Count)
-		case *pb.Response_Watch:
-			w := &follower{Asker: asker, plan: plan, cell: q.cells[0]}
-			err = w.receive(t.Context(), "later", resp)
-			require.EqualValues(t, 2, w.cookie.GetSeq())
-			latest, _ := asker.Index.Latest(r.Name())
-			require.Equal(t, r.Envelope(), latest.Envelope())
 		}
 		require.NoError(t, err)
 		require.Empty(t, counts.Distrust())

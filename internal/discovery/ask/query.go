@@ -3,8 +3,7 @@
 // omissions: a query asks two at once, and more after failures and delays. Below split cells it continues at the children that
 // can have a result.
 //
-// A watch streams the changes of cells. A cookie resumes a broken stream; without a usable cookie the watcher queries again. A
-// resolution returns the newest version of one record by its name: its provider's cell leads to the keepers that have it.
+// A resolution returns the newest version of one record by its name: its provider's cell leads to the keepers that have it.
 package ask
 
 import (
@@ -39,7 +38,7 @@ const (
 	summariesWidth   = 130              // groups of keepers asked for summaries at a time
 )
 
-// Asker asks keepers: queries, resolutions, watches. It merges their answers with those of this peer's own index, and adds what it
+// Asker asks keepers: queries, resolutions. It merges their answers with those of this peer's own index, and adds what it
 // learns to the index. It is safe for concurrent use.
 type Asker struct {
 	*wire.Env
@@ -48,18 +47,12 @@ type Asker struct {
 	client    *wire.Client
 	splits    *place.Splits
 	intake    *place.Intake
-	following chan struct{} // semaphore of the followed streams
-	copies    *copies
-
-	// Copied says why this peer cannot answer from a copy of all records of a type; "" if it can.
-	Copied func(kind string) (lacks string)
 }
 
 // NewAsker returns an asker that adds records to the index by way of in.
 func NewAsker(closest *route.Closest, authority *route.Authority, c *wire.Client, s *place.Splits, in *place.Intake) *Asker {
 	return &Asker{
-		Env: c.Env, closest: closest, authority: authority, client: c, splits: s, intake: in, following: make(chan struct{}, maxOwnWatches),
-		copies: newCopies(), Copied: func(string) string { return "it keeps no copies" },
+		Env: c.Env, closest: closest, authority: authority, client: c, splits: s, intake: in,
 	}
 }
 
@@ -77,51 +70,21 @@ func (a *Asker) Query(ctx context.Context, p *query.Plan) (found query.Found, er
 	if found, ok := a.Local(p); ok {
 		return found, nil
 	}
-	return a.Find(ctx, p, a.cellsOf(p))
-}
-
-// cellsOf returns the cells of a plan, with those of the delegates of its provider that this peer knows.
-func (a *Asker) cellsOf(p *query.Plan) []records.CellKey {
-	cells := p.Cells(coverCells)
-	provider := p.Filter().Provider
-	if provider == "" {
-		return cells
-	}
-	ids := a.Index.Offering(provider)
-	if m, ok := a.Index.Get(cells[0].Manifest().Name); ok {
-		ids = append(ids, m.Delegates()...)
-	}
-	for _, id := range ids[1:] {
-		if c := records.ProviderCell(id); !slices.Contains(cells, c) {
-			cells = append(cells, c)
-		}
-	}
-	return cells
+	return a.Find(ctx, p, p.Cells(coverCells))
 }
 
 // Local answers from this peer's own index, if Holds. Else it gives the reason.
 func (a *Asker) Local(p *query.Plan) (query.Found, bool) {
-	cells := a.cellsOf(p)
+	cells := p.Cells(coverCells)
 	if why := a.lacks(cells); why != "" {
 		return query.Found{Reason: why}, false
 	}
-	found := a.findHere(p, cells)
-	if p.Filter().Provider != "" && found.Complete {
-		var all []*account
-		for _, c := range cells {
-			all = append(all, a.accountOf(c.Provider))
-		}
-		var why string
-		if found.Proved, why = verdict(all); why != "" {
-			return query.Found{Reason: "this peer alone cannot answer: " + why}, false
-		}
-	}
-	return found, true
+	return a.findHere(p, cells), true
 }
 
 // Holds reports whether this peer holds all cells of a plan whole and has compared them with other
 // keepers. It ends without a change of Epoch: when nearer peers join, publishers turn to them.
-func (a *Asker) Holds(p *query.Plan) bool { return a.lacks(a.cellsOf(p)) == "" }
+func (a *Asker) Holds(p *query.Plan) bool { return a.lacks(p.Cells(coverCells)) == "" }
 
 // lacks says why this peer's index may miss records of the cells; "" if it cannot.
 func (a *Asker) lacks(cells []records.CellKey) string {
@@ -144,28 +107,17 @@ func (a *Asker) Find(ctx context.Context, p *query.Plan, cells []records.CellKey
 		return query.Found{}, fault.Wrap("keeper.Query", err)
 	}
 	beyond := a.beyond(t.groups) // first: a record that needs more may replace a match
-	proved, missing := t.prove(ctx)
 	recs := a.reconcile(p, t.asked, t.found())
-	reason := cmp.Or(a.timeDoubt(t.groups), t.incomplete(recs), missing)
-	if reason != "" {
-		proved = time.Time{}
-	}
+	reason := cmp.Or(a.timeDoubt(t.groups), t.incomplete(recs))
 	matches, atLeast := total(t.groups, len(recs))
-	if x := t.copied; x != nil { // nobody else counted
-		if matches, atLeast = len(recs), x.withheld || x.atLeast; atLeast {
-			matches = max(x.total, len(recs))
-		}
-	}
 	return query.Found{
 		Records:  recs,
 		Total:    matches,
 		AtLeast:  atLeast || reason != "",
 		Complete: reason == "",
 		Reason:   reason,
-		Proved:   proved,
 		Beyond:   beyond,
 		Local:    a.onlyKeeper(t.groups),
-		Copy:     t.copied != nil,
 		Notes:    t.trace.sorted(),
 	}, nil
 }
@@ -217,9 +169,6 @@ func (a *Asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 	q.cells = g.cells
 	order := a.askingOrder(g.set)
 	a.drawSecond(order[:1+cmp.Or(g.set.Inner, len(g.set.Outer), len(order)-1)])
-	slices.SortStableFunc(order, func(x, y peer.ID) int {
-		return cmp.Compare(slices.Index(g.apart, x), slices.Index(g.apart, y)) // -1 for the others
-	})
 	if trace.enabled {
 		trace.add("cells %s have %d keepers", wire.CellNames(q.cells), len(order))
 	}
@@ -400,7 +349,7 @@ func (a *Asker) askPeer(ctx context.Context, id peer.ID, q cellQuery) (answer, e
 
 // requestOf returns the request for a query at a keeper.
 func requestOf(q cellQuery) *pb.QueryRequest {
-	req := &pb.QueryRequest{Query: q.plan.Query().Proto(), Tokens: q.tokens, Menu: q.menu, Copy: q.copy}
+	req := &pb.QueryRequest{Query: q.plan.Query().Proto(), Tokens: q.tokens, Menu: q.menu}
 	req.Query.Explain = false // only the asker explains
 	if !q.plan.Judged() || q.plan.Sort() != query.SortScore {
 		req.Query.Claims = 0 // keepers rank by claims in other orders, and only the asker shows scores

@@ -88,9 +88,6 @@ type versionReply struct {
 	err    error           // why it is not full
 
 	keptOut bool // a limit of the peer keeps the record out
-
-	others []*records.Record // of the provider: the newest versions at the peer
-	unread int               // number of versions in others that need a later program
 }
 
 var (
@@ -149,8 +146,8 @@ func (a *Asker) newest(ctx context.Context, set *route.Set, key records.Key) (ne
 	return newest, nil
 }
 
-// askVersion asks one keeper, or this peer itself, for the newest version of a record, and one keeper for others of the provider.
-func (a *Asker) askVersion(ctx context.Context, id peer.ID, key records.Key, others ...listedID) (r versionReply) {
+// askVersion asks one keeper, or this peer itself, for the newest version of a record.
+func (a *Asker) askVersion(ctx context.Context, id peer.ID, key records.Key) (r versionReply) {
 	if id == a.Self {
 		r.newest, _ = a.Index.Latest(key.Name)
 		r.keptOut = a.intake.KeptOut(key.Name)
@@ -165,15 +162,9 @@ func (a *Asker) askVersion(ctx context.Context, id peer.ID, key records.Key, oth
 		return versionReply{err: err}
 	}
 	req := &pb.ResolveRequest{Key: key.String()}
-	for _, other := range others {
-		req.Ids = append(req.Ids, other[:]...)
-	}
 	resp, refused, err := a.client.Call(ctx, id, &pb.Request{Op: &pb.Request_Resolve{Resolve: req}})
 	if err == nil {
 		r, err = a.readVersion(resp.GetResolve(), key)
-	}
-	if err == nil {
-		r.others, r.unread, err = a.readOthers(resp.GetResolve().GetOthers(), key.Name.Provider, others)
 	}
 	if !refused {
 		a.client.Observe(ctx, id, a.Now().Sub(start), err)
@@ -231,6 +222,5 @@ func (a *Asker) ServeResolve(req *pb.ResolveRequest) (*pb.ResolveResponse, error
 		resp.Envelope = r.Envelope()
 	}
 	resp.KeptOut = a.intake.KeptOut(key.Name)
-	resp.Others, err = a.serveOthers(key.Name.Provider, req.GetIds())
-	return resp, err
+	return resp, nil
 }

@@ -5,8 +5,6 @@ import (
 	"math"
 	"strings"
 
-	"github.com/libp2p/go-libp2p/core/peer"
-
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/strictproto"
@@ -35,15 +33,6 @@ func (a *Asker) ServeQuery(ctx context.Context, req *pb.QueryRequest) (*pb.Query
 	}
 	resp := responseOf(found, worst)
 	a.addBeyond(resp, plan, cells)
-	for _, r := range a.manifestsIn(cells) {
-		resp.Manifests = append(resp.Manifests, r.Envelope())
-	}
-	if req.Copy {
-		if resp.Doubt = a.Copied(plan.Type()); resp.Doubt != "" {
-			resp.NotKept = wire.CellNames(cells)
-		}
-		return resp, nil
-	}
 	resp.Splits = a.splits.ForQuery(plan, cells, req.Tokens)
 	if req.Menu {
 		described, total := a.menuOf(plan, cells)
@@ -89,13 +78,12 @@ func laterClause(err error) bool {
 	return strings.HasPrefix(field, "where[") && (strings.HasSuffix(field, "].field") || strings.HasSuffix(field, "].op"))
 }
 
-// checkCell checks that a cell belongs to a query: it is the cell of the query's provider or of a delegate, whom this peer need not
-// know, or it has the query's type and the subtype of all other cells.
+// checkCell checks that a cell belongs to a query: it is the cell of the query's provider, or it has the query's type and the subtype of all other cells.
 func checkCell(c records.CellKey, p *query.Plan, subtype string) error {
 	switch {
 	case c.OfProvider():
-		if p.Filter().Provider == "" {
-			return fault.Invalidf("cells", c.String(), "needs a query for a provider")
+		if c.Provider != p.Filter().Provider {
+			return fault.Invalidf("cells", c.String(), "needs a query for that provider")
 		}
 	case c.Type != p.Type() || c.Subtype != subtype:
 		return fault.Invalidf("cells", c.String(), "must match the query's type, with one subtype")
@@ -103,16 +91,6 @@ func checkCell(c records.CellKey, p *query.Plan, subtype string) error {
 		return fault.Invalidf("cells", c.String(), "must match the query's subtype or use _")
 	}
 	return nil
-}
-
-// signersOf returns the providers whose cells these are; nil for other cells.
-func signersOf(cells []records.CellKey) (ids []peer.ID) {
-	for _, c := range cells {
-		if c.OfProvider() {
-			ids = append(ids, c.Provider)
-		}
-	}
-	return ids
 }
 
 // geoCells returns the cells' places for a search; nil, without a restriction, if one is Global.

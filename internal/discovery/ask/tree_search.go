@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/peer"
-
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -31,10 +29,6 @@ type treeSearch struct {
 	candidates []candidate                      // children not asked yet, best first
 	results    map[records.Name]*records.Record // newest versions in the answers
 	worst      float64                          // rank value of the last result within the limit; +Inf below the limit
-
-	copy   *copyAsked        // nil: nobody is asked for its copy
-	drawn  []records.CellKey // children that check its answer
-	copied *answer           // of a copy, which ended the search
 }
 
 // candidate is a child of a split cell that may have a result.
@@ -56,15 +50,10 @@ func newTreeSearch(a *Asker, p *query.Plan) *treeSearch {
 
 // run asks until no candidate can improve the result, or until a limit.
 func (t *treeSearch) run(ctx context.Context, first []records.CellKey) error {
-	t.drawn = t.askForCopy(ctx, first)
-	cells := slices.Concat(first, t.drawn)
-	if c := t.copy; c != nil {
-		defer c.end()
-	}
-	for _, c := range cells {
+	for _, c := range first {
 		t.known[c] = true
 	}
-	for begun := false; len(cells) > 0; begun = true {
+	for cells := first; len(cells) > 0; cells = t.next(ctx) {
 		before := len(t.groups)
 		if err := t.askAbout(ctx, cells); err != nil {
 			if before == 0 {
@@ -78,21 +67,6 @@ func (t *treeSearch) run(ctx context.Context, first []records.CellKey) error {
 		for i := range t.groups[before:] {
 			t.merge(&t.groups[before+i])
 		}
-		var patience time.Duration
-		if !begun {
-			if !t.noteDivided(first) {
-				t.copy = nil // the keepers said all
-			} else if t.copy != nil {
-				patience = t.client.HedgeDelay(t.copy.of)
-			}
-		}
-		if t.takeCopy(ctx, patience) {
-			return nil
-		}
-		if !begun {
-			t.unsettle()
-		}
-		cells = t.next(ctx)
 	}
 	return unanswered(ctx, t.groups)
 }
@@ -105,14 +79,9 @@ func (t *treeSearch) askAbout(ctx context.Context, cells []records.CellKey) erro
 	}
 	t.asked = append(t.asked, cells...)
 	var groups []group
-	var apart []peer.ID
-	if t.copy != nil {
-		apart = t.copy.of
-	}
 	for _, g := range groupCells(cells, sets) {
 		for some := range slices.Chunk(g.cells, wire.MaxQueryCells) {
-			check := !slices.ContainsFunc(some, func(c records.CellKey) bool { return !slices.Contains(t.drawn, c) })
-			groups = append(groups, group{cells: some, set: g.set, check: check, apart: apart})
+			groups = append(groups, group{cells: some, set: g.set})
 		}
 	}
 	q := cellQuery{plan: t.plan, worst: t.worst}
@@ -131,15 +100,9 @@ func (t *treeSearch) askAbout(ctx context.Context, cells []records.CellKey) erro
 }
 
 // merge adds the records of a group's answers to the results, and the children of split cells
-// to the candidates, and the cells of the provider's delegates. Of several bounds for a child the best applies.
+// to the candidates. Of several bounds for a child the best applies.
 func (t *treeSearch) merge(g *group) {
 	addNewest(t.results, g.answers)
-	for _, id := range g.delegates(t.plan.Filter().Provider) {
-		if c := records.ProviderCell(id); !t.known[c] {
-			t.known[c] = true
-			t.candidates = append(t.candidates, candidate{c, math.Inf(-1)}) // nothing is known of its offers
-		}
-	}
 	for _, c := range g.cells {
 		if !g.divided(c) {
 			continue

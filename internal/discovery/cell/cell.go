@@ -40,12 +40,12 @@ import (
 
 // The sizes of a cell, in records.
 const (
-	Full          = 2000                   // maximum of a whole cell
-	Merge         = Full / 4               // maximum of a split cell that becomes whole again
-	SampleSize    = 1000                   // sample of a split cell
-	ProviderShare = records.MaxPerProvider // maximum that counts for one provider
-	PrefixShare   = Full / 4               // maximum that counts for one address prefix
-	LeafFull      = 4 * Full               // maximum of a cell without children
+	Full          = 2000     // maximum of a whole cell
+	Merge         = Full / 4 // maximum of a split cell that becomes whole again
+	SampleSize    = 1000     // sample of a split cell
+	ProviderShare = 100      // maximum that counts for one provider
+	PrefixShare   = Full / 4 // maximum that counts for one address prefix
+	LeafFull      = 4 * Full // maximum of a cell without children
 )
 
 // MaxChildren is the number of parts of a cell: they have one more character.

@@ -84,7 +84,6 @@ func (y *Syncer) takeOwn(envelopes [][]byte) error {
 			return err
 		case left != nil:
 			y.CountLeft(left)
-		case r.Name().Provider != y.Self && r.In(records.ProviderCell(y.Self)): // the manifest of a delegate
 		case r.Name().Provider != y.Self:
 			return wire.Breach("record %s of another provider", r.Name())
 		default:

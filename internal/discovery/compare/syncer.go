@@ -19,7 +19,6 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/place"
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
-	"github.com/blackhole/blackhole/pkg/records"
 )
 
 const (
@@ -118,7 +117,7 @@ func (y *Syncer) begin(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, y.Limits.Lookup)
 	defer cancel()
-	if others, err := y.Router.Closest(ctx, string(y.Self), nil); err == nil && len(others) == 0 {
+	if others, err := y.Router.Closest(ctx, string(y.Self)); err == nil && len(others) == 0 {
 		y.Know.SetInformed(true, y.Clock())
 	}
 }
@@ -192,12 +191,6 @@ func (y *Syncer) viewOf(table *route.TableState) *view {
 	return v
 }
 
-// Snapshot returns the records by id, and the sequence number of the index that they include.
-func (y *Syncer) Snapshot() (seq uint64, known map[digest.ID]*records.Record) {
-	v := y.viewOf(y.Table())
-	return v.seq, v.byID()
-}
-
 // Outdate makes the next view include all changes so far.
 func (y *Syncer) Outdate() {
 	if v := y.view.Load(); v != nil {
@@ -229,7 +222,7 @@ func (y *Syncer) Round(ctx context.Context) bool {
 		}
 	}
 	if len(peers) == 0 {
-		others, err := y.Router.Closest(ctx, string(y.Self), nil)
+		others, err := y.Router.Closest(ctx, string(y.Self))
 		o.Alone = err == nil && len(others) == 0
 	}
 	if ctx.Err() == nil {

@@ -124,7 +124,6 @@ func CountIn(places []geo.Cell, recs []*records.Record, p *query.Plan, unplaced 
 func (n *Network) Local(*query.Plan) (query.Found, bool) { return query.Found{}, false }
 
 // Watch implements discovery.Keepers. It misses no change.
-func (n *Network) Watch(context.Context, *query.Plan, func()) (stop func()) { return func() {} }
 
 // Clock implements discovery.Keepers.
 func (n *Network) Clock() clock.Estimate { return clock.Estimate{} }

@@ -45,11 +45,10 @@ func LeftOut(some []*records.Record, unread int, more bool) *query.LeftOut {
 	return b
 }
 
-// Concerns reports whether answers to a plan depend on a change: a version of it matches, needs a feature of a later version, or is the
-// manifest of the plan's provider or of a delegate.
+// Concerns reports whether answers to a plan depend on a change: a version of it matches, or needs a feature of a later version.
 func (ch Change) Concerns(p *query.Plan) bool {
 	concerned := func(r *records.Record) bool {
-		return r != nil && (p.Match(r) || p.Beyond(r) || r.Name().IsManifest() && r.Of(p.Filter().Provider))
+		return r != nil && (p.Match(r) || p.Beyond(r))
 	}
 	return concerned(ch.Old) || concerned(ch.New)
 }

@@ -2,11 +2,7 @@ package index
 
 import (
 	"iter"
-	"maps"
-	"slices"
 	"time"
-
-	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -18,7 +14,7 @@ import (
 func (x *Index) In(c records.CellKey, now time.Time) iter.Seq[*records.Record] {
 	return func(yield func(*records.Record) bool) {
 		if c.OfProvider() {
-			for _, r := range slices.Concat(x.OfProvider(c.Provider), x.manifestsFor(c.Provider)) {
+			for _, r := range x.OfProvider(c.Provider) {
 				if !r.Expired(now) && !yield(r) {
 					return
 				}
@@ -27,23 +23,6 @@ func (x *Index) In(c records.CellKey, now time.Time) iter.Seq[*records.Record] {
 			x.shards.of(beyond+c.Type).walk(c, now, yield)
 		}
 	}
-}
-
-// Offering returns a provider and its delegates, those with live records, in order.
-func (x *Index) Offering(id peer.ID) []peer.ID {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return append([]peer.ID{id}, slices.Sorted(maps.Keys(x.shards.delegates[id]))...)
-}
-
-// manifestsFor returns the live manifests of the delegates of a provider.
-func (x *Index) manifestsFor(id peer.ID) (list []*records.Record) {
-	for _, delegate := range x.Offering(id)[1:] {
-		if r, ok := x.Get(records.ProviderCell(delegate).Manifest().Name); ok && r.OfferedFor() == id {
-			list = append(list, r)
-		}
-	}
-	return list
 }
 
 // walk yields the records of a cell; none of a nil shard. It returns false after yield does.

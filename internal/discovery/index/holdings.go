@@ -315,9 +315,6 @@ func (x *Index) room(p *provider, s state, r *records.Record) error {
 		held = p.held[s]
 	}
 	n := len(held.entries)
-	if e := x.names.find(records.Name{Provider: r.Name().Provider, ID: records.ManifestID}); r.Name().IsManifest() || e != nil && e.state() == s {
-		limit++ // it is no offer
-	}
 	if n >= limit {
 		return fault.New("index.Put", fault.LimitReached, "the provider has reached its limit of %d records", n)
 	}

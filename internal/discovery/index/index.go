@@ -128,7 +128,7 @@ func New(c Config) *Index {
 	return &Index{
 		config:    c.withDefaults(),
 		pool:      sync.Pool{New: func() any { return new(search) }},
-		shards:    shards{inlineRows: maxInlineRows, delegates: make(map[peer.ID]map[peer.ID]int)},
+		shards:    shards{inlineRows: maxInlineRows},
 		entries:   entries,
 		names:     names,
 		providers: make(map[peer.ID]*provider),
@@ -141,7 +141,7 @@ func New(c Config) *Index {
 //
 //   - fault.Invalid naming "expires_at": the record has expired at now;
 //   - fault.Exists naming "sequence": the index has a newer version;
-//   - fault.LimitReached: the provider or the index is full, or the provider has too many delegates.
+//   - fault.LimitReached: the provider or the index is full.
 //
 // A larger version that finds no room evicts records of the largest provider, perhaps itself.
 //
@@ -158,24 +158,14 @@ func (x *Index) Put(r *records.Record, now time.Time) (Outcome, error) {
 	hash := x.names.hash(r.Name())
 	e := x.names.lookup(r.Name(), hash)
 	var done Outcome
-	err := x.delegable(r)
-	switch {
-	case err != nil:
-	case e == nil:
+	var err error
+	if e == nil {
 		done, err = x.insert(r, hash)
-	default:
+	} else {
 		done, err = x.supersede(e, r)
 	}
 	x.note(now)
 	return done, err
-}
-
-// delegable refuses one more delegate of a provider that has the most.
-func (x *Index) delegable(r *records.Record) error {
-	if known := x.shards.delegates[r.OfferedFor()]; len(known) >= records.MaxDelegates && known[r.Name().Provider] == 0 {
-		return fault.New("index.Put", fault.LimitReached, "the provider %s has %d delegates, the most that keepers count", r.OfferedFor(), len(known))
-	}
-	return nil
 }
 
 // Get returns the live record of a name. The record may have expired since the last Expire.
@@ -199,15 +189,11 @@ func (x *Index) Latest(n records.Name) (*records.Record, bool) {
 	return nil, false
 }
 
-// Len returns the number of live records, manifests not counted.
+// Len returns the number of live records.
 func (x *Index) Len() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	n := x.rankings[live].total
-	if s := x.shards.of(manifests); s != nil {
-		n -= s.live
-	}
-	return n
+	return x.rankings[live].total
 }
 
 // OfProvider returns the live records of a provider, ordered by name. The caller owns the slice.

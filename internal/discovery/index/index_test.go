@@ -15,7 +15,6 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
-	"github.com/blackhole/blackhole/pkg/records/delegation"
 )
 
 // model is a naive index without limits.
@@ -368,103 +367,4 @@ func TestOfProvider(t *testing.T) {
 	}
 	require.Equal(t, []string{"a", "b", "c"}, ids)
 	require.Empty(t, x.OfProvider("nobody"))
-}
-
-// A provider with as many offers as it may have has room for its manifest, which counts as no offer and is found by no search.
-func TestManifest(t *testing.T) {
-	x, key := index.New(index.Config{MaxPerProvider: 3}), keyOf(t, 1)
-	var offers []*records.Record
-	put := func(r *records.Record) error {
-		_, err := x.Put(r, epoch())
-		return err
-	}
-	for _, id := range []string{"a", "b", "c"} {
-		offers = append(offers, sign(t, key, cdn(id), stamp(1, 0, time.Hour)))
-		require.NoError(t, put(offers[len(offers)-1]))
-	}
-	m, err := records.SignManifest("test", key, offers, nil, stamp(2, 0, time.Hour))
-	require.NoError(t, err)
-	require.NoError(t, put(m))
-	require.Equal(t, 3, x.Len())
-	require.ErrorIs(t, put(sign(t, key, cdn("d"), stamp(1, 0, time.Hour))), fault.LimitReached)
-
-	gone := tombstone(t, key, offers[0], stamp(3, 0, time.Hour))
-	require.NoError(t, put(gone))
-	require.NoError(t, put(sign(t, key, cdn("d"), stamp(1, 0, time.Hour))))
-	require.ErrorIs(t, put(sign(t, key, cdn("e"), stamp(1, 0, time.Hour))), fault.LimitReached)
-	require.Equal(t, 3, x.Len())
-	require.Len(t, x.VersionsOf(m.Name().Provider), 5)
-	require.Contains(t, x.VersionsOf(m.Name().Provider), gone)
-
-	for _, kind := range []string{"cdn", "manifest"} {
-		p, err := query.Compile(query.Query{Type: kind, ProviderID: m.Name().Provider.String()}, query.Defaults{})
-		require.NoError(t, err)
-		for _, h := range x.Search(p, index.SearchOptions{Now: epoch()}).Hits {
-			require.False(t, h.Record.Name().IsManifest())
-		}
-		some, _ := index.SomeBeyond(x, p, p.Cells(9), epoch(), 9)
-		require.Empty(t, some)
-		require.True(t, index.Change{New: m}.Concerns(p), "answers about the provider depend on it")
-	}
-	p, err := query.Compile(query.Query{Type: "manifest"}, query.Defaults{})
-	require.NoError(t, err)
-	require.False(t, index.Change{New: m}.Concerns(p))
-}
-
-// The manifests of a provider's delegates lie in its cell, and a search for the provider finds their offers. Another delegate beyond the
-// limit finds no room, and the end of one makes it.
-func TestDelegatesAreBounded(t *testing.T) {
-	x, owner := index.New(index.Config{}), keyOf(t, 200)
-	id, err := peer.IDFromPrivateKey(owner)
-	require.NoError(t, err)
-	versions := func(n int) (offer, manifest *records.Record) {
-		key := keyOf(t, n+1)
-		delegate, err := peer.IDFromPrivateKey(key)
-		require.NoError(t, err)
-		st := stamp(1, 0, time.Hour)
-		st.OfferedFor, err = delegation.Sign("test", owner, delegate, epoch(), time.Hour)
-		require.NoError(t, err)
-		offer = sign(t, key, cdn("a"), st)
-		st.Sequence++
-		manifest, err = records.SignManifest("test", key, []*records.Record{offer}, nil, st)
-		require.NoError(t, err)
-		return offer, manifest
-	}
-	put := func(r *records.Record) error {
-		_, err := x.Put(r, epoch())
-		return err
-	}
-	p, err := query.Compile(query.Query{Type: "cdn", ProviderID: id.String()}, query.Defaults{})
-	require.NoError(t, err)
-	var first *records.Record
-	for i := range records.MaxDelegates {
-		offer, manifest := versions(i)
-		require.NoError(t, put(offer))
-		require.NoError(t, put(manifest))
-		require.True(t, index.Change{New: manifest}.Concerns(p))
-		if i == 0 {
-			first = offer
-		}
-	}
-	require.Len(t, x.Offering(id), 1+records.MaxDelegates)
-	require.Equal(t, records.MaxDelegates, x.CountIn(records.ProviderCell(id), epoch(), 1000))
-	require.Equal(t, records.MaxDelegates, x.Search(p, index.SearchOptions{Now: epoch()}).Total)
-	require.Equal(t, 1, x.Search(p, index.SearchOptions{Now: epoch(), Providers: []peer.ID{first.Name().Provider}}).Total)
-
-	offer, manifest := versions(records.MaxDelegates)
-	require.ErrorIs(t, put(offer), fault.LimitReached)
-	require.ErrorIs(t, put(manifest), fault.LimitReached)
-	own := sign(t, keyOf(t, records.MaxDelegates+1), cdn("a"), stamp(1, 0, time.Hour))
-	require.NoError(t, put(own), "its own offers have room")
-	require.NoError(t, put(tombstone(t, keyOf(t, 1), first, stamp(3, 0, time.Hour))))
-	require.ErrorIs(t, put(offer), fault.LimitReached, "the manifest still names the first")
-	require.NoError(t, put(func() *records.Record {
-		m, err := records.SignManifest("test", keyOf(t, 1), nil, nil, stamp(4, 0, time.Hour))
-		require.NoError(t, err)
-		return m
-	}()))
-	require.Len(t, x.Offering(id), records.MaxDelegates)
-	require.NoError(t, put(manifest))
-	x.Expire(epoch().Add(2 * time.Hour))
-	require.Equal(t, []peer.ID{id}, x.Offering(id))
 }

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/peer"
-
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -16,8 +14,6 @@ import (
 type SearchOptions struct {
 	Now   time.Time  // records expired at Now do not match
 	Cells []geo.Cell // only records in one of these cells; nil means no restriction, and Global contains all
-	// Providers are the signers of the records for a plan with a provider; nil means the provider and its delegates.
-	Providers []peer.ID
 
 	// AtLeast permits a lower bound in Total if an exact count costs more than the search.
 	// Found.Exact reports the outcome. Other results do not depend on AtLeast.
@@ -40,12 +36,7 @@ func (x *Index) Search(p *query.Plan, o SearchOptions) Found {
 	defer x.pool.Put(s)
 	s.begin(p, o)
 	if id := p.Filter().Provider; id != "" {
-		if o.Providers == nil {
-			o.Providers = x.Offering(id)
-		}
-		for _, signer := range o.Providers {
-			s.list(x.OfProvider(signer))
-		}
+		s.list(x.OfProvider(id))
 	} else if held := x.shards.of(p.Type()); held != nil {
 		s.over(held.snapshot.Load())
 	}

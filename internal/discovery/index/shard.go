@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/libp2p/go-libp2p/core/peer"
-
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -241,42 +239,15 @@ func (s *shard) restart() {
 type shards struct {
 	byType     sync.Map // shardOf -> *shard
 	inlineRows int      // of new shards
-
-	// delegates counts the live records that peers offer for a provider, by provider and peer. Index.mu guards it.
-	delegates map[peer.ID]map[peer.ID]int
-}
-
-// count notes n more records of a delegate.
-func (x *shards) count(r *records.Record, n int) {
-	owner, id := r.OfferedFor(), r.Name().Provider
-	if owner == "" {
-		return
-	}
-	if x.delegates[owner] == nil {
-		x.delegates[owner] = make(map[peer.ID]int)
-	}
-	x.delegates[owner][id] += n
-	if x.delegates[owner][id] == 0 {
-		delete(x.delegates[owner], id)
-	}
-	if len(x.delegates[owner]) == 0 {
-		delete(x.delegates, owner)
-	}
 }
 
 // beyond begins the names of the shards of records that need features of a later version. No type
 // contains it.
 const beyond = "+"
 
-// manifests is the shard of manifests, which no offer has.
-const manifests = beyond + records.ManifestID
-
 // shardOf returns the name of a record's shard.
 func shardOf(r *records.Record) string {
-	switch {
-	case r.Name().IsManifest():
-		return manifests
-	case r.Needs() != "":
+	if r.Needs() != "" {
 		return beyond + r.Type()
 	}
 	return r.Type()
@@ -320,10 +291,6 @@ func (x *shards) admit(r, old *records.Record) {
 		x.byType.Store(kind, s)
 	}
 	s.put(r, old)
-	x.count(r, 1)
-	if old != nil {
-		x.count(old, -1)
-	}
 }
 
 // expel removes the row of a live record, and the shard after its last row.
@@ -333,7 +300,6 @@ func (x *shards) expel(r *records.Record) {
 		panic("index: a live record has no shard") // impossible: admit made it
 	}
 	s.remove(r)
-	x.count(r, -1)
 	if s.live == 0 {
 		x.byType.Delete(shardOf(r))
 	}

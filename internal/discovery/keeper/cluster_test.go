@@ -44,14 +44,13 @@ type directory struct {
 	peers   []peer.ID
 	clients []peer.ID // clients of the DHT: in no table
 	lookups int
-	delay   time.Duration                   // of a lookup
-	failure error                           // of a lookup
-	silent  []peer.ID                       // peers that give a lookup no answer, and that it leaves out
-	foresee func(found []peer.ID) []peer.ID // the likely result, told at the start of a lookup; nil tells none
-	halves  [][]peer.ID                     // groups of mutually visible peers; nil for one group
-	changed chan struct{}                   // closed with the next change; nil without a waiter
-	order   map[string][]peer.ID            // of among by distance from a key
-	among   []peer.ID                       // peers when order began
+	delay   time.Duration        // of a lookup
+	failure error                // of a lookup
+	silent  []peer.ID            // peers that give a lookup no answer, and that it leaves out
+	halves  [][]peer.ID          // groups of mutually visible peers; nil for one group
+	changed chan struct{}        // closed with the next change; nil without a waiter
+	order   map[string][]peer.ID // of among by distance from a key
+	among   []peer.ID            // peers when order began
 }
 
 // nearest returns the n peers of some that are closest to a key. A network asks for the same keys again and again.
@@ -132,14 +131,11 @@ func (r router) Changed() <-chan struct{} {
 	return r.d.changed
 }
 
-func (r router) Closest(ctx context.Context, key string, likely func([]peer.ID)) ([]peer.ID, error) {
+func (r router) Closest(ctx context.Context, key string) ([]peer.ID, error) {
 	r.d.mu.Lock()
 	r.d.lookups++
-	delay, failure, foresee := r.d.delay, r.d.failure, r.d.foresee
+	delay, failure := r.d.delay, r.d.failure
 	r.d.mu.Unlock()
-	if likely != nil && foresee != nil {
-		likely(foresee(route.Nearest(key, r.others(), route.Network)))
-	}
 	select {
 	case <-time.After(delay):
 	case <-ctx.Done():

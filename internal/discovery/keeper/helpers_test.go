@@ -17,7 +17,6 @@ import (
 // Times and numbers of the rooms that these tests rely on. A test that fails after the change of one needs a new look.
 const (
 	ackTTL           = 5 * time.Minute
-	aheadRecords     = 4
 	avoidedShare     = 5
 	coverCells       = 9
 	failedTTL        = 5 * time.Second
@@ -27,17 +26,14 @@ const (
 	keeperSetTTL     = 10 * time.Minute
 	lookups          = 16
 	maintainEvery    = 30 * time.Second
-	maxPeerWatches   = 16
 	maxQueryRequest  = 96 << 10
 	maxSearchedCells = 256
-	maxServedWatches = 256
 	streamIdle       = time.Minute
 	summaryTTL       = 10 * time.Second
 	syncGap          = 5 * time.Second
 	syncSoon         = time.Second
 	uncertainTTL     = 5 * time.Second
 	viewTTL          = 2 * time.Second
-	watchBeat        = 15 * time.Second
 	wholeTTL         = 10 * time.Second
 )
 

@@ -29,7 +29,7 @@ import (
 // kademlia is a Router on a real DHT.
 type kademlia struct{ *dht.IpfsDHT }
 
-func (k kademlia) Closest(ctx context.Context, key string, _ func([]peer.ID)) ([]peer.ID, error) {
+func (k kademlia) Closest(ctx context.Context, key string) ([]peer.ID, error) {
 	peers, err := k.GetClosestPeers(ctx, key)
 	if errors.Is(err, kb.ErrLookupFailure) {
 		return nil, nil

@@ -3,7 +3,7 @@
 //
 // STORE sends batches of signed records to keepers, FORWARD those of a silent keeper by way of another one. QUERY sends a filter,
 // an order and a limit, RESOLVE a name, SUMMARY asks for the number and the best values of a cell's records. SYNC and PULL
-// compare and fetch, WATCH streams changes, FINDINGS exchanges signed measurements of providers (package witness).
+// compare and fetch, FINDINGS exchanges signed measurements of providers (package witness).
 //
 // DESIGN.md explains the design.
 package keeper
@@ -33,7 +33,6 @@ type Keeper struct {
 	splits    *place.Splits
 	store     *place.Store    // records of other peers
 	sync      *compare.Syncer // anti-entropy
-	copies    *compare.Copies // types of which this peer holds all records
 	server    *server         // requests of other peers
 }
 
@@ -55,9 +54,6 @@ func New(c wire.Config) (*Keeper, error) {
 	if e.Limits.Sync > 0 {
 		e.Go(k.sync.Run)
 		e.Go(k.authority.Run)
-		if len(e.CopyTypes) > 0 {
-			e.Go(k.copies.Run)
-		}
 	}
 	return k, nil
 }
@@ -78,11 +74,8 @@ func assemble(e *wire.Env) *Keeper {
 	}
 	k.Findings = ask.NewFindings(closest, c, s.Allow)
 	splits.StoreAt = k.StoreAt
-	k.copies = compare.NewCopies(k.sync, k.Parts)
-	k.Copied = func(kind string) string { return k.copies.Copy(kind).Lacks }
 	k.server = &server{
 		Env: e, asker: k.Asker, authority: authority, splits: splits, store: s, sync: k.sync,
-		watches:  ask.NewWatches(authority, splits, k.sync.Snapshot),
 		findings: k.Findings,
 		turns:    newTurns(e.Limits.Working, authority.Knows), bulk: newTurns(1, authority.Knows),
 		comparing: wire.PeerLimit{PerPeer: peerComparisons},
@@ -104,9 +97,6 @@ func (k *Keeper) Close() error {
 func (k *Keeper) Refetch(ctx context.Context, own []*records.Record) (answered bool) {
 	return k.sync.Refetch(ctx, own)
 }
-
-// Copies returns the state of this peer's copies: one of each type of Config.CopyTypes.
-func (k *Keeper) Copies() []compare.Copy { return k.copies.Copies() }
 
 // Epoch grows when earlier answers may be out of date: see route.Authority.Epoch.
 func (k *Keeper) Epoch() uint64 { return k.authority.Epoch() }

@@ -25,8 +25,7 @@ func (w *cluster) requireTrust() {
 	}
 }
 
-// Records of a later version reach every reader byte for byte, by STORE, by comparisons, by queries, by resolution and
-// by watches.
+// Records of a later version reach every reader byte for byte, by STORE, by comparisons, by queries and by resolution.
 func TestUnknownFieldsPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 4, never)
@@ -60,14 +59,6 @@ func TestUnknownFieldsPass(t *testing.T) {
 			require.Len(t, found.Records, 1)
 			require.Equal(t, r.Envelope(), found.Records[0].Envelope(), "query")
 		}
-		w.requireTrust()
-	})
-	synctest.Test(t, func(t *testing.T) {
-		w := newWatched(t)
-		r := keepertest.NewProvider(t).Later(t, "one", 1)
-		w.store(t, r)
-		require.True(t, w.knows(r))
-		require.Equal(t, r.Envelope(), mustGet(t, w.watcher, r).Envelope(), "watch")
 		w.requireTrust()
 	})
 }
@@ -116,20 +107,13 @@ func TestCriticalFeatures(t *testing.T) {
 	})
 }
 
-func TestCriticalFeaturesCrossComparisonsAndWatches(t *testing.T) {
+func TestCriticalFeaturesCrossComparisons(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 3, never)
 		r := keepertest.NewProvider(t).Later(t, "one", 1, recordstest.Needs(keepertest.Feature))
 		w.nodes[0].put(t, r)
 		w.nodes[1].sync.Round(t.Context())
 		require.Equal(t, r.Envelope(), mustGet(t, w.nodes[1], r).Envelope())
-		w.requireTrust()
-	})
-	synctest.Test(t, func(t *testing.T) {
-		w := newWatched(t)
-		r := keepertest.NewProvider(t).Later(t, "one", 1, recordstest.Needs(keepertest.Feature))
-		w.store(t, r)
-		require.True(t, w.knows(r), "the watcher may have the feature")
 		w.requireTrust()
 	})
 }

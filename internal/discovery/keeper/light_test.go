@@ -37,8 +37,6 @@ type lightCluster struct {
 
 	hosts    *lightHosts
 	verifier *records.Verifier
-	keep     []string // types that peers copy which join from now on
-	room     int64    // of the indexes of such peers; 0: enough
 
 	draw func(n int) int         // see wire.Config
 	now  func(peer.ID) time.Time // clock of a peer; nil: all right
@@ -91,7 +89,7 @@ func (w *lightCluster) start(h *lightHost, limits wire.Limits) *lightNode {
 	}
 	n.Keeper, err = New(wire.Config{
 		Network: "test", Draw: w.draw, Now: now,
-		Host: h, Router: &lightRouter{router: router{w.dht, h.id}}, Index: index.New(index.Config{MaxBytes: w.room}), Verifier: w.verifier, Signals: wire.Signals{Metrics: n.counts.Discovery}, Limits: limits, CopyTypes: w.keep,
+		Host: h, Router: &lightRouter{router: router{w.dht, h.id}}, Index: index.New(index.Config{}), Verifier: w.verifier, Signals: wire.Signals{Metrics: n.counts.Discovery}, Limits: limits,
 	})
 	require.NoError(w.t, err)
 	return n

@@ -79,7 +79,7 @@ func (s *seller) announce(recs []*records.Record) {
 	if len(recs) == 1 && s.registry.Early(recs[0]) {
 		store = s.node.StoreEarly
 	}
-	for i, o := range store(s.t.Context(), append(recs[:len(recs):len(recs)], s.registry.Manifest(time.Now())))[:len(recs)] {
+	for i, o := range store(s.t.Context(), recs) {
 		require.NoError(s.t, o.Err)
 		require.True(s.t, s.lossy || o.Stored.Of == o.Stored.On)
 		s.registry.Announced(recs[i].Name(), recs[i].Sequence(), o.Stored, time.Now())

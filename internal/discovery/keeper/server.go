@@ -33,7 +33,6 @@ type server struct {
 	splits    *place.Splits
 	store     *place.Store
 	sync      *compare.Syncer
-	watches   *ask.Watches
 	findings  *ask.Findings
 
 	rpc       *rpc.Server
@@ -45,12 +44,9 @@ type server struct {
 // listen starts to answer requests.
 func (s *server) listen() { s.rpc = wire.Listen(s.Env, s.handle) }
 
-// handle answers one request of a stream. A watch keeps the stream until its end.
+// handle answers one request of a stream.
 func (s *server) handle(st *rpc.Stream, m proto.Message, malformed error) (proto.Message, error) {
 	req := m.(*pb.Request)
-	if w := req.GetWatch(); w != nil && malformed == nil {
-		return nil, s.watches.Serve(st, w)
-	}
 	resp := s.respond(s.Limits.SourceOf(st.Conn()), req, malformed)
 	resp.TimeMs = uint64(max(s.Now().UnixMilli(), 0))
 	return resp, nil

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,9 +124,6 @@ func rewrite[M proto.Message](kind M, edit func(M)) func([]byte) []byte {
 
 // queryOf returns the query of a request; nil without one.
 func queryOf(m *pb.Request) *dpb.Query {
-	if w := m.GetWatch(); w != nil {
-		return w.Query
-	}
 	return m.GetQuery().GetQuery()
 }
 
@@ -180,10 +176,8 @@ func addEverywhere(m protoreflect.Message) {
 // receiveLater gives the later version's name for field 900 in refusals.
 func receiveLater(m *pb.Response) {
 	for i, path := range m.GetRefusal().GetUnknown() {
-		for _, op := range []string{"query", "watch"} {
-			if path == fmt.Sprintf("%s.query.%d", op, laterField) {
-				m.Refusal.Unknown[i] = op + ".query.attributes"
-			}
+		if path == fmt.Sprintf("query.query.%d", laterField) {
+			m.Refusal.Unknown[i] = "query.query.attributes"
 		}
 	}
 }
@@ -252,42 +246,6 @@ func TestMixedNetwork(t *testing.T) {
 	})
 }
 
-// A watch of a later version at a keeper of today gets all changes, and filters them itself.
-func TestMixedWatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newCluster(t, 24)
-		plan := keepertest.Compile(t, query.Query{Attributes: map[string]string{laterFilter: "yes"}})
-		keepers := w.keepersOf(plan.Cells(coverCells)[0])
-		watcher := w.nodes[0]
-		for _, n := range w.nodes {
-			if !contains(keepers, n) {
-				watcher = n
-			}
-		}
-		watcher.Keeper.Host = laterHost{watcher.host}
-		watcher.client.Pool.Close()
-		watcher.client.Pool = wire.NewClient(watcher.Env, nil).Pool
-		var resyncs sync.WaitGroup
-		stop := watcher.Watch(t.Context(), plan, func() { resyncs.Go(func() {}) })
-		defer stop()
-		time.Sleep(5 * time.Second)
-		r := keepertest.NewProvider(t).Sign(t, keepertest.Offer("one", tagged("yes"), keepertest.Nowhere), 1, time.Now())
-		for _, n := range keepers {
-			_, err := n.Index.Put(r, time.Now())
-			require.NoError(t, err)
-		}
-		time.Sleep(time.Second)
-		latest, ok := watcher.Index.Latest(r.Name())
-		require.True(t, ok, "the change does not reach the watcher")
-		require.Equal(t, r.Digest(), latest.Digest())
-		require.Positive(t, watcher.counts.Lacks()["watch.query.attributes"])
-		require.Empty(t, watcher.counts.Distrust())
-		for _, n := range w.nodes {
-			require.Empty(t, n.counts.Distrust())
-		}
-	})
-}
-
 // Keepers that do not know a part of a query which is no filter cannot be asked. The answer names it, and
 // says how many keepers lack it.
 func TestUnknownOrderIsNamed(t *testing.T) {
@@ -319,7 +277,7 @@ func TestUnknownOrderIsNamed(t *testing.T) {
 func TestRequestOfALaterVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 2)
-		s, err := w.nodes[0].client.Pool.Open(t.Context(), w.nodes[1].Self)
+		s, err := w.nodes[0].client.Pool.(*rpc.Pool).Open(t.Context(), w.nodes[1].Self)
 		require.NoError(t, err)
 		defer func() { _ = s.Reset() }()
 		call := func(edit func(*pb.Request)) *pb.Response {

@@ -133,8 +133,6 @@ func (p *Publisher) StoreAt(ctx context.Context, sends []*send) []records.Outcom
 	sets := make(map[records.CellKey]*route.Set)
 	var batches []storeBatch
 	targets := p.targets(sends)
-	ahead := p.storeAhead(ctx, targets)
-	defer ahead.close()
 	for depth := geo.MaxLen; depth <= geo.DeepLen && len(targets) > 0; depth++ {
 		if err := p.addKeepers(ctx, targets, sets); err != nil {
 			if batches == nil {
@@ -143,7 +141,7 @@ func (p *Publisher) StoreAt(ctx context.Context, sends []*send) []records.Outcom
 			break
 		}
 		round := batchesOf(targets, sets, p.wants())
-		p.deliverAll(ctx, round, ahead)
+		p.deliverAll(ctx, round)
 		p.forward(ctx, round)
 		p.unlearn(round)
 		batches = append(batches, round...)
@@ -290,8 +288,8 @@ func pack(items []storeItem) [][]storeItem {
 // deliverAll sends all batches. Records of one call are few at each keeper, and all go out at once. Of a provider with many, or where
 // few keepers have all cells, only inFlight records are under way: when many peers announce at once, as after a common start, each
 // keeper would otherwise get more at a time than it verifies within Limits.Deliver, and everything would be repeated. Each peer
-// begins with the keepers after itself, so that not all begin with the same one. What went ahead is not sent again.
-func (p *Publisher) deliverAll(ctx context.Context, round []storeBatch, ahead *aheadRound) {
+// begins with the keepers after itself, so that not all begin with the same one.
+func (p *Publisher) deliverAll(ctx context.Context, round []storeBatch) {
 	first, _ := slices.BinarySearchFunc(round, p.Self, func(b storeBatch, id peer.ID) int { return cmp.Compare(b.to, id) })
 	batch := func(i int) *storeBatch { return &round[(first+i)%len(round)] }
 	weights := make([]int, len(round))
@@ -299,9 +297,7 @@ func (p *Publisher) deliverAll(ctx context.Context, round []storeBatch, ahead *a
 		weights[i] = len(batch(i).items)
 	}
 	for _, i := range weighed(ctx, deliveries, inFlight, weights, func(i int) {
-		if b := batch(i); !ahead.take(b) {
-			p.deliver(ctx, b)
-		}
+		p.deliver(ctx, batch(i))
 	}) {
 		fail(batch(i).items, fault.Wrap("keeper.Store", ctx.Err()))
 	}

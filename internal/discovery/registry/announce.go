@@ -166,17 +166,6 @@ func (r *Registry) Announcing() int {
 	return r.scheduler.announcing()
 }
 
-// Manifest returns the list of the live services, nil without one. It belongs to each announcement: all keepers of the versions keep
-// it, so no schedule of its own is needed.
-func (r *Registry) Manifest(now time.Time) *records.Record {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if r.manifest == nil || r.manifest.Expired(wall(now)) {
-		return nil
-	}
-	return r.manifest
-}
-
 // NextDue is the time of Due's next result, false for an empty or suspended registry.
 func (r *Registry) NextDue() (time.Time, bool) {
 	r.mu.RLock()

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/share"
@@ -57,7 +56,6 @@ func (c *change) commit(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	manifest := c.list(floor)
 	if err := r.store.Commit(edits, floor); err != nil {
 		return err
 	}
@@ -66,49 +64,10 @@ func (c *change) commit(now time.Time) error {
 	for _, id := range c.ids {
 		r.replace(id, c.states[id], now)
 	}
-	r.manifest = manifest
 	return nil
 }
 
-// list signs the manifest of the live services after the change, nil without any service. It depends on their versions and the floor
-// alone, so the disk needs no more: after a restart it is the same. Later versions have higher sequences than the manifest, and earlier
-// ones have lower sequences.
-func (c *change) list(floor uint64) *records.Record {
-	var all []*records.Record
-	last, at, end := max(floor, c.of.store.Floor()), time.Time{}, time.Time{}
-	add := func(s *service) {
-		if s != nil {
-			all = append(all, s.current)
-			last, at, end = max(last, s.current.Sequence()), later(at, s.current.Issued()), later(end, s.current.Expires())
-		}
-	}
-	for id, s := range c.of.services {
-		if _, changed := c.states[id]; !changed {
-			add(s)
-		}
-	}
-	for _, id := range c.ids {
-		add(c.states[id])
-	}
-	if len(all) == 0 {
-		return nil
-	}
-	all = slices.DeleteFunc(all, func(r *records.Record) bool { return r.Withdrawn() || r.Expired(at) })
-	sequence, err := next(last, time.Time{})
-	var m *records.Record
-	if err == nil {
-		m, err = records.SignManifest(c.of.signer.network, c.of.signer.key, all, c.of.signer.delegates, records.Stamp{
-			Sequence: sequence, Issued: at, Expires: end, OfferedFor: c.of.signer.delegation(at),
-		})
-	}
-	if err != nil {
-		c.of.log.Warn("this peer does not list its offers: others cannot tell whether some are missing", "err", err)
-		return nil
-	}
-	return m
-}
-
-// edits converts the change for the store. The last sequence of a deleted service and of the manifest before survive in the floor, so
+// edits converts the change for the store. The last sequence of a deleted service survives in the floor, so
 // that later sequences are higher.
 func (c *change) edits() (edits []store.Edit, floor uint64, err error) {
 	for _, id := range c.ids {
@@ -143,7 +102,8 @@ func (r *Registry) Register(offers []records.Offer, now time.Time) ([]*records.R
 	return r.RegisterFor(Caller{Operator: true}, offers, now)
 }
 
-// Caller is who registers an offer. Each has a share of the ids, and all but operators leave a quarter of them to these.
+// Caller is who registers an offer. Each has a share of the ids, and all but operators leave a quarter of them to
+// these.
 type Caller struct {
 	Name     string
 	Operator bool // of this peer
@@ -197,7 +157,7 @@ func (c *change) register(caller Caller, o records.Offer, now time.Time) (*servi
 	case last.live():
 		return nil, &fault.Error{Kind: fault.Exists, Field: "id", Value: o.ID, Err: errors.New("is already registered: update it instead")}
 	case c.live >= c.of.max:
-		return nil, fault.New("", fault.LimitReached, "this peer offers the maximum of %d services: withdraw one, or let another peer offer for this one (blackholed offer delegate)", c.of.max)
+		return nil, fault.New("", fault.LimitReached, "this peer offers the maximum of %d services: withdraw one, or raise discovery.limits.services_per_provider", c.of.max)
 	}
 	if err := c.fits(caller, last, now); err != nil {
 		return nil, err

@@ -14,12 +14,11 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
-	"github.com/blackhole/blackhole/pkg/records/delegation"
 )
 
 // Defaults and bounds of Config.
 const (
-	DefaultMaxServices = MaxMaxServices
+	DefaultMaxServices = 100
 	MaxMaxServices     = records.MaxPerProvider // keepers would refuse more
 	DefaultTTL         = 24 * time.Hour
 	DefaultRefresh     = 6 * time.Hour
@@ -40,9 +39,6 @@ type Config struct {
 	Precision        int // default geohash length in record keys, records.MinPrecision to MaxPrecision; 0: the schema's default
 	PublishPrecision int // geohash length of published places, 1 to 12: only the cell's centre is published; 0: the exact place
 
-	OffersFor *delegation.Signed // by another provider, for whom this peer offers; nil: for itself
-	Delegates []peer.ID          // of this provider, at most records.MaxDelegates; without any for a peer that offers for another one
-
 	Jitter func() float64 // uniform in [0, 1), called by one goroutine at a time; nil: no jitter
 	Logger *slog.Logger   // nil: silent
 }
@@ -57,10 +53,6 @@ func (c Config) Validate() error {
 		return nil
 	}
 	switch {
-	case len(c.Delegates) > records.MaxDelegates:
-		return fault.Invalidf("delegates", len(c.Delegates), "must be at most %d", records.MaxDelegates)
-	case len(c.Delegates) > 0 && c.OffersFor != nil:
-		return fault.Invalidf("delegates", nil, "must be empty for a peer that offers for another one: a delegate has none")
 	case c.Dir == "":
 		return fault.Invalidf("dir", nil, "is required")
 	case c.Key == nil:

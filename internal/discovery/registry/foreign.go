@@ -26,7 +26,7 @@ type Evidence struct {
 // Foreign reports whether a record has this registry's key, but was not issued by it. An older version than the
 // current one counts as own: the registry forgets its former versions. It never waits for the disk.
 func (r *Registry) Foreign(v *records.Record) bool {
-	if v.Name().Provider != r.self || v.Name().IsManifest() { // the versions that it lists tell enough
+	if v.Name().Provider != r.self {
 		return false
 	}
 	r.mu.RLock()

@@ -32,8 +32,6 @@ type model struct {
 	// back.
 	handedOut map[version]time.Time
 
-	listed *records.Record // newest manifest
-
 	told map[string]time.Time // when a version was last handed out for all keepers, as far as known
 }
 
@@ -293,31 +291,6 @@ func (s *system) check(t *rapid.T) {
 		}
 	}
 	s.checkHandedOut(t)
-	s.checkManifest(t)
-}
-
-// checkManifest: the manifest lists the live services and no others, in versions that they have or had. It is newer than all versions
-// and manifests before, after a restart and with a clock set back too.
-func (s *system) checkManifest(t *rapid.T) {
-	m := s.registry.manifest
-	if m == nil {
-		return
-	}
-	if was := s.model.listed; was != nil && m.Digest() != was.Digest() {
-		require.Greater(t, m.Sequence(), was.Sequence())
-	}
-	s.model.listed = m
-	of := m.Manifest()
-	for _, r := range s.registry.List() {
-		sequence, listed := of[r.Name().Listed()]
-		require.True(t, listed || r.Expired(m.Issued()), r.Name().ID)
-		require.LessOrEqual(t, sequence, r.Sequence())
-		delete(of, r.Name().Listed())
-	}
-	require.Empty(t, of, "no longer live")
-	for _, service := range s.registry.services {
-		require.Less(t, service.current.Sequence(), m.Sequence())
-	}
 }
 
 // checkHandedOut: each existing version is due again in the end.

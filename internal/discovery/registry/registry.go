@@ -17,7 +17,6 @@ package registry
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -29,7 +28,6 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
-	"github.com/blackhole/blackhole/pkg/records/delegation"
 )
 
 const (
@@ -61,8 +59,6 @@ type Registry struct {
 	scheduler *scheduler          // guarded by mu
 	evidence  *Evidence           // guarded like services; nil: not suspended
 	reclaimed uint64              // see Reclaim; constant after Open
-	manifest  *records.Record     // guarded like services; nil without services
-	named     string              // delegates on disk; constant after Open
 
 	opened time.Time
 }
@@ -79,32 +75,7 @@ func Open(c Config, now time.Time) (*Registry, error) {
 	if err := c.Network.Validate(); err != nil {
 		return nil, fault.Wrap("registry.Open", fault.In("network", err))
 	}
-	r, err := openAny(c, now)
-	if err != nil {
-		return nil, err
-	}
-	if err := r.nameDelegates(); err != nil {
-		return nil, fault.Wrap("registry.Open", errors.Join(err, r.store.Close()))
-	}
-	r.manifest = r.change().list(0)
-	return r, nil
-}
-
-// delegatesName is the name of the delegates in the database. No service has it.
-const delegatesName = records.ManifestID
-
-// nameDelegates has the manifest follow the last one of an earlier process, if that named other delegates.
-func (r *Registry) nameDelegates() error {
-	now := fmt.Sprint(r.signer.delegates)
-	if now == r.named || len(r.signer.delegates) == 0 && r.named == "" {
-		return nil
-	}
-	floor := uint64(0)
-	if last := r.change().list(0); last != nil {
-		floor = last.Sequence()
-	}
-	r.named = now
-	return r.store.Commit([]store.Edit{{Name: delegatesName, Value: []byte(now)}}, floor)
+	return openAny(c, now)
 }
 
 // openAny is Open. Without a network it takes records of any.
@@ -127,7 +98,6 @@ func openAny(c Config, now time.Time) (*Registry, error) {
 		max:  c.MaxServices,
 		signer: signer{
 			network: c.Network, key: c.Key, ttl: c.TTL, precision: c.Precision, publish: c.PublishPrecision,
-			offersFor: c.OffersFor, refresh: c.Refresh, delegates: c.Delegates,
 		},
 		log:       c.Logger,
 		store:     kept,
@@ -146,15 +116,11 @@ func (r *Registry) load(now time.Time) error {
 		if id == evidenceName {
 			return r.loadEvidence(value)
 		}
-		if id == delegatesName {
-			r.named = string(value)
-			return nil
-		}
 		s, err := decodeService(r.signer.network, records.Name{Provider: r.self, ID: id}, value)
 		if err == nil {
 			r.replace(id, s, now)
 			p := s.current.Paused()
-			if s.current.Sequence() <= r.reclaimed || p != nil && p.Stopped || !r.signer.offersAs(s.current, now) {
+			if s.current.Sequence() <= r.reclaimed || p != nil && p.Stopped {
 				r.scheduler.renewNow(versionOf(s.current), now)
 			}
 		}
@@ -177,16 +143,8 @@ func (r *Registry) Close() error {
 // Self is the provider of the services.
 func (r *Registry) Self() peer.ID { return r.self }
 
-// OffersFor is the delegation of the provider for whom this peer offers; nil: it offers for itself.
-func (r *Registry) OffersFor() *delegation.Signed { return r.signer.offersFor }
-
 // floor is the number above which all new versions have their sequences. The caller holds writing.
-func (r *Registry) floor() uint64 {
-	if r.manifest == nil {
-		return r.store.Floor()
-	}
-	return max(r.store.Floor(), r.manifest.Sequence())
-}
+func (r *Registry) floor() uint64 { return r.store.Floor() }
 
 // Get returns the newest version of a live service. After a long downtime the version may have lapsed, until
 // Due signs it again.

@@ -506,24 +506,3 @@ func TestConcurrentUse(t *testing.T) {
 	work.Wait()
 	require.GreaterOrEqual(t, r.Len(), 4)
 }
-
-// TestManifestAfterLapse: with a clock set back, a deleted service was signed later than those that stay. Without it the manifest has
-// another time, so it needs a sequence of its own, before a restart and after it.
-func TestManifestAfterLapse(t *testing.T) {
-	c := config(t, vfs.NewMem())
-	r, err := Open(c, epoch())
-	require.NoError(t, err)
-	register(t, r, epoch(), offer("a"))
-	_, err = r.Withdraw("a", epoch())
-	require.NoError(t, err)
-	register(t, r, epoch().Add(-time.Hour), offer("b"))
-	before := r.manifest
-
-	lapse := r.change()
-	lapse.set("a", nil)
-	require.NoError(t, lapse.commit(epoch()))
-	after := r.manifest
-	require.Greater(t, after.Sequence(), before.Sequence())
-	require.NoError(t, r.Close())
-	require.Equal(t, after.Digest(), open(t, c, epoch()).manifest.Digest())
-}

@@ -6,12 +6,10 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
-	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
-	"github.com/blackhole/blackhole/pkg/records/delegation"
 )
 
 // maxTombstones bounds the tombstones of one service for places that it has left. Beyond it, the oldest is
@@ -73,25 +71,6 @@ type signer struct {
 	ttl       time.Duration
 	precision int // default geohash length of keys; 0: the schema's default
 	publish   int // geohash length of coarsened places; 0 publishes exact places
-
-	offersFor *delegation.Signed // nil: the services are this peer's own
-	refresh   time.Duration
-	delegates []peer.ID // named in the manifest
-}
-
-// delegation returns the delegation under which a version is signed now. Shortly before its end it is of no use, since versions would lapse
-// soon: later ones are this peer's own.
-func (i *signer) delegation(now time.Time) *delegation.Signed {
-	if d := i.offersFor; d != nil && now.Add(min(i.refresh, d.Expires.Sub(d.Issued)/10)).Before(d.Expires) {
-		return d
-	}
-	return nil
-}
-
-// offersAs reports whether a version says for whom its next one is offered.
-func (i *signer) offersAs(r *records.Record, now time.Time) bool {
-	d := i.delegation(now)
-	return r.Withdrawn() || d == nil && r.OfferedFor() == "" || d != nil && r.OfferedFor() == d.Provider
 }
 
 // pause returns the pause of a live service that a next version keeps: one by the provider that has not ended. A peer that signs is
@@ -185,12 +164,11 @@ func (i *signer) sign(o records.Offer, pause *records.Pause, created time.Time, 
 		o.Location = &located
 	}
 	return records.Sign(i.network, i.key, o.Coarsen(i.publish), records.Stamp{
-		Sequence:   sequence,
-		Created:    created,
-		Issued:     now,
-		Expires:    now.Add(i.ttl),
-		Paused:     pause,
-		OfferedFor: i.delegation(now),
+		Sequence: sequence,
+		Created:  created,
+		Issued:   now,
+		Expires:  now.Add(i.ttl),
+		Paused:   pause,
 	})
 }
 

@@ -19,7 +19,7 @@ import (
 // fixed is a Router with a table of some peers.
 type fixed struct{ peers []peer.ID }
 
-func (f *fixed) Closest(_ context.Context, key string, _ func([]peer.ID)) ([]peer.ID, error) {
+func (f *fixed) Closest(_ context.Context, key string) ([]peer.ID, error) {
 	return Nearest(key, f.peers, Network), nil
 }
 func (f *fixed) Nearby(key string, n int) []peer.ID { return Nearest(key, f.peers, n) }

@@ -105,7 +105,6 @@ type Closest struct {
 	flights    singleflight.Group // by routing key; "" renews the set of all cells
 	refreshing chan struct{}      // semaphore of the lookups in the background
 	regions    regions            // has its own lock
-	likely     *foresight         // has its own lock
 	sizes      sizes              // has its own lock
 
 	mu    sync.Mutex // guards the fields below; held for memory accesses only
@@ -136,7 +135,7 @@ func uncertainSet(set *Set, serving bool, now time.Time) cachedSet {
 // NewClosest returns a cache without any keepers.
 func NewClosest(e *wire.Env) *Closest {
 	return &Closest{
-		Env: e, refreshing: make(chan struct{}, refreshes), likely: newForesight(), cells: bounded.Shared[string, cachedSet](maxCachedCells),
+		Env: e, refreshing: make(chan struct{}, refreshes), cells: bounded.Shared[string, cachedSet](maxCachedCells),
 	}
 }
 
@@ -255,7 +254,6 @@ func (p *Closest) alone() bool {
 
 // lookup asks the DHT and caches the result.
 func (p *Closest) lookup(key string) (*Set, error) {
-	defer p.likely.end(key)
 	table := p.Router.Size()
 	before := p.Router.Nearby(key, Network)
 	others, err := p.findClosest(key)

@@ -134,7 +134,6 @@ func (p *Closest) survey() {
 	seed := uint64(p.Draw(math.MaxInt))
 	wire.Bounded(surveyed, surveyed, func(i int) {
 		key := drawnKey(seed, i)
-		defer p.likely.end(key)
 		if near, err := p.findClosest(key); err == nil && len(near) >= Replicas {
 			p.sizes.add(key, peersAt(away(key, Nearest(key, near, Replicas)[Replicas-1]), Replicas), p.Now())
 		}
@@ -148,7 +147,6 @@ func (p *Closest) around(key string, set *Set, size float64) *Set {
 	targets := targetsAround(at, reach, p.Draw)
 	found := make([][]peer.ID, len(targets))
 	wire.Bounded(len(targets), len(targets), func(i int) {
-		defer p.likely.end(targets[i])
 		near, _ := p.findClosest(targets[i]) // the others serve without it
 		if near = slices.Clone(near); p.Router.Serving() {
 			near = append(near, p.Self)

@@ -124,7 +124,7 @@ func (p *Closest) findClosest(key string) (others []peer.ID, err error) {
 	if err != nil {
 		return nil, err
 	}
-	others, err = p.Router.Closest(ctx, key, func(likely []peer.ID) { p.foresee(key, likely) })
+	others, err = p.Router.Closest(ctx, key)
 	end(err)
 	if err == nil && len(others) == Network {
 		p.regions.add(newRegion(key, others, p.Now().Add(regionTTL)))

@@ -10,7 +10,6 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
-	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // opBounds limit the operations of a message before it is decoded.
@@ -50,7 +49,6 @@ func requestBounds() opBounds {
 		{op: 9, bytes: maxQueryRequest},
 		{op: 10, bytes: maxFindingsRequest, lists: []listBound{{1, "findings.providers", witness.MaxFindings, nil}, {3, "findings.records", witness.MaxFindings, nil}}},
 		{op: 11, lists: []listBound{{2, "forward.items", MaxItems, nil}}},
-		{op: 7, bytes: maxWatchRequest, lists: []listBound{{2, "watch.cells", MaxQueryCells, nil}}},
 	}
 }
 
@@ -59,7 +57,7 @@ func responseBounds() opBounds {
 		{op: 2, lists: []listBound{{1, "store.results", MaxItems, nil}, {2, "store.splits", MaxQueryCells, splitBounds()}}},
 		{op: 3, lists: []listBound{
 			{1, "query.envelopes", query.MaxLimit, nil}, {5, "query.not_kept", MaxQueryCells, nil},
-			{9, "query.beyond", MaxBeyond, nil}, {11, "query.manifests", MaxManifests, nil},
+			{9, "query.beyond", MaxBeyond, nil},
 			{6, "query.splits", MaxQueryCells, splitBounds()},
 		}},
 		{op: 4, lists: []listBound{
@@ -67,12 +65,8 @@ func responseBounds() opBounds {
 		}},
 		{op: 5, lists: []listBound{{3, "sync.cells", CellsListed, nil}}},
 		{op: 6, lists: []listBound{{1, "pull.envelopes", PullRecords, nil}}},
-		{op: 9, lists: []listBound{{4, "resolve.others", records.MaxPerProvider, nil}}},
 		{op: 10, lists: []listBound{{1, "findings.statements", witness.MaxTold, nil}}},
 		{op: 11, lists: []listBound{{1, "forward.results", MaxItems, nil}}},
-		{op: 7, lists: []listBound{
-			{3, "watch.envelopes", max(WatchBatch, WatchHave), nil}, {4, "watch.left", max(WatchBatch, WatchHave), nil},
-		}},
 	}
 }
 

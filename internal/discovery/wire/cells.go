@@ -3,8 +3,6 @@ package wire
 import (
 	"strings"
 
-	"github.com/libp2p/go-libp2p/core/peer"
-
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -62,14 +60,4 @@ func CellsBelow(r *records.Record) []records.CellKey {
 		}
 	}
 	return cells
-}
-
-// CopyType is the type of the offers by which peers with a copy of all records of a type are found. Their subtype is that type.
-const CopyType = "index-copy"
-
-// Part is a cell of a type, and keepers that answered for it: a whole cell, or the divided one that holds the records without a place.
-type Part struct {
-	Cell    records.CellKey
-	Divided bool
-	Keepers []peer.ID // other peers; none if this peer alone keeps the cell
 }

@@ -36,7 +36,6 @@ type Client struct {
 // Streams carries requests to other keepers. It is an rpc.Pool outside tests.
 type Streams interface {
 	Call(ctx context.Context, id peer.ID, req, resp proto.Message) error
-	Open(ctx context.Context, id peer.ID) (*rpc.Stream, error)
 	Close()
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -28,9 +27,8 @@ import (
 type Router interface {
 	// Closest returns up to Network peers closest to a key, nearest first, without this peer:
 	// fewer in a smaller network. At its deadline it returns an error and the peers found so far.
-	// It returns (nil, nil) if this peer is alone. It calls likely, unless that is nil, with its probable result as soon
-	// as it only waits for new connections to some of these peers; at most once, and never after its end.
-	Closest(ctx context.Context, key string, likely func([]peer.ID)) ([]peer.ID, error)
+	// It returns (nil, nil) if this peer is alone.
+	Closest(ctx context.Context, key string) ([]peer.ID, error)
 	// Nearby returns the n closest known peers to a key, nearest first, without a request.
 	Nearby(key string, n int) []peer.ID
 	// Size returns the number of peers in the routing table.
@@ -63,9 +61,6 @@ type Config struct {
 	// Wanted reports whether this peer needs a record for itself, for example as a result of a
 	// subscription. Such a record stays in the index. It must not block. Nil means never.
 	Wanted func(*records.Record) bool
-
-	// CopyTypes are types of which this peer holds a copy of all records, for answers in one round trip: see compare.Copies.
-	CopyTypes []string
 
 	// Draw returns a random number from 0 to n-1: which keeper is asked beside the nearest one, and where others are looked for. Nil always returns 0.
 	Draw func(n int) int
@@ -109,11 +104,6 @@ func NewEnv(c Config) (*Env, error) {
 		c.Draw = func(int) int { return 0 }
 	}
 	c.Limits = c.Limits.withDefaults()
-	if wanted := c.Wanted; len(c.CopyTypes) > 0 {
-		c.Wanted = func(r *records.Record) bool {
-			return slices.Contains(c.CopyTypes, r.Type()) || wanted != nil && wanted(r)
-		}
-	}
 	e := &Env{Config: c}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e, nil

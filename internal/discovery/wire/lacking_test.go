@@ -22,7 +22,7 @@ func TestConditionOfOlderKeepers(t *testing.T) {
 	conditions, counts := condition.NewSet(slog.New(slog.DiscardHandler), clock), keepertest.NewCounts(t)
 	host := keepertest.Addressed{Of: map[peer.ID]string{"a": "/ip4/40.1.7.1/udp/1", "b": "/ip4/40.1.7.2/udp/1", "c": "/ip4/41.1.7.1/udp/1"}}
 	c := NewClient(&Env{Config: Config{Host: host, Now: clock, Signals: Signals{Conditions: conditions, Metrics: counts.Discovery}}}, nil)
-	refusal := strictproto.Refuse([]string{"query.query.15", "watch.query.sort"})
+	refusal := strictproto.Refuse([]string{"query.query.15", "query.query.sort"})
 	c.lacking.note("a", refusal)
 	c.lacking.note("b", refusal)
 	require.Empty(t, conditions.ActiveNames())

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/discovery/cell"
-	"github.com/blackhole/blackhole/internal/discovery/digest"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -26,18 +25,12 @@ const (
 	// MaxAnswer bounds the total size of the envelopes in one QUERY answer, in bytes.
 	MaxAnswer = 2 << 20
 
-	MaxBeyond = 64 // records that a keeper cannot judge, in one QUERY answer
-	// MaxManifests bounds the manifests in one QUERY answer.
-	MaxManifests    = 3 * records.MaxDelegates
+	MaxBeyond       = 64                // records that a keeper cannot judge, in one QUERY answer
 	maxQueryRequest = 96 << 10          // bytes of a QUERY: it has no large fields
 	maxResponse     = MaxAnswer + 1<<20 // bytes of a response: the envelopes and everything else
 	maxEnvelope     = records.MaxSize
 
 	maxFindingsRequest = 8 << 10 // bytes
-
-	WatchBatch      = 512                                          // limit for changes per step and records per message
-	WatchHave       = 1024                                         // matches that a watcher may list
-	maxWatchRequest = maxQueryRequest + WatchHave*digest.EntrySize // bytes
 
 	SyncCells      = 64         // cells of one SYNC
 	CellsListed    = 4096       // cells of one response

@@ -151,7 +151,9 @@ func states() []records.Reachability {
 
 // endpointStates are the findings about endpoints by their number on the wire, less one.
 func endpointStates() []records.Reachability {
-	return []records.Reachability{records.Answers, records.Refuses, records.WrongProtocol, records.NoSuchName, records.Certificate, records.Silent}
+	return []records.Reachability{
+		records.Answers, records.Refuses, records.Wrong, records.NoSuchName, records.Certificate, records.Silent, records.Closed,
+	}
 }
 
 func numberOf(list []records.Reachability, s records.Reachability) uint32 {

@@ -77,7 +77,8 @@ type caller struct {
 func (g *Gate) caller(ctx context.Context) caller {
 	p := access.From(ctx)
 	if g.Open || p.Name == "" {
-		return caller{Principal: p, owner: principals.OfFront(g.Front, g.Peer)}
+		// Each has a share of what the group lets all of them have, by its user or address.
+		return caller{Principal: p, owner: principals.From(principals.OfFront(g.Front, g.Peer), access.Client(ctx))}
 	}
 	return caller{Principal: p, owner: principals.Named(p.Name), admin: g.Front == "" && p.Role >= access.RoleAdmin}
 }

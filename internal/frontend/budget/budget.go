@@ -1,5 +1,5 @@
-// Package budget bounds the bytes that a server of gRPC holds: of requests while they arrive, of those at work, and of answers that clients
-// have not taken yet.
+// Package budget bounds the bytes that a server of gRPC holds: of requests while they arrive, of those at work, and of
+// answers that clients have not taken yet.
 package budget
 
 import (
@@ -16,13 +16,15 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/access"
 )
 
-// takenWithin bounds the time in which a client takes an answer, or the next one of a stream. Its connection then closes.
+// takenWithin bounds the time in which a client takes an answer, or the next one of a stream. Its connection then
+// closes.
 const takenWithin = 30 * time.Second
 
 // growWithin is how long a call waits for room that it needs before it reads on.
 const growWithin = 5 * time.Second
 
-// Budget charges the calls of a server, as its innermost interceptors, which know the caller. The server needs Codec and Arriving.
+// Budget charges the calls of a server, as its innermost interceptors, which know the caller. The server needs Codec
+// and Arriving.
 type Budget struct {
 	Answers  *access.Pool                 // bytes; nil: without a bound
 	Requests *access.Pool                 // bytes of requests of calls until they have an answer; nil: without a bound
@@ -31,7 +33,8 @@ type Budget struct {
 	Changes  func(fullMethod string) bool // whether a method changes something: its answer must not look refused
 }
 
-// Charged is an answer whose bytes are in the budget until they are written: a method has ended long before, if its client does not read.
+// Charged is an answer whose bytes are in the budget until they are written: a method has ended long before, if its
+// client does not read.
 type Charged struct {
 	proto.Message
 	Release func() // once or more; nil: it costs nothing
@@ -46,7 +49,8 @@ func Written(answer any) {
 
 type growingKey struct{}
 
-// Grow takes room for n bytes of the answer of a call, before they are read. It waits for a while. Errors: PoolExhausted.
+// Grow takes room for n bytes of the answer of a call, before they are read. It waits for a while. Errors:
+// PoolExhausted.
 func Grow(ctx context.Context, n int) error {
 	g, ok := ctx.Value(growingKey{}).(*access.Growing)
 	if !ok || n <= g.Occupied() {
@@ -70,7 +74,8 @@ func charge(ctx context.Context, m proto.Message, take func(bytes int) (release 
 	return &Charged{m, func() { release(); late.Stop(); stop() }}, nil
 }
 
-// Unary gives a call a place, and charges its request and answer. Probes of health need no place. It is a grpc.UnaryServerInterceptor.
+// Unary gives a call a place, and charges its request and answer. Probes of health need no place. It is a
+// grpc.UnaryServerInterceptor.
 func (b Budget) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
 	if info.FullMethod != healthpb.Health_Check_FullMethodName {
 		release, err := b.AtOnce.Take(ctx, b.Op)
@@ -147,7 +152,8 @@ func (s stream) RecvMsg(m any) error {
 	return err
 }
 
-// SendMsg sends an answer when the budget has room. It holds the stream back meanwhile, and ends it with the refusal after takenWithin.
+// SendMsg sends an answer when the budget has room. It holds the stream back meanwhile, and ends it with the refusal
+// after takenWithin.
 func (s stream) SendMsg(m any) error {
 	s.late.Reset(takenWithin)
 	defer s.late.Stop()

@@ -178,17 +178,15 @@ func (a *agentAPI) services(r *request) error {
 	if err != nil {
 		return err
 	}
-	out := map[string]agentService{}
-	for _, i := range list {
-		if s := agentServiceOf(i); out[s.ID].ID == "" || ours(i) {
-			out[s.ID] = s
+	return a.render(r, 1, bytesOf(list), func() (any, error) {
+		out := map[string]agentService{}
+		for _, i := range list {
+			if s := agentServiceOf(i); out[s.ID].ID == "" || ours(i) {
+				out[s.ID] = s
+			}
 		}
-	}
-	kept, err := filtered(r, out)
-	if err != nil {
-		return err
-	}
-	return a.answer(r, 1, kept)
+		return filtered(r, out)
+	})
 }
 
 func (a *agentAPI) service(r *request) error {

@@ -272,7 +272,7 @@ func (a *agentAPI) find(r *request, as render) error {
 		if err != nil {
 			return state{}, err
 		}
-		return state{found.Index, found.Revision, func() (any, error) { return a.shown(r, found.Instances, as) }}, nil
+		return state{found.Index, found.Revision, bytesOf(found.Instances), func() (any, error) { return a.shown(r, found.Instances, as) }}, nil
 	})
 }
 
@@ -298,7 +298,7 @@ func (a *agentAPI) names(r *request) error {
 	}
 	return a.follow(r, "", func(ctx context.Context) (state, error) {
 		found, err := a.Catalog.Services(ctx, instance.DefaultNamespace)
-		return state{found.Index, found.Revision, func() (any, error) {
+		return state{found.Index, found.Revision, len(found.Services) << 9, func() (any, error) {
 			out := map[string][]string{}
 			for _, s := range found.Services {
 				out[s.Name] = append([]string{}, s.Tags...)
@@ -333,7 +333,19 @@ func (a *agentAPI) shown(r *request, list []*instance.Instance, as render) (any,
 type state struct {
 	index    uint64
 	revision uint64              // of the last change that the answer has
+	bytes    int                 // that the answer takes until it is text
 	made     func() (any, error) // the answer
+}
+
+// bytesOf is about what instances take on their way to an answer.
+func bytesOf(list []*instance.Instance) (n int) {
+	for _, i := range list {
+		n += 2<<10 + 3*len(i.Spec.Note)
+		for name, value := range i.Spec.Metadata {
+			n += 2 * (len(name) + len(value))
+		}
+	}
+	return n
 }
 
 // follow answers what read finds, and waits first for a change if the client knows the present state.
@@ -377,9 +389,5 @@ func (a *agentAPI) follow(r *request, service string, read func(context.Context)
 	if err != nil {
 		return err
 	}
-	v, err := now.made()
-	if err != nil {
-		return err
-	}
-	return a.answer(r, int64(now.index), v)
+	return a.render(r, int64(now.index), now.bytes, now.made)
 }

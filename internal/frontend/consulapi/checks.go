@@ -96,24 +96,22 @@ func (a *agentAPI) checks(r *request) error {
 	if err != nil {
 		return err
 	}
-	out := map[string]healthCheck{}
-	for _, i := range list {
-		for _, shown := range checksOf(i) {
-			c, clocked := a.clockOf(shown.CheckID)
-			if clocked && c.of != i.Key {
-				continue // another service has this id
+	return a.render(r, 1, bytesOf(list), func() (any, error) {
+		out := map[string]healthCheck{}
+		for _, i := range list {
+			for _, shown := range checksOf(i) {
+				c, clocked := a.clockOf(shown.CheckID)
+				if clocked && c.of != i.Key {
+					continue // another service has this id
+				}
+				if clocked {
+					shown.Output = c.output
+				}
+				out[shown.CheckID] = shown
 			}
-			if clocked {
-				shown.Output = c.output
-			}
-			out[shown.CheckID] = shown
 		}
-	}
-	kept, err := filtered(r, out)
-	if err != nil {
-		return err
-	}
-	return a.answer(r, 1, kept)
+		return filtered(r, out)
+	})
 }
 
 // registerCheck adds a check to a service, or replaces the one with its id.

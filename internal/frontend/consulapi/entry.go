@@ -69,30 +69,46 @@ func (e *entry) add(suffix string, kv *apiv1.KeyVal, told *string) {
 	}
 }
 
+// grouping makes entries of the keys of a sorted range, as they come.
+type grouping struct {
+	prefix string
+	last   *entry
+	told   string // session in its meta key
+	each   func(*entry) error
+}
+
+func (g *grouping) add(kv *apiv1.KeyVal) (err error) {
+	key, suffix := strings.TrimPrefix(string(kv.GetKey()), g.prefix), ""
+	if at := strings.Index(key, mark); at >= 0 {
+		key, suffix = key[:at], key[at:]
+	}
+	if g.last == nil || g.last.key != key {
+		err = g.end()
+		g.last, g.told = &entry{key: key}, ""
+	}
+	g.last.add(suffix, kv, &g.told)
+	return err
+}
+
+func (g *grouping) end() error {
+	if g.last == nil {
+		return nil
+	}
+	// The end of a session changes no key that clients see. It came after the last change and was a revision of its own,
+	// so the number after the last change is below that of every later one.
+	if g.told != "" && g.last.heldMod == 0 {
+		g.last.modified++
+	}
+	return g.each(g.last)
+}
+
 // entries groups the keys of a sorted range.
 func (s *Server) entries(kvs []*apiv1.KeyVal) (list []*entry) {
-	var last *entry
-	told := ""
-	end := func() {
-		// The end of a session changes no key that clients see. It came after the last change and was a revision of its own,
-		// so the number after the last change is below that of every later one.
-		if last != nil && told != "" && last.heldMod == 0 {
-			last.modified++
-		}
-	}
+	g := grouping{prefix: s.Prefix, each: func(e *entry) error { list = append(list, e); return nil }}
 	for _, kv := range kvs {
-		key, suffix := strings.TrimPrefix(string(kv.GetKey()), s.Prefix), ""
-		if at := strings.Index(key, mark); at >= 0 {
-			key, suffix = key[:at], key[at:]
-		}
-		if last == nil || last.key != key {
-			end()
-			last, told = &entry{key: key}, ""
-			list = append(list, last)
-		}
-		last.add(suffix, kv, &told)
+		_ = g.add(kv)
 	}
-	end()
+	_ = g.end()
 	return list
 }
 
@@ -119,27 +135,64 @@ type how struct {
 	keysOnly bool
 }
 
-// read returns all keys of a span at one revision.
-func (s *Server) read(ctx context.Context, span coord.Span, h how) (kvs []*apiv1.KeyVal, at int64, err error) {
+// pages calls each for the pages of a span at one revision, which it returns. It keeps none.
+func (s *Server) pages(ctx context.Context, span coord.Span, h how, each func([]*apiv1.KeyVal) error) (at int64, err error) {
 	ask := span.Request(0)
 	ask.Revision, ask.Local, ask.KeysOnly = h.at, h.local, h.keysOnly
-	for size := 0; ; {
-		page, err := coord.Range(ctx, s.Service, ask)
-		if err != nil {
-			return nil, 0, err
+	for {
+		within, cancel := context.WithTimeout(ctx, answerWithin)
+		page, err := coord.Range(within, s.Service, ask)
+		cancel()
+		if err == nil {
+			err = each(page.GetKvs())
 		}
-		for _, kv := range page.GetKvs() {
-			size += len(kv.GetKey()) + len(kv.GetValue())
-		}
-		if size > maxAnswer {
-			return nil, 0, fault.New("", fault.TooLarge, "the answer exceeds %d bytes: ask for a longer prefix", maxAnswer)
-		}
-		kvs = append(kvs, page.GetKvs()...)
-		if len(page.GetNext()) == 0 {
-			return kvs, page.GetRevision(), nil
+		if err != nil || len(page.GetNext()) == 0 {
+			return page.GetRevision(), err
 		}
 		ask.From, ask.Revision = page.GetNext(), page.GetRevision()
 	}
+}
+
+// visit calls each for the entries of a span at one revision, which it returns, and keeps no more than a page of them.
+func (s *Server) visit(ctx context.Context, span coord.Span, h how, each func(*entry) error) (at int64, err error) {
+	g := grouping{prefix: s.Prefix, each: each}
+	at, err = s.pages(ctx, span, h, func(kvs []*apiv1.KeyVal) error {
+		for _, kv := range kvs {
+			if err := g.add(kv); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		err = g.end()
+	}
+	return at, err
+}
+
+// read returns all keys of a span at one revision. It takes room for each page that it keeps.
+func (l *ledger) read(span coord.Span) (kvs []*apiv1.KeyVal, err error) {
+	size := 0
+	l.how.at, err = l.s.pages(l.ctx, span, l.how, func(page []*apiv1.KeyVal) error {
+		n := 0
+		for _, kv := range page {
+			n += len(kv.GetKey()) + len(kv.GetValue())
+		}
+		if size += n; size > maxAnswer {
+			return tooLarge()
+		}
+		release, err := l.s.reading.TakeBytes(l.ctx, "consulapi", n, patience)
+		if release != nil {
+			l.held = append(l.held, release)
+		}
+		kvs = append(kvs, page...)
+		return err
+	})
+	return kvs, err
+}
+
+func tooLarge() error {
+	return fault.New("", fault.TooLarge, "the answer exceeds %d bytes: ask for a longer prefix", maxAnswer)
 }
 
 // refused is the error of a change that the state of a key forbids.
@@ -159,31 +212,42 @@ type ledger struct {
 	entries map[string]*staged
 	order   []string
 	trees   []coord.Span // read as a whole
+	held    []func()     // room for what was read
+}
+
+func (l *ledger) release() {
+	for _, release := range l.held {
+		release()
+	}
+	l.held = nil
 }
 
 // change runs a request on a copy of the present entries, and executes what it changed in one transaction, again while others change them too.
 // The first attempt trusts the nearest member, because the transaction proves what was read: only a refusal must be read anew. It returns the
-// revision of the change, or of what was read.
-func (s *Server) change(ctx context.Context, run func(*ledger) error) (revision int64, err error) {
+// revision of the change, or of what was read, and whether it changed something.
+func (s *Server) change(ctx context.Context, run func(*ledger) error) (revision int64, changed bool, err error) {
+	l := &ledger{}
+	defer func() { l.release() }()
 	for try := range maxTries {
-		l := &ledger{s: s, ctx: ctx, how: how{local: try == 0}, entries: map[string]*staged{}}
+		l.release()
+		l = &ledger{s: s, ctx: ctx, how: how{local: try == 0}, entries: map[string]*staged{}}
 		err := run(l)
 		steps := l.steps()
 		if (err != nil || len(steps) == 0) && try == 0 {
 			continue
 		}
 		if err != nil || len(steps) == 0 {
-			return l.how.at, err
+			return l.how.at, false, err
 		}
 		a, err := s.Service.Execute(ctx, coord.CommandOf("", &apiv1.TxnRequest{Compare: l.guards(), Then: steps}))
 		if err != nil {
-			return 0, sessionError(err)
+			return 0, false, sessionError(err)
 		}
 		if a.GetTxn().GetSucceeded() {
-			return a.GetTxn().GetHeader().GetRevision(), nil
+			return a.GetTxn().GetHeader().GetRevision(), true, nil
 		}
 	}
-	return 0, fault.New("", fault.Conflict, "others change the same keys all the time: try again")
+	return 0, false, fault.New("", fault.Conflict, "others change the same keys all the time: try again")
 }
 
 // maxTries bounds the repetitions of a change. Each one lost to a change of somebody else.
@@ -197,11 +261,10 @@ func (l *ledger) get(key string) (*entry, error) {
 	if key == "" || strings.Contains(key, mark) {
 		return nil, fault.Invalidf("key", nil, "must have a name without zero bytes")
 	}
-	kvs, at, err := l.s.read(l.ctx, l.s.whole(key), l.how)
+	kvs, err := l.read(l.s.whole(key))
 	if err != nil {
 		return nil, err
 	}
-	l.how.at = at
 	return l.add(&entry{key: key}, l.s.entries(kvs)), nil
 }
 
@@ -290,6 +353,12 @@ func (s *Server) steps(before, now *entry) (all []*apiv1.TxnStep) {
 func (e *entry) set(value []byte, flags uint64) {
 	e.exists, e.value, e.flags = true, value, flags
 	e.touch()
+}
+
+// put gives an entry a value without regard to who holds it, which begins its lock index anew, as in Consul.
+func (e *entry) put(value []byte, flags uint64) {
+	e.lockIndex = 0
+	e.set(value, flags)
 }
 
 // touch marks a change. Its revision is known after the transaction.

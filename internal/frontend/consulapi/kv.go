@@ -47,26 +47,43 @@ func (r *request) number(name string) (n uint64, err error) {
 
 // reading is what a query read of keys.
 type reading struct {
-	kvs   []*apiv1.KeyVal
-	list  []*entry // that exist
+	count int      // entries that exist
+	list  []*entry // all of them; nil if there are more than it keeps
+	bytes int      // that the list takes
 	index int64
 	at    int64 // revision of the answer
 }
 
-// look reads the keys of a query. The index of a key, or of a prefix with keys, is that of its last change, and otherwise that of the group.
-func (s *Server) look(ctx context.Context, span coord.Span, h how) (out reading, err error) {
-	if out.kvs, out.at, err = s.read(ctx, span, h); err != nil {
-		return out, err
-	}
-	for _, e := range s.entries(out.kvs) {
-		if e.exists {
-			out.list, out.index = append(out.list, e), max(out.index, e.modified)
+// look reads the keys of a query, and keeps them if they are few. The index of a key, or of a prefix with keys, is that of its last change, and
+// otherwise that of the group. A prefix waits for room, since others may be large.
+func (s *Server) look(r *request, span coord.Span, h how, prefix bool) (out reading, err error) {
+	if prefix {
+		release, err := s.room(r, pageBytes)
+		if err != nil {
+			return out, err
 		}
+		defer release()
 	}
-	if len(out.list) == 0 {
+	all := 0
+	out.at, err = s.visit(r.Context(), span, h, func(e *entry) error {
+		if !e.exists {
+			return nil
+		}
+		out.count, out.index = out.count+1, max(out.index, e.modified)
+		if all += len(e.key) + len(e.value); all > maxAnswer {
+			return tooLarge()
+		}
+		if out.bytes += entryBytes + len(e.key) + len(e.value); out.bytes <= keptBytes {
+			out.list = append(out.list, e)
+		} else {
+			out.list = nil
+		}
+		return nil
+	})
+	if out.count == 0 {
 		out.index = out.at
 	}
-	return out, nil
+	return out, err
 }
 
 // getKey answers keys, and waits first for a change if the client knows the present ones.
@@ -80,61 +97,100 @@ func (s *Server) getKey(r *request) error {
 		return err
 	}
 	span, h := s.span(key, prefix), how{local: r.has("stale") && r.index == 0, keysOnly: r.has("keys")}
-	ctx, cancel := bounded(r)
-	defer cancel()
-	out, err := s.look(ctx, span, h)
+	out, err := s.look(r, span, h, prefix)
 	if err != nil {
 		return err
 	}
 	if r.index > 0 && out.index <= r.index && r.index <= out.at { // an index from the future is told the present one
-		if out, err = s.await(r, span, h, out, prefix); err != nil {
+		out.list = nil // it keeps nothing while it waits
+		changed, err := s.await(r, span, out, prefix)
+		if err != nil {
 			return err
+		}
+		h.local = false // it must include the event
+		if out, err = s.look(r, span, h, prefix); err != nil {
+			return err
+		}
+		switch {
+		case changed > 0 && out.index <= r.index:
+			out.index = changed
+		case changed == 0 && (out.count == 0 || out.index <= r.index):
+			out.index = r.index
 		}
 	}
 	switch {
-	case len(out.list) == 0:
+	case out.count == 0:
 		s.header(r, out.index)
 		s.write(r, http.StatusNotFound, "text/plain; charset=utf-8", nil)
 		return nil
-	case r.has("keys"):
-		return s.answer(r, out.index, names(out.list, key, r.values.Get("separator")))
-	case r.has("raw") && len(out.list) == 1:
+	case r.has("raw") && len(out.list) == 1 && !h.keysOnly:
 		s.header(r, out.index)
 		r.w.Header().Set("Content-Security-Policy", "sandbox")
 		s.write(r, http.StatusOK, "text/plain; charset=utf-8", out.list[0].value)
 		return nil
 	}
-	pairs := make([]pair, len(out.list))
-	for n, e := range out.list {
-		pairs[n] = e.pair()
+	var release func()
+	if out.list != nil {
+		release, err = s.Answers.TakeBytes(r.Context(), "consulapi", out.bytes, 0)
 	}
-	return s.answer(r, out.index, pairs)
+	if out.list == nil || err != nil {
+		out.list = nil // it keeps nothing while it waits for others
+		if release, err = s.Answers.TakeBytes(r.Context(), "consulapi", pageBytes, patience); err != nil {
+			return err
+		}
+	}
+	if release != nil {
+		defer release()
+	}
+	return s.stream(r, out.index, func(put func(any) error) error {
+		show := func(e *entry) error { return put(e.pair()) }
+		if h.keysOnly {
+			show = names(key, r.values.Get("separator"), put)
+		}
+		for _, e := range out.list {
+			if err := show(e); err != nil {
+				return err
+			}
+		}
+		if out.list != nil {
+			return nil
+		}
+		h.at = out.at
+		_, err := s.visit(r.Context(), span, h, func(e *entry) error {
+			if !e.exists {
+				return nil
+			}
+			return show(e)
+		})
+		return err
+	})
 }
 
 // names lists keys up to the separator after a prefix, each once.
-func names(list []*entry, prefix, separator string) []string {
-	out := []string{}
-	for _, e := range list {
+func names(prefix, separator string, put func(any) error) func(*entry) error {
+	last, any := "", false
+	return func(e *entry) error {
 		name := e.key
 		if at := strings.Index(name[len(prefix):], separator); separator != "" && at >= 0 {
 			name = name[:len(prefix)+at+len(separator)]
 		}
-		if len(out) == 0 || out[len(out)-1] != name {
-			out = append(out, name)
+		if any && name == last {
+			return nil
 		}
+		last, any = name, true
+		return put(name)
 	}
-	return out
 }
 
 // errChanged ends a watch at its first event.
 var errChanged = errors.New("changed")
 
-// await waits until keys change after the index that the client has. Deletions and ends of sessions count, which no entry tells: they are events
-// after that index. If the history does not reach back so far, the client gets the present state at once. Without a change the index stays the client's.
-func (s *Server) await(r *request, span coord.Span, h how, seen reading, prefix bool) (reading, error) {
+// await waits until keys change after the index that the client has, and returns the revision; 0: they did not. Deletions and ends of sessions
+// count, which no entry tells: they are events after that index. If the history does not reach back so far, the present state is news.
+func (s *Server) await(r *request, span coord.Span, seen reading, prefix bool) (changed int64, err error) {
 	release, err := s.watches.Take(r.Context(), "consulapi.await")
 	if err != nil {
-		return seen, err
+		return 0, err
 	}
 	defer release()
 	// The request has arrived, so the bound on reading it must not end the wait.
@@ -142,10 +198,9 @@ func (s *Server) await(r *request, span coord.Span, h how, seen reading, prefix 
 	ctx, cancel := context.WithTimeout(r.Context(), r.wait)
 	defer cancel()
 	from := r.index + 1
-	if !prefix && len(seen.list) > 0 { // its own index tells of all changes so far
+	if !prefix && seen.count > 0 { // its own index tells of all changes so far
 		from = seen.at + 1
 	}
-	changed := int64(0)
 	w := coord.Watch{Span: span, From: coord.Revision(from)}
 	err = s.Service.Watch(ctx, w.Request(), func(b *apiv1.WatchKeysResponse) error {
 		for _, e := range w.Batch(b).Events {
@@ -159,21 +214,11 @@ func (s *Server) await(r *request, span coord.Span, h how, seen reading, prefix 
 	compacted := new(coord.Compacted)
 	switch {
 	case errors.As(err, &compacted):
-		changed = int64(compacted.Current)
-	case changed == 0 && ctx.Err() != nil:
-		seen.index = r.index
-		return seen, nil
-	case changed == 0:
-		return seen, err
+		return int64(compacted.Current), nil
+	case changed > 0 || ctx.Err() != nil:
+		return changed, nil
 	}
-	h.local = false // it must include the event
-	fresh, cancel := bounded(r)
-	defer cancel()
-	out, err := s.look(fresh, span, h)
-	if out.index <= r.index {
-		out.index = changed
-	}
-	return out, err
+	return 0, err
 }
 
 // putKey sets a key, if its state allows what the client asks for.
@@ -213,7 +258,7 @@ func (s *Server) putKey(r *request) error {
 				return err
 			}
 		}
-		e.set(value, flags)
+		e.put(value, flags)
 		return nil
 	})
 }
@@ -222,7 +267,7 @@ func (s *Server) putKey(r *request) error {
 func (s *Server) changeOne(r *request, key string, change func(*entry) error) error {
 	ctx, cancel := bounded(r)
 	defer cancel()
-	revision, err := s.change(ctx, func(l *ledger) error {
+	revision, _, err := s.change(ctx, func(l *ledger) error {
 		e, err := l.get(key)
 		if err == nil {
 			err = change(e)

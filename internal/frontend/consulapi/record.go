@@ -329,7 +329,8 @@ func (d *checkDefinition) check(id, service string) (*check, error) {
 		return nil, fault.Invalidf("Interval", nil, "is missing")
 	}
 	c.TLS, c.Head = d.GRPC != "" && d.GRPCUseTLS, d.HTTP != "" && strings.EqualFold(d.Method, http.MethodHead)
-	if secure := c.TLS || len(d.HTTP) > 8 && strings.EqualFold(d.HTTP[:8], "https://"); secure && (d.TLSSkipVerify || d.TLSServerName != "") {
+	scheme, _, _ := strings.Cut(d.HTTP, "://")
+	if secure := c.TLS || strings.EqualFold(scheme, "https"); secure && (d.TLSSkipVerify || d.TLSServerName != "") {
 		field := "TLSSkipVerify"
 		if !d.TLSSkipVerify {
 			field = "TLSServerName"

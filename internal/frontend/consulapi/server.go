@@ -57,6 +57,11 @@ const (
 	maxValue     = 512 << 10        // of one key, as in Consul
 	maxTxn       = 6 << 20          // body of a transaction
 	maxAnswer    = 64 << 20         // keys and values of one answer
+	pageBytes    = 3 << 20          // a page of the group: 2 MiB and a last value
+	keptBytes    = 1 << 20          // of entries between reading and writing; more are read again, page by page
+	entryBytes   = 256              // of an entry besides key and value
+	pieceBytes   = 64 << 10         // of a list, after which a part goes out
+	patience     = 2 * time.Second  // of a reader until others have read
 	answerWithin = 10 * time.Second // of the group, besides the wait of a blocking query
 	defaultWait  = 5 * time.Minute
 	maxWait      = 10 * time.Minute
@@ -99,6 +104,7 @@ type Config struct {
 type Server struct {
 	Config
 	watches *access.Pool
+	reading *access.Pool // bytes of what is read before its size is known
 	lasting lasting
 	agent   *agentAPI // nil: off
 
@@ -113,7 +119,7 @@ func New(c Config) (*Server, error) {
 		return nil, fault.Wrap("consulapi.New", err)
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	s := &Server{Config: c, watches: access.NewPool("watches", maxWatches, c.Refused), faults: map[string]error{}}
+	s := &Server{Config: c, watches: access.NewPool("watches", maxWatches, c.Refused), reading: c.Answers.Twin("reading_bytes"), faults: map[string]error{}}
 	s.lasting.plane, s.lasting.peer = c.Plane, c.Peer
 	if c.Agent != nil {
 		s.agent = newAgent(s)
@@ -254,6 +260,7 @@ type request struct {
 	values url.Values
 	index  int64 // that the client has; 0: it does not wait
 	wait   time.Duration
+	reads  bool // it changed nothing, whatever its method
 }
 
 // has reports whether a parameter is there; its value does not count.
@@ -298,14 +305,20 @@ func (r *request) none(in scope) error {
 	return nil
 }
 
-// misleading are parameters that change what a request does or selects: where they cannot, their client must know. All others have no effect
+// misleads reports whether a parameter changes what a request does or selects: where it cannot, its client must know. All others have no effect
 // there, as in Consul, whose library sends some with every request.
-var misleading = []string{"acquire", "cas", "connect", "enable", "filter", "keys", "near", "peer", "recurse", "release", "sg"}
+func misleads(parameter, value string) bool {
+	switch parameter {
+	case "acquire", "cas", "connect", "enable", "filter", "keys", "peer", "recurse", "release", "sg":
+		return true
+	}
+	return parameter == "near" && value != "_agent"
+}
 
 // read checks the parameters of a request.
 func (r *request) read(known []string) error {
 	for name := range r.values {
-		if v := r.values.Get(name); slices.Contains(misleading, name) && !slices.Contains(known, name) && (name != "near" || v != "_agent") {
+		if misleads(name, r.values.Get(name)) && !slices.Contains(known, name) {
 			return fault.Invalidf(name, nil, "is not supported here: leave it out")
 		}
 	}
@@ -430,6 +443,14 @@ func (s *Server) header(r *request, index int64) {
 	h.Set("X-Consul-LastContact", strconv.FormatInt(age.Milliseconds(), 10))
 }
 
+// room waits for room for what is read or rendered before anything is written; the release ends it.
+func (s *Server) room(r *request, bytes int) (release func(), err error) {
+	if release, err = s.reading.TakeBytes(r.Context(), "consulapi", bytes, patience); release == nil {
+		release = func() {}
+	}
+	return release, err
+}
+
 // answer writes an answer in JSON.
 func (s *Server) answer(r *request, index int64, v any) error {
 	return s.answerCode(r, http.StatusOK, index, v)
@@ -445,10 +466,73 @@ func (s *Server) answerCode(r *request, code int, index int64, v any) error {
 	return nil
 }
 
+// render writes an answer in JSON that takes some bytes until it is text.
+func (s *Server) render(r *request, index int64, bytes int, made func() (any, error)) error {
+	release, err := s.room(r, bytes)
+	if err != nil {
+		return err
+	}
+	release = sync.OnceFunc(release)
+	defer release()
+	v, err := made()
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("an answer has no JSON: %w", err)
+	}
+	release()
+	s.header(r, index)
+	s.write(r, http.StatusOK, "application/json", text)
+	return nil
+}
+
+// stream writes a list in JSON while it is made, and keeps a piece of it.
+func (s *Server) stream(r *request, index int64, list func(put func(any) error) error) error {
+	begun, first, held := false, true, []byte{'['}
+	send := func() error {
+		if !begun {
+			begun = true
+			s.header(r, index)
+			r.w.Header().Set("Content-Type", "application/json")
+			r.w.Header().Set("X-Content-Type-Options", "nosniff")
+			r.w.WriteHeader(http.StatusOK)
+		}
+		_, err := r.w.Write(held)
+		held = held[:0]
+		return err
+	}
+	err := list(func(v any) error {
+		text, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		if !first {
+			held = append(held, ',')
+		}
+		if held, first = append(held, text...), false; len(held) < pieceBytes {
+			return nil
+		}
+		return send()
+	})
+	switch {
+	case err != nil && !begun:
+		return err
+	case err != nil:
+		panic(http.ErrAbortHandler) // net/http breaks the connection: nobody takes the list for complete
+	case !begun:
+		r.w.Header().Set("Content-Length", strconv.Itoa(len(held)+1))
+	}
+	held = append(held, ']')
+	_ = send() // a failure is the client's loss
+	return nil
+}
+
 // write sends a whole answer, if the budget has room for it.
 func (s *Server) write(r *request, code int, kind string, text []byte) {
 	take := func() (func(), error) { return s.Answers.TakeBytes(r.Context(), "consulapi", len(text), 0) }
-	if r.Method == http.MethodPut || r.Method == http.MethodDelete { // the change is made, so its answer must not look refused
+	if !r.reads && (r.Method == http.MethodPut || r.Method == http.MethodDelete) { // the change is made, so its answer must not look refused
 		take = func() (func(), error) { return s.Answers.TakeForChange(r.Context(), "consulapi", len(text)) }
 	}
 	release, err := take()

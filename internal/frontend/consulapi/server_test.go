@@ -22,6 +22,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/consulapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
@@ -276,7 +277,7 @@ func TestLock(t *testing.T) {
 		require.Empty(t, f.key("k").Session)
 		require.Greater(t, f.key("k").ModifyIndex, held)
 		f.yes("PUT", "kv/k?acquire="+b, "b")
-		require.EqualValues(t, 2, f.key("k").LockIndex)
+		require.EqualValues(t, 1, f.key("k").LockIndex)
 		f.yes("DELETE", "kv/k", "")
 		f.yes("PUT", "kv/k?cas=0", "new")
 		require.Zero(t, f.key("k").LockIndex)
@@ -311,7 +312,7 @@ func TestLostSession(t *testing.T) {
 		require.Greater(t, f.key("k").ModifyIndex, lost.ModifyIndex)
 		time.Sleep(15 * time.Second)
 		f.yes("PUT", "kv/k?acquire="+b, "b")
-		require.EqualValues(t, 2, f.key("k").LockIndex)
+		require.EqualValues(t, 1, f.key("k").LockIndex)
 	})
 }
 
@@ -661,5 +662,90 @@ func TestPrefix(t *testing.T) {
 	for _, prefix := range []string{"", coord.MembersPrefix, coord.MembersPrefix + "x/"} {
 		_, err := consulapi.New(consulapi.Config{Prefix: prefix})
 		require.ErrorContains(t, err, "consul.prefix", prefix)
+	}
+}
+
+// TestTxnErrors: a transaction that cannot be says of each operation why, and one that changes nothing has the index of what it read.
+func TestTxnErrors(t *testing.T) {
+	play(t, func(t *testing.T, f *front) {
+		f.yes("PUT", "kv/a", "1")
+		type answers struct {
+			Index  int64
+			Errors []struct {
+				OpIndex int
+				What    string
+			}
+		}
+		for _, session := range []string{"x", "40000000-0000-0002-8000-000000003a98"} {
+			a := f.put("txn", `[{"KV":{"Verb":"lock","Key":"b","Session":"`+session+`"}},{"KV":{"Verb":"get","Key":"a"}}]`)
+			require.Equal(t, http.StatusConflict, a.code, a.body)
+			var got answers
+			require.NoError(t, json.Unmarshal([]byte(a.body), &got))
+			require.Len(t, got.Errors, 1)
+			require.Contains(t, got.Errors[0].What, "invalid session")
+		}
+		a := f.put("txn", `[{"KV":{"Verb":"get","Key":"none"}},{"KV":{"Verb":"get","Key":"a"}},{"KV":{"Verb":"check-not-exists","Key":"a"}}]`)
+		require.Equal(t, http.StatusConflict, a.code)
+		var got answers
+		require.NoError(t, json.Unmarshal([]byte(a.body), &got))
+		require.Equal(t, []int{0, 2}, []int{got.Errors[0].OpIndex, got.Errors[1].OpIndex})
+		a = f.put("txn", `[{"KV":{"Verb":"get","Key":"a"}}]`)
+		require.Equal(t, a.index, read[answers](t, a).Index)
+		require.Zero(t, read[answers](t, f.put("txn", `[{"KV":{"Verb":"set","Key":"a"}}]`)).Index)
+	})
+}
+
+// TestHarmlessParameters: those that the library of Consul sends with every request change nothing, and a query that cannot wait does not let its
+// client ask all the time.
+func TestHarmlessParameters(t *testing.T) {
+	play(t, func(t *testing.T, f *front) {
+		const all = "wait=5000ms&index=7&hash=x&near=_agent&ns=default&partition=default&dc=dc1&pretty&stale&cached&unknown=1"
+		f.yes("PUT", "kv/a?"+all, "1")
+		id := read[struct{ ID string }](t, f.put("session/create?"+all, `{"TTL":"24h","CreateIndex":3,"Unknown":1}`)).ID
+		require.Contains(t, f.get("session/info/"+id).body, `"TTL":"24h"`)
+		f.yes("PUT", "kv/a?acquire="+id+"&"+all, "1")
+		before := time.Now()
+		require.Len(t, read[[]any](t, f.get("session/list?"+all)), 1)
+		require.Equal(t, time.Second, time.Since(before))
+		require.Equal(t, http.StatusOK, f.put("txn?"+all, `[{"KV":{"Verb":"get","Key":"a"}}]`).code)
+		f.yes("PUT", "session/destroy/"+id+"?"+all, "")
+		f.yes("DELETE", "kv/a?"+all, "")
+		for _, path := range []string{"kv/a?near=other", "kv/a?peer=x", "session/list?filter=x"} {
+			require.Equal(t, http.StatusBadRequest, f.get(path).code, path)
+		}
+	})
+}
+
+// failing ends watches with an error.
+type failing struct {
+	coord.Service
+	err error
+}
+
+// Watch implements coord.Service.
+func (f failing) Watch(ctx context.Context, r *apiv1.WatchKeysRequest, send func(*apiv1.WatchKeysResponse) error) error {
+	if f.err == nil {
+		return f.Service.Watch(ctx, r, send)
+	}
+	time.Sleep(time.Second)
+	return f.err
+}
+
+// TestTransientEnds: a blocking query that the group cannot answer for now ends as Consul's does, so that its clients try again: 500 when no leader
+// is there, 429 without room. None ends as if nothing had changed.
+func TestTransientEnds(t *testing.T) {
+	for kind, want := range map[fault.Kind]string{
+		fault.Unavailable: "500 No cluster leader", fault.Timeout: "500 ", fault.PoolExhausted: "429 ", fault.Canceled: "500 ",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var service failing
+			f := startWith(t, nil, func(c *consulapi.Config) {
+				service.Service, service.err = c.Service, fault.New("test", kind, "for now")
+				c.Service = service
+			})
+			f.yes("PUT", "kv/a", "1")
+			a := f.get(fmt.Sprint("kv/a?index=", f.key("a").ModifyIndex))
+			require.Contains(t, fmt.Sprint(a.code, " ", a.body), want)
+		})
 	}
 }

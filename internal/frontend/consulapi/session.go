@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -86,10 +87,12 @@ func (id sessionID) delay() time.Duration {
 // errSession is the error of Consul for an id without a session.
 func errSession(id string) error { return fmt.Errorf("invalid session %q", id) }
 
+var errNoSession = errors.New("invalid session: it has ended, or is another caller's")
+
 // sessionError turns the refusal of a lease into that of its session.
 func sessionError(err error) error {
 	if kind := fault.KindOf(err); strings.HasSuffix(fault.FieldOf(err), "lease") && (kind == fault.NotFound || kind == fault.Forbidden || kind == fault.Gone) {
-		return fmt.Errorf("invalid session: it has ended, or is another caller's")
+		return errNoSession
 	}
 	return err
 }
@@ -363,16 +366,18 @@ func (s *Server) sessionInfo(r *request) error {
 func (s *Server) listSessions(r *request) error {
 	ctx, cancel := bounded(r)
 	defer cancel()
-	list := []*session{}
-	err := leases(ctx, s.Service, "", func(l *apiv1.LeaseState) {
-		if one := sessionOf(l); one != nil && (r.PathValue("node") == "" || one.Node == r.PathValue("node")) {
+	return s.render(r, 1, pageBytes, func() (any, error) { return s.sessions(ctx, r.PathValue("node")) })
+}
+
+// sessions lists those of a node, or of all.
+func (s *Server) sessions(ctx context.Context, node string) (list []*session, err error) {
+	list = []*session{}
+	err = leases(ctx, s.Service, "", func(l *apiv1.LeaseState) {
+		if one := sessionOf(l); one != nil && (node == "" || one.Node == node) {
 			list = append(list, one)
 		}
 	})
-	if err != nil {
-		return err
-	}
-	return s.answer(r, 1, list)
+	return list, err
 }
 
 // leases calls f with all leases that an owner may use.

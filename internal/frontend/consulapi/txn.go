@@ -41,7 +41,15 @@ type txnAnswer struct {
 	Errors  []txnError
 }
 
-// txn executes operations of keys all together, or none of them.
+// txnRead is the answer to a transaction that changes nothing.
+type txnRead struct {
+	txnAnswer
+	Index       int64
+	LastContact int
+	KnownLeader bool
+}
+
+// txn executes operations of keys all together, or none of them, and then says of each why.
 func (s *Server) txn(r *request) error {
 	text, release, err := s.body(r, maxTxn)
 	if err != nil {
@@ -66,23 +74,34 @@ func (s *Server) txn(r *request) error {
 	ctx, cancel := bounded(r)
 	defer cancel()
 	var results []*entry
-	failed := -1
-	revision, err := s.change(ctx, func(l *ledger) error {
-		results, failed = nil, -1
+	var failed []txnError
+	revision, changed, err := s.change(ctx, func(l *ledger) error {
+		results, failed = nil, nil
 		for n := range ops {
 			some, err := l.do(&ops[n])
-			if err != nil {
-				failed = n
+			var no refused
+			if errors.As(err, &no) {
+				failed = append(failed, txnError{n, fmt.Sprintf("failed to operate on key %q: %s", ops[n].KV.Key, no)})
+			} else if err != nil {
 				return err
 			}
 			results = append(results, some...)
 		}
+		if len(failed) > 0 {
+			return refused("the transaction")
+		}
 		return nil
 	})
-	var no refused
-	if errors.As(err, &no) {
-		what := fmt.Sprintf("failed to operate on key %q: %s", ops[failed].KV.Key, no)
-		return s.answerCode(r, http.StatusConflict, revision, txnAnswer{Errors: []txnError{{failed, what}}})
+	r.reads = !changed
+	if errors.Is(err, errNoSession) { // the group knows: it has ended, or is another caller's
+		for n, op := range ops {
+			if verb := strings.ToLower(op.KV.Verb); verb == "lock" {
+				failed = append(failed, txnError{n, fmt.Sprintf("failed to operate on key %q: %v", op.KV.Key, err)})
+			}
+		}
+	}
+	if len(failed) > 0 && err != nil {
+		return s.answerCode(r, http.StatusConflict, revision, txnAnswer{Errors: failed})
 	}
 	if err != nil {
 		return err
@@ -95,6 +114,9 @@ func (s *Server) txn(r *request) error {
 			}
 		}
 		out.Results = append(out.Results, txnResult{e.pair()})
+	}
+	if r.reads {
+		return s.answer(r, revision, txnRead{txnAnswer: out, Index: revision, KnownLeader: s.Led()})
 	}
 	return s.answer(r, revision, out)
 }
@@ -112,7 +134,7 @@ func (l *ledger) do(op *txnOp) ([]*entry, error) {
 	}
 	id, held := parseSession(o.Session), e.session != (sessionID{})
 	if (verb == "lock" || verb == "unlock") && id == (sessionID{}) {
-		return nil, errSession(o.Session)
+		return nil, refused(errSession(o.Session).Error())
 	}
 	shown := func(value bool) []*entry {
 		as := *e
@@ -124,10 +146,10 @@ func (l *ledger) do(op *txnOp) ([]*entry, error) {
 	var no error
 	switch verb {
 	case "set":
-		e.set(o.Value, o.Flags)
+		e.put(o.Value, o.Flags)
 	case "cas":
 		if no = e.cas(o.Index); no == nil {
-			e.set(o.Value, o.Flags)
+			e.put(o.Value, o.Flags)
 		}
 	case "lock":
 		no = e.acquire(id, o.Value, o.Flags)
@@ -169,11 +191,11 @@ func (l *ledger) do(op *txnOp) ([]*entry, error) {
 // tree reads or deletes all keys with a prefix.
 func (l *ledger) tree(prefix string, remove bool) (out []*entry, err error) {
 	span := l.s.span(prefix, true)
-	kvs, at, err := l.s.read(l.ctx, span, l.how)
+	kvs, err := l.read(span)
 	if err != nil {
 		return nil, err
 	}
-	if l.how.at = at; !slices.Contains(l.trees, span) {
+	if !slices.Contains(l.trees, span) {
 		l.trees = append(l.trees, span)
 	}
 	for _, e := range l.s.entries(kvs) {

@@ -2,8 +2,8 @@
 // random order by weight, and with the nodes of the cluster.
 //
 // docs/agent.md has the names. HEX.addr.D, below a domain D, is the target of SRV records. Tags may contain dots. A
-// service is one label: a name longer than 63 bytes, or with a dot or a colon, is none. Labels have no letter case (RFC 4343),
-// so services whose names differ by it alone answer together.
+// service is one label: a name longer than 63 bytes, or with a dot or a colon, is none. Labels have no letter case
+// (RFC 4343), so services whose names differ by it alone answer together.
 //
 // # Existing names
 //

@@ -263,8 +263,8 @@ func (r *responder) service(c *cached) answer {
 	return a
 }
 
-// discover returns the instances of a service in all its spellings. Two spellings with instances have a new View each time, so
-// that no cache keeps an answer of one of them.
+// discover returns the instances of a service in all its spellings. Two spellings with instances have a new View each
+// time, so that no cache keeps an answer of one of them.
 func (r *responder) discover(n name, s instance.Selector) (instance.Result, error) {
 	result, err := r.Catalog.Discover(r.server.closing, instance.Query{Name: n.of(), Selector: s})
 	for _, other := range r.Catalog.Spellings(n.of()) {

@@ -47,8 +47,8 @@ func (d deaf) Close() error {
 	return d.Conn.Close()
 }
 
-// TestAnswersAreBounded: what a client has not taken stays in the budget until its connection is cut, over gRPC and JSON. Without room
-// a read is refused as busy, and a change that was carried out as one of unknown outcome.
+// TestAnswersAreBounded: what a client has not taken stays in the budget until its connection is cut, over gRPC and
+// JSON. Without room a read is refused as busy, and a change that was carried out as one of unknown outcome.
 func TestAnswersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers, l, silent := access.NewPool("answer_bytes", 16<<20, nil), bufconn.Listen(1<<10), make(chan struct{})
@@ -110,8 +110,9 @@ func TestAnswersAreBounded(t *testing.T) {
 	})
 }
 
-// TestRoomBeforeReading: forty clients that read nothing of answers of 50 MiB hold no more than their share, and one without room is refused before
-// the second page is read. A transaction without room changes nothing. Another caller is served meanwhile.
+// TestRoomBeforeReading: forty clients that read nothing of answers of 50 MiB hold no more than their share, and one
+// without room is refused before the second page is read. A transaction without room changes nothing. Another caller
+// is served meanwhile.
 func TestRoomBeforeReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := access.NewPool("answer_bytes", 16<<20, nil)
@@ -171,8 +172,8 @@ func TestRoomBeforeReading(t *testing.T) {
 	})
 }
 
-// TestRequestsAreBounded: requests that do not end take no more than their budget, over gRPC and JSON, and small ones are answered
-// meanwhile. What a call sends ahead of what it reads waits at its own end. Calls have places.
+// TestRequestsAreBounded: requests that do not end take no more than their budget, over gRPC and JSON, and small ones
+// are answered meanwhile. What a call sends ahead of what it reads waits at its own end. Calls have places.
 func TestRequestsAreBounded(t *testing.T) {
 	requests, calls := access.NewPool("request_bytes", 16<<20, nil), access.NewPool("calls", 64, nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 
 	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
@@ -19,7 +20,8 @@ import (
 // Need returns the role that a method, given by its full name, needs: RoleAdmin for unknown methods.
 func Need(fullMethod string) access.Role {
 	switch fullMethod {
-	case pb.Auth_Authenticate_FullMethodName, pb.Auth_AuthStatus_FullMethodName:
+	case pb.Auth_Authenticate_FullMethodName, pb.Auth_AuthStatus_FullMethodName,
+		healthpb.Health_Check_FullMethodName, healthpb.Health_Watch_FullMethodName:
 		return access.RoleNone
 	case pb.KV_Range_FullMethodName, pb.Watch_Watch_FullMethodName, pb.Lease_LeaseTimeToLive_FullMethodName, pb.Lease_LeaseLeases_FullMethodName,
 		pb.Cluster_MemberList_FullMethodName, pb.Maintenance_Status_FullMethodName, pb.Maintenance_Alarm_FullMethodName,
@@ -34,7 +36,8 @@ func Need(fullMethod string) access.Role {
 	return access.RoleAdmin
 }
 
-// MemberList implements etcdserverpb.ClusterServer. A member that answers clients on its own host alone has no address elsewhere.
+// MemberList implements etcdserverpb.ClusterServer. A member that answers clients on its own host alone has no address
+// elsewhere.
 func (s *Server) MemberList(ctx context.Context, _ *pb.MemberListRequest) (*pb.MemberListResponse, error) {
 	now, err := s.present(ctx)
 	if err != nil {
@@ -68,8 +71,8 @@ func (s *Server) clientID() uint64 {
 	return id.Sum64()
 }
 
-// Status implements etcdserverpb.MaintenanceServer. The database of a peer is what its part in the group takes on disk. All of it is in use:
-// there is nothing to defragment. Clients divide by the sizes, so they are above 0.
+// Status implements etcdserverpb.MaintenanceServer. The database of a peer is what its part in the group takes on
+// disk. All of it is in use: there is nothing to defragment. Clients divide by the sizes, so they are above 0.
 func (s *Server) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusResponse, error) {
 	now, err := s.present(ctx)
 	if err != nil {
@@ -120,8 +123,8 @@ func (s *Server) AuthStatus(ctx context.Context, _ *pb.AuthStatusRequest) (*pb.A
 	return &pb.AuthStatusResponse{Header: &pb.ResponseHeader{}, Enabled: s.Authenticated}, nil
 }
 
-// Authenticate implements etcdserverpb.AuthServer. The password is a token of this peer, and becomes the token of etcd's client. The
-// name of the user is free: the token has its own.
+// Authenticate implements etcdserverpb.AuthServer. The password is a token of this peer, and becomes the token of
+// etcd's client. The name of the user is free: the token has its own.
 func (s *Server) Authenticate(ctx context.Context, req *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
 	if !s.Authenticated {
 		return nil, rpctypes.ErrGRPCAuthNotEnabled

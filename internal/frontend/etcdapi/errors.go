@@ -13,8 +13,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// toStatus turns an error of the plane into the one of etcd, with its text, which clients compare. An error that etcd does not
-// have keeps its own text. A status and nil stay unchanged.
+// toStatus turns an error of the plane into the one of etcd, with its text, which clients compare. An error that etcd
+// does not have keeps its own text. A status and nil stay unchanged.
 func toStatus(err error) error {
 	if err == nil {
 		return nil

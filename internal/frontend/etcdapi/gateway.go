@@ -101,10 +101,13 @@ func (s *Server) web() http.Handler {
 		writeJSON(w, http.StatusOK, map[string]string{"etcdserver": Version, "etcdcluster": Version})
 	})
 	mux.HandleFunc("GET /health", s.health)
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", s.ready)
 	return mux
 }
 
-// call makes a call for the requests in a body: one, or of a stream one after another. The answers of a stream have a line each.
+// call makes a call for the requests in a body: one, or of a stream one after another. The answers of a stream have a
+// line each.
 func call(c *transcode.Call, w http.ResponseWriter, r *http.Request) {
 	streams, begun := c.Descriptor.IsStreamingServer(), false
 	control := http.NewResponseController(w)
@@ -199,9 +202,24 @@ func httpCode(c codes.Code) int {
 	return http.StatusInternalServerError
 }
 
-// health says whether this peer sees a group that works.
+// works reports whether this peer sees a group that works.
+func (s *Server) works(ctx context.Context) bool {
+	g, err := s.Group(ctx)
+	return err == nil && g.ID != "" && g.Missing == ""
+}
+
+// ready says it to a supervisor.
+func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
+	if !s.works(r.Context()) {
+		http.Error(w, "[-]linearizable_read failed: no leader", http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = io.WriteString(w, "ok\n")
+}
+
+// health says it as etcd does.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
-	if g, err := s.Group(r.Context()); err != nil || g.ID == "" || g.Missing != "" {
+	if !s.works(r.Context()) {
 		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"health": "false", "reason": "RAFT NO LEADER"})
 		return
 	}

@@ -62,7 +62,7 @@ func TestJSON(t *testing.T) {
 	require.Contains(t, f.post(t, "lease/keepalive", `{"ID":"7"}{`, "").text, `{"error":{`)
 	require.Equal(t, http.StatusForbidden, f.post(t, "kv/put", `{"key":"YQ=="}`, "", "Origin", "http://evil.example").code)
 	require.Equal(t, http.StatusNotImplemented, f.post(t, "maintenance/snapshot", `{}`, "").code)
-	for path, want := range map[string]string{"/version": `"etcdserver":"3.7.3"`, "/health": `"health":"true"`} {
+	for path, want := range map[string]string{"/version": `"etcdserver":"3.7.3"`, "/health": `"health":"true"`, "/livez": "ok", "/readyz": "ok"} {
 		resp, err := http.Get("http://" + f.addr + path)
 		require.NoError(t, err)
 		text, err := io.ReadAll(resp.Body)

@@ -26,9 +26,12 @@ func (s *Server) present(ctx context.Context) (*pb.ResponseHeader, error) {
 	return header(r.GetHeader()), err
 }
 
-// horizon returns the revision of the last compaction through this front, 0 without one, and when its key was last changed.
-func (s *Server) horizon(ctx context.Context) (compacted, changed int64, now *pb.ResponseHeader, err error) {
-	r, err := coord.Range(ctx, s.Service, &apiv1.RangeRequest{Key: []byte(s.keys.compacted()), Limit: 1})
+// horizon returns the revision of the last compaction through this front, 0 without one, and when its key was last
+// changed.
+func (s *Server) horizon(
+	ctx context.Context, local bool,
+) (compacted, changed int64, now *pb.ResponseHeader, err error) {
+	r, err := coord.Range(ctx, s.Service, &apiv1.RangeRequest{Key: []byte(s.keys.compacted()), Limit: 1, Local: local})
 	if err != nil {
 		return 0, 0, nil, err
 	}
@@ -40,23 +43,23 @@ func (s *Server) horizon(ctx context.Context) (compacted, changed int64, now *pb
 }
 
 // readable refuses a revision that was compacted through this front. Errors: *coord.Compacted.
-func (s *Server) readable(ctx context.Context, revision int64) error {
+func (s *Server) readable(ctx context.Context, revision int64, local bool) error {
 	if revision <= 0 {
 		return nil
 	}
-	compacted, _, now, err := s.horizon(ctx)
+	compacted, _, now, err := s.horizon(ctx, local)
 	if err == nil && revision < compacted {
 		return &coord.Compacted{Revision: coord.Revision(compacted - 1), Current: coord.Revision(now.GetRevision())}
 	}
 	return err
 }
 
-// Range implements etcdserverpb.KVServer. Reads are linearizable even where the client asks for less.
+// Range implements etcdserverpb.KVServer. A serializable read is of the nearest member's state, which may be old.
 func (s *Server) Range(ctx context.Context, req *pb.RangeRequest) (*pb.RangeResponse, error) {
 	if err := checkRange(req); err != nil {
 		return nil, err
 	}
-	if err := s.readable(ctx, req.GetRevision()); err != nil {
+	if err := s.readable(ctx, req.GetRevision(), req.GetSerializable()); err != nil {
 		return nil, err
 	}
 	return s.read(ctx, req, req.GetRevision(), 0)
@@ -67,7 +70,8 @@ const (
 	kvBytes   = 64      // about as much as a version takes beside its key and value
 )
 
-// grow takes room for the next page of a range behind what was read. A single key needs none before: there is at most one value.
+// grow takes room for the next page of a range behind what was read. A single key needs none before: there is at most
+// one value.
 func (s *Server) grow(ctx context.Context, req *pb.RangeRequest, read int) error {
 	if req.GetCountOnly() || len(req.GetRangeEnd()) == 0 && read == 0 {
 		return nil
@@ -76,12 +80,14 @@ func (s *Server) grow(ctx context.Context, req *pb.RangeRequest, read int) error
 }
 
 // read reads a checked range at a revision, 0: the present. The call has read some bytes before.
-func (s *Server) read(ctx context.Context, req *pb.RangeRequest, revision int64, before int) (*pb.RangeResponse, error) {
+func (s *Server) read(
+	ctx context.Context, req *pb.RangeRequest, revision int64, before int,
+) (*pb.RangeResponse, error) {
 	from, to := s.keys.span(req.GetKey(), req.GetRangeEnd()).Bounds()
 	order := orders()[req.GetSortTarget()]
 	ask := &apiv1.RangeRequest{
 		Key: from, RangeEnd: to, Revision: max(revision, 0), KeysOnly: req.GetKeysOnly(), CountOnly: req.GetCountOnly(),
-		Order: order, Descending: req.GetSortOrder() == pb.RangeRequest_DESCEND,
+		Order: order, Descending: req.GetSortOrder() == pb.RangeRequest_DESCEND, Local: req.GetSerializable(),
 	}
 	out := &pb.RangeResponse{}
 	limit, size := int(req.GetLimit()), 0
@@ -124,7 +130,9 @@ func (s *Server) limited(ctx context.Context, req *pb.RangeRequest, out *pb.Rang
 		out.Count = int64(len(out.Kvs))
 		return out, nil
 	}
-	all, err := coord.Range(ctx, s.Service, &apiv1.RangeRequest{Key: ask.Key, RangeEnd: ask.RangeEnd, Revision: ask.Revision, CountOnly: true})
+	all, err := coord.Range(ctx, s.Service, &apiv1.RangeRequest{
+		Key: ask.Key, RangeEnd: ask.RangeEnd, Revision: ask.Revision, CountOnly: true, Local: ask.Local,
+	})
 	out.Count = all.GetCount()
 	return out, err
 }
@@ -171,11 +179,12 @@ func (s *Server) DeleteRange(ctx context.Context, req *pb.DeleteRangeRequest) (*
 	return out, nil
 }
 
-// Compact implements etcdserverpb.KVServer. It hides the history below a revision from the clients of this front, and removes nothing:
-// other users of the group need it. A caller needs the right to change the key with the revision. Of two compactions at once the later one stands.
+// Compact implements etcdserverpb.KVServer. It hides the history below a revision from the clients of this front, and
+// removes nothing: other users of the group need it. A caller needs the right to change the key with the revision. Of
+// two compactions at once the later one stands.
 func (s *Server) Compact(ctx context.Context, req *pb.CompactionRequest) (*pb.CompactionResponse, error) {
 	for {
-		compacted, changed, now, err := s.horizon(ctx)
+		compacted, changed, now, err := s.horizon(ctx, false)
 		switch {
 		case err != nil:
 			return nil, err

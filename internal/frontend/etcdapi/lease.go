@@ -17,8 +17,8 @@ import (
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// LeaseGrant implements etcdserverpb.LeaseServer. The group raises a short time to live to its least one, and the answer says so. A
-// time above its longest is refused: the client would rely on it.
+// LeaseGrant implements etcdserverpb.LeaseServer. The group raises a short time to live to its least one, and the
+// answer says so. A time above its longest is refused: the client would rely on it.
 func (s *Server) LeaseGrant(ctx context.Context, req *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
 	a, err := s.Service.Execute(ctx, coord.CommandOf("", &apiv1.LeaseGrantRequest{Ttl: max(req.GetTTL(), 1), Id: req.GetID(), Application: Front}))
 	if err != nil {
@@ -132,8 +132,8 @@ func (s *Server) LeaseTimeToLive(ctx context.Context, req *pb.LeaseTimeToLiveReq
 	return out, nil
 }
 
-// LeaseLeases implements etcdserverpb.LeaseServer. It lists the leases that the caller may use: those of its name, or without a
-// name those of all callers of this front without one.
+// LeaseLeases implements etcdserverpb.LeaseServer. It lists the leases that the caller may use: those of its name, or
+// without a name those of all callers of this front without one.
 func (s *Server) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
 	out := &pb.LeaseLeasesResponse{}
 	for after := uint64(0); ; {

@@ -19,8 +19,9 @@ import (
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// Locks and elections are queues of keys, as etcd's library concurrency has them, so that callers of the two services and users of
-// the library wait for each other: NAME/LEASE in hexadecimal, and the key with the least create revision is first.
+// Locks and elections are queues of keys, as etcd's library concurrency has them, so that callers of the two services
+// and users of the library wait for each other: NAME/LEASE in hexadecimal, and the key with the least create revision
+// is first.
 
 const (
 	sessionTTL  = 60 // seconds, of a lease that a call without one gets
@@ -34,25 +35,28 @@ type place struct {
 	created   int64 // revision
 	value     []byte
 	entered   bool // by this call
+	granted   bool // the lease, for this call: nobody else knows it before the answer
 }
 
-// enter puts a key at the end of the queue of a name. A lease with a key there keeps its place. Without a lease it grants one, which
-// the caller keeps alive.
+// enter puts a key at the end of the queue of a name. A lease with a key there keeps its place. Without a lease it
+// grants one, which the caller keeps alive.
 func (s *Server) enter(ctx context.Context, name []byte, lease int64, value []byte) (*place, error) {
+	p := &place{name: name, lease: lease, value: value}
 	if lease == 0 {
 		granted, err := s.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: sessionTTL})
 		if err != nil {
 			return nil, err
 		}
-		lease = granted.GetID()
+		p.lease, p.granted = granted.GetID(), true
 	}
-	p := &place{name: name, lease: lease, key: fmt.Appendf(nil, "%s/%x", name, lease), value: value}
+	p.key = fmt.Appendf(nil, "%s/%x", name, p.lease)
 	r, err := s.Txn(ctx, &pb.TxnRequest{
 		Compare: []*pb.Compare{{Key: p.key, Target: pb.Compare_CREATE, TargetUnion: &pb.Compare_CreateRevision{}}},
-		Success: []*pb.RequestOp{putOp(p.key, value, lease)},
+		Success: []*pb.RequestOp{putOp(p.key, value, p.lease)},
 		Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: p.key}}}},
 	})
 	if err != nil {
+		s.giveUp(ctx, p)
 		return nil, err
 	}
 	p.created, p.entered = r.GetHeader().GetRevision(), r.GetSucceeded()
@@ -63,17 +67,25 @@ func (s *Server) enter(ctx context.Context, name []byte, lease int64, value []by
 	return p, nil
 }
 
-// first waits until a place is the first of its queue, and returns the header of that state. If the call ends before, the key that it
-// put goes.
+// first waits until a place is the first of its queue, and returns the header of that state. If the call ends before,
+// the key that it put goes.
 func (s *Server) first(ctx context.Context, p *place) (*pb.ResponseHeader, error) {
 	now, err := s.await(ctx, p)
-	if err == nil || !p.entered {
-		return now, err
+	if err != nil {
+		s.giveUp(ctx, p)
 	}
-	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leavingTime)
+	return now, err
+}
+
+// giveUp takes back what a call that fails put, and the lease that it got. Otherwise it ends with the lease.
+func (s *Server) giveUp(ctx context.Context, p *place) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leavingTime)
 	defer cancel()
-	_, _ = s.leave(leaving, p) // otherwise it ends with its lease
-	return nil, err
+	if p.granted {
+		_, _ = s.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: p.lease})
+	} else if p.entered {
+		_, _ = s.leave(ctx, p)
+	}
 }
 
 // await is first, and leaves the key. It counts as a watch. Without a majority it goes on waiting.
@@ -107,8 +119,8 @@ func (s *Server) await(ctx context.Context, p *place) (*pb.ResponseHeader, error
 	}
 }
 
-// ofQueue reads the key of a queue that was created first or last. With a revision it is one of those up to it, without values: the
-// front reads all of them, and the values of a long queue would exceed an answer.
+// ofQueue reads the key of a queue that was created first or last. With a revision it is one of those up to it,
+// without values: the front reads all of them, and the values of a long queue would exceed an answer.
 func (s *Server) ofQueue(ctx context.Context, name []byte, order pb.RangeRequest_SortOrder, upTo int64) (*pb.RangeResponse, error) {
 	from, to := coord.Under(string(name) + "/").Bounds()
 	return s.Range(ctx, &pb.RangeRequest{Key: from, RangeEnd: to, Limit: 1, SortTarget: pb.RangeRequest_CREATE, SortOrder: order, MaxCreateRevision: upTo, KeysOnly: upTo > 0})

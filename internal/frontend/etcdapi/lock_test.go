@@ -33,7 +33,8 @@ func (f *front) queued(t *testing.T, name string, keys int64) {
 	}, 30*time.Second, time.Millisecond)
 }
 
-// TestLock: one holds a lock, the next waits until the key goes, and a caller that leaves while it waits leaves no key.
+// TestLock: one holds a lock, the next waits until the key goes, and a caller that leaves while it waits leaves no
+// key.
 func TestLock(t *testing.T) {
 	f := start(t, nil)
 	first, second := f.lease(t), f.lease(t)

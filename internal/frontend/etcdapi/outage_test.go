@@ -151,7 +151,15 @@ func TestNoMajority(t *testing.T) {
 		require.NoError(t, err)
 		synctest.Wait()
 
+		at := g.put(t, "s", "1")
 		g.lose(time.Minute)
+		began := time.Now()
+		for _, revision := range []int64{0, at} {
+			r, err := g.Range(t.Context(), all(func(r *pb.RangeRequest) { r.Serializable, r.Revision, r.Limit = true, revision, 1 }))
+			require.NoError(t, err, "it needs no majority")
+			require.Greater(t, r.GetCount(), int64(1))
+		}
+		require.Zero(t, time.Since(began))
 		late.begin(&pb.WatchCreateRequest{Key: []byte("a")})
 		require.NoError(t, alive.Send(&pb.LeaseKeepAliveRequest{ID: lease.GetID()}))
 		time.Sleep(time.Minute)
@@ -163,7 +171,7 @@ func TestNoMajority(t *testing.T) {
 		kept, err := alive.Recv()
 		require.NoError(t, err)
 		require.EqualValues(t, 3600, kept.GetTTL())
-		at := g.put(t, "a", "1")
+		at = g.put(t, "a", "1")
 		g.put(t, "b", "2")
 		events := map[string]int64{}
 		for range 2 {

@@ -1,8 +1,8 @@
 // Package etcdapi is the front end for clients of etcd v3: gRPC, and JSON over HTTP/1 at the same address.
 //
-// It keeps the keys of its clients under a prefix of the group's keyspace, which it adds to requests and takes off answers.
-// Revisions are those of the whole group. Compact is logical: a key beside the prefix holds the revision below which this front
-// answers no reads, and other users of the group keep their history.
+// It keeps the keys of its clients under a prefix of the group's keyspace, which it adds to requests and takes off
+// answers. Revisions are those of the whole group. Compact is logical: a key beside the prefix holds the revision
+// below which this front answers no reads, and other users of the group keep their history.
 package etcdapi
 
 import (
@@ -21,6 +21,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
@@ -81,8 +83,8 @@ type Config struct {
 	// Unary and Stream wrap each call over gRPC and JSON, with the first outermost.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []grpc.StreamServerInterceptor
-	// Name returns the context of a call with the name of its caller, whom nobody has admitted yet, for its share of the calls that begin. Nil:
-	// the shares are of addresses.
+	// Name returns the context of a call with the name of its caller, whom nobody has admitted yet, for its share of
+	// the calls that begin. Nil: the shares are of addresses.
 	Name func(context.Context) context.Context
 	// Refused hears of each place of a pool that a caller did not get, and must not block. Nil ignores them.
 	Refused func(access.Refusal)
@@ -109,6 +111,7 @@ type Server struct {
 	keys     keyspace
 	url      string // of this front, for clients
 	grpc     *grpc.Server
+	alive    *health.Server // says that this server serves, as etcd's does
 	http     *http.Server
 	watches  *access.Pool                      // bytes
 	led      atomic.Pointer[led]               // ended: the group has no leader
@@ -127,6 +130,7 @@ func New(c Config) (*Server, error) {
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	s := &Server{
 		Config: c, keys: keyspace(c.Prefix), watches: c.Answers.Twin("watch_bytes"), refusals: budget.NewRefusals(),
+		alive: health.NewServer(),
 	}
 	s.led.Store(newLed())
 	if c.DiskBytes == nil {
@@ -149,6 +153,7 @@ func New(c Config) (*Server, error) {
 	for _, d := range services() {
 		s.grpc.RegisterService(d, s)
 	}
+	healthpb.RegisterHealthServer(s.grpc, s.alive)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	s.http = &http.Server{
@@ -177,6 +182,7 @@ func (s *Server) Serve(l net.Listener, url string) error {
 // Close ends watches at once and other calls after a short grace period.
 func (s *Server) Close() {
 	s.close()
+	s.alive.Shutdown()
 	ctx, cancel := context.WithTimeout(context.Background(), stopGraceful)
 	defer cancel()
 	defer context.AfterFunc(ctx, s.grpc.Stop)()
@@ -223,7 +229,7 @@ func (s *Server) budget() budget.Budget {
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (resp any, err error) {
 	defer s.recovered(info.FullMethod, &err)
 	defer access.Serving(ctx)()
-	if err := access.OnlyProbes(ctx); err != nil {
+	if err := access.OnlyProbes(ctx); err != nil && info.FullMethod != healthpb.Health_Check_FullMethodName {
 		return nil, toStatus(err)
 	}
 	ctx, end := s.requiring(ctx)

@@ -581,8 +581,8 @@ func TestEtcdctl(t *testing.T) {
 	require.Equal(t, "", run("", "alarm", "list"))
 }
 
-// TestTLS: behind TLS a client that speaks HTTP/2 alone, as those of gRPC do, gets gRPC, and one that speaks both gets JSON. A connection that says
-// nothing keeps nobody from closing.
+// TestTLS: behind TLS a client that speaks HTTP/2 alone, as those of gRPC do, gets gRPC, and one that speaks both gets
+// JSON. A connection that says nothing keeps nobody from closing.
 func TestTLS(t *testing.T) {
 	certified := httptest.NewTLSServer(http.NotFoundHandler())
 	defer certified.Close()

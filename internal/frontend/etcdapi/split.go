@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// split gives the connections of a listener to two servers: to that of gRPC those that speak HTTP/2, and all others to that of HTTP/1. With TLS
-// the client says so in its handshake, and without it in its first bytes.
+// split gives the connections of a listener to two servers: to that of gRPC those that speak HTTP/2, and all others to
+// that of HTTP/1. With TLS the client says so in its handshake, and without it in its first bytes.
 type split struct {
 	net.Listener
 	rpc, web part

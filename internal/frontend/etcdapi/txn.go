@@ -13,7 +13,8 @@ import (
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// maxOps bounds the comparisons and the operations of each branch of a transaction, as etcd does. One within it has what is left.
+// maxOps bounds the comparisons and the operations of each branch of a transaction, as etcd does. One within it has
+// what is left.
 const maxOps = 128
 
 // Txn implements etcdserverpb.KVServer. A transaction without comparisons that only reads costs no entry of the log.
@@ -21,7 +22,7 @@ func (s *Server) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, 
 	if err := checkTxn(req, maxOps); err != nil {
 		return nil, err
 	}
-	if err := s.readable(ctx, earliest(req)); err != nil {
+	if err := s.readable(ctx, earliest(req), false); err != nil {
 		return nil, err
 	}
 	if readOnly(req) {

@@ -213,8 +213,8 @@ func (m *multiplex) unask() {
 	m.asked, m.due, m.marked = false, nil, nil
 }
 
-// lately returns the header of a state that a watch has shown here, as etcd that of its own copy; without one that of the present state. A watch
-// that does not begin must not cost the group a read.
+// lately returns the header of a state that a watch has shown here, as etcd that of its own copy; without one that of
+// the present state. A watch that does not begin must not cost the group a read.
 func (s *Server) lately(ctx context.Context) *pb.ResponseHeader {
 	if h := s.shown.Load(); h != nil {
 		return h
@@ -227,7 +227,8 @@ func (s *Server) lately(ctx context.Context) *pb.ResponseHeader {
 	return now
 }
 
-// refuse answers a request for a watch that does not begin. The stream's next request waits: to ask costs a client less than to be refused.
+// refuse answers a request for a watch that does not begin. The stream's next request waits: to ask costs a client
+// less than to be refused.
 func (m *multiplex) refuse(reason string) error {
 	last := &pb.WatchResponse{WatchId: noWatch, Created: true, Canceled: true, CancelReason: reason}
 	last.Header = m.s.lately(m.ctx)
@@ -309,7 +310,7 @@ func (m *multiplex) begin(w *watch, done func()) error {
 		m.mu.Lock()
 		selected := &coord.Watch{Span: w.span, From: coord.Revision(w.next), Prev: w.req.GetPrevKv(), Mark: true}
 		m.mu.Unlock()
-		err := m.s.readable(w.ctx, int64(selected.From))
+		err := m.s.readable(w.ctx, int64(selected.From), false)
 		if err == nil {
 			first := true
 			err = m.s.Service.Watch(w.ctx, selected.Request(), func(b *apiv1.WatchKeysResponse) error {
@@ -344,7 +345,11 @@ func (m *multiplex) catchUp(w *watch, b *apiv1.WatchKeysResponse, first bool) (c
 		err = m.send(w, at, m.s.events(w, b.GetEvents()))
 	}
 	w.next = max(w.next, b.GetNextRevision())
-	return w.next > at.GetRevision() || !first && len(b.GetEvents()) == 0, err
+	caughtUp = w.next > at.GetRevision() || !first && len(b.GetEvents()) == 0
+	if caughtUp && err == nil {
+		err = m.tell(w, at, shownBy(b))
+	}
+	return caughtUp, err
 }
 
 // alone ends a watch with its goroutine, unless it shares the answers of the others.
@@ -456,11 +461,8 @@ func (m *multiplex) share(b *apiv1.WatchKeysResponse, first bool) error {
 		events, err := m.s.events(w, b.GetEvents()), error(nil)
 		if len(events) > 0 {
 			err = m.send(w, at, events)
-		} else if w.req.GetProgressNotify() && now.Sub(w.told) >= markEvery && m.shown >= w.next-1 {
-			w.told = now
-			mark := proto.CloneOf(at) // a refusal on another stream may be sending the other one
-			mark.Revision = m.shown
-			err = m.answer(&pb.WatchResponse{Header: mark, WatchId: w.id})
+		} else if now.Sub(w.told) >= markEvery {
+			err = m.tell(w, at, m.shown)
 		}
 		if err != nil {
 			m.fail(err)
@@ -474,6 +476,17 @@ func (m *multiplex) share(b *apiv1.WatchKeysResponse, first bool) error {
 	return m.mark()
 }
 
+// tell sends a mark of progress to a watch that wants one and has passed its start. The caller holds the mutex.
+func (m *multiplex) tell(w *watch, at *pb.ResponseHeader, shown int64) error {
+	if !w.req.GetProgressNotify() || shown < w.next-1 {
+		return nil
+	}
+	w.told = time.Now()
+	mark := proto.CloneOf(at) // a refusal on another stream may be sending the other one
+	mark.Revision = shown
+	return m.answer(&pb.WatchResponse{Header: mark, WatchId: w.id})
+}
+
 // failed decides how the watches that share go on after an error.
 func (m *multiplex) failed(err error) {
 	compacted := new(coord.Compacted)
@@ -481,10 +494,14 @@ func (m *multiplex) failed(err error) {
 	case errors.As(err, &compacted):
 		m.mu.Lock()
 		defer m.mu.Unlock()
+		before := len(m.running)
 		for _, w := range m.running {
 			if w.shares && w.next <= int64(compacted.Revision) {
 				m.end(w, err)
 			}
+		}
+		if len(m.running) == before { // of none of them: they would ask in vain for ever
+			m.fail(err)
 		}
 	case kind == fault.Invalid || kind == fault.TooLarge: // which of them cannot go on, each learns alone
 		m.mu.Lock()

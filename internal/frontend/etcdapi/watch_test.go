@@ -17,7 +17,8 @@ import (
 	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
 )
 
-// TestRefusedWatches: a refused watch costs the group no read, the next request of its stream waits for its turn among those of the caller, and watches of the stream go on.
+// TestRefusedWatches: a refused watch costs the group no read, the next request of its stream waits for its turn among
+// those of the caller, and watches of the stream go on.
 func TestRefusedWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := bufconn.Listen(1 << 10)
@@ -114,6 +115,7 @@ func TestWatch(t *testing.T) {
 	}
 
 	filtered := w.create(&pb.WatchCreateRequest{RangeEnd: []byte{0}, Filters: []pb.WatchCreateRequest_FilterType{pb.WatchCreateRequest_NOPUT}, ProgressNotify: true})
+	require.Equal(t, filtered.GetHeader().GetRevision(), w.next().GetHeader().GetRevision(), "it has caught up")
 	f.put(t, "b", "1")
 	_, err = f.DeleteRange(t.Context(), &pb.DeleteRangeRequest{Key: []byte("b")})
 	require.NoError(t, err)
@@ -174,18 +176,21 @@ func TestProgress(t *testing.T) {
 			require.Equal(t, []int64{-1, sent}, []int64{mark.GetWatchId(), mark.GetHeader().GetRevision()})
 		}
 
-		past := open()
+		past := open() // what wants marks gets one as soon as it has caught up
 		past.create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: 1, ProgressNotify: true})
 		require.Len(t, past.next().GetEvents(), 11)
+		mark := past.next()
+		require.Zero(t, mark.GetWatchId())
+		require.Equal(t, w.create(&pb.WatchCreateRequest{Key: []byte("b")}).GetHeader().GetRevision(), mark.GetHeader().GetRevision())
 
 		future := open() // a mark before the start would let the client resume too early
-		start := w.create(&pb.WatchCreateRequest{Key: []byte("b")}).GetHeader().GetRevision() + 3
+		start := mark.GetHeader().GetRevision() + 3
 		future.create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: start, ProgressNotify: true})
 		future.askProgress()
 		f.put(t, "other", "")
 		f.put(t, "other", "")
 		future.askProgress()
-		mark := future.next()
+		mark = future.next()
 		require.Equal(t, []int64{-1, start - 1}, []int64{mark.GetWatchId(), mark.GetHeader().GetRevision()})
 
 		f.solo.Halt("no majority")

@@ -87,9 +87,6 @@ func fromAnswer(a *query.Answer) *api.QueryResponse {
 		Age: durationpb.New(a.Age), Took: durationpb.New(a.Took), Notes: a.Notes, ExcludedTotal: uint64(a.ExcludedTotal),
 		Next: a.Next, Beyond: fromLeftOut(a.Beyond),
 	}
-	if !a.Proved.IsZero() {
-		resp.ProvedAt = timestamppb.New(a.Proved)
-	}
 	for _, g := range a.Groups {
 		resp.PriceGroups = append(resp.PriceGroups, &api.PriceGroup{
 			Currency: g.Currency, PriceUnit: g.PriceUnit, First: uint32(g.First), Results: uint32(g.Results),
@@ -129,7 +126,7 @@ func fromEndpoint(m *records.Measured) *api.Endpoint {
 	if m == nil {
 		return nil
 	}
-	e := &api.Endpoint{State: string(m.State), Peers: uint32(m.Peers), Detail: m.Detail}
+	e := &api.Endpoint{State: string(m.State), Peers: uint32(m.Peers), Detail: m.Detail, EndpointText: m.EndpointText}
 	if m.RoundTrip > 0 {
 		e.RoundTrip = durationpb.New(m.RoundTrip)
 	}

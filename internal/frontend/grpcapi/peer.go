@@ -34,19 +34,8 @@ func (s *peerService) Status(context.Context, *api.StatusRequest) (*api.StatusRe
 		Peers:  uint32(st.Peers), RoutingTable: uint32(st.RoutingTable),
 		RecordsKept: uint64(st.RecordsKept), RecordsOwn: uint64(st.RecordsOwn),
 		RecordsUnstored: st.RecordsUnstored, RecordsAnnouncing: uint64(st.RecordsAnnouncing), Conditions: conditions, ClockOffsetSeconds: st.ClockOffset,
-		Reach: reachOf(st.Reach), Name: st.Name, Group: standingOf(st.Group), OffersFor: st.OffersFor, Copies: copiesOf(st.Copies),
+		Reach: reachOf(st.Reach), Name: st.Name, Group: standingOf(st.Group),
 	}, nil
-}
-
-func copiesOf(copies []discovery.Copy) (all []*api.Copy) {
-	for _, c := range copies {
-		m := &api.Copy{Type: c.Type, Lacks: c.Lacks}
-		if !c.WholeSince.IsZero() {
-			m.WholeSince = timestamppb.New(c.WholeSince)
-		}
-		all = append(all, m)
-	}
-	return all
 }
 
 func standingOf(g *discovery.Group) *api.GroupStanding {

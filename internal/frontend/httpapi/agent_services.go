@@ -199,7 +199,8 @@ func (a *agentAPI) writeServices(w http.ResponseWriter, v *instance.View, from, 
 		return err
 	}
 	defer release()
-	writeReserved(w, http.StatusOK, append(dialect.AppendServices(make([]byte, 0, n), v, from, to, a.Catalog.LastBeat), '\n'), n)
+	body := dialect.AppendServices(make([]byte, 0, n), v, from, to, a.Catalog.LastBeat)
+	writeReserved(w, http.StatusOK, append(body, '\n'), n)
 	return nil
 }
 

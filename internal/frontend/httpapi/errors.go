@@ -218,8 +218,8 @@ func (p *bufferPool) write(w http.ResponseWriter, n int, appendJSON func([]byte)
 // write sends a whole body, if the budget of answers has room for it.
 func write(w http.ResponseWriter, code int, body []byte) { writeReserved(w, code, body, 0) }
 
-// reserve puts about n bytes of an answer into the budget before they are built or read, so that a reader who waits, or is refused,
-// costs no memory. It waits for room until patience ends.
+// reserve puts about n bytes of an answer into the budget before they are built or read, so that a reader who waits,
+// or is refused, costs no memory. It waits for room until patience ends.
 func reserve(w http.ResponseWriter, n int, patience time.Duration) (release func(), err error) {
 	if resp := responseOf(w); resp != nil {
 		return resp.charge(n, patience)
@@ -230,7 +230,8 @@ func reserve(w http.ResponseWriter, n int, patience time.Duration) (release func
 // sharedPatience is how long a body that requests share waits for the budget: it takes no memory meanwhile, and many clients may ask at once.
 const sharedPatience = time.Second
 
-// writeReserved is write for a body of which the budget has some bytes already. The length keeps net/http from chunking it.
+// writeReserved is write for a body of which the budget has some bytes already. The length keeps net/http from
+// chunking it.
 func writeReserved(w http.ResponseWriter, code int, body []byte, reserved int) {
 	resp := responseOf(w)
 	var packed []byte
@@ -276,8 +277,11 @@ func (r *response) charge(n int, patience time.Duration) (release func(), err er
 // pieceBytes is the size after which a part of a long answer goes out.
 const pieceBytes = 64 << 10
 
-// writeList sends a list in pieces between two texts: of each element its size, about, and its JSON, which may be empty.
-func writeList[T any](w http.ResponseWriter, before string, list []T, size func(T) int, render func(T) []byte, after string) error {
+// writeList sends a list in pieces between two texts: of each element its size, about, and its JSON, which may be
+// empty.
+func writeList[T any](
+	w http.ResponseWriter, before string, list []T, size func(T) int, render func(T) []byte, after string,
+) error {
 	n := 0
 	for _, one := range list {
 		n += size(one)
@@ -301,9 +305,9 @@ func writeList[T any](w http.ResponseWriter, before string, list []T, size func(
 	})
 }
 
-// writePieces sends a JSON answer of about n bytes, so that no more of it is in memory than one piece and one of its elements,
-// which go through put. An answer of one piece is sent as a whole. Errors: those of pieces before the first piece went out, and of the
-// budget, which has room for two pieces before.
+// writePieces sends a JSON answer of about n bytes, so that no more of it is in memory than one piece and one of its
+// elements, which go through put. An answer of one piece is sent as a whole. Errors: those of pieces before the first
+// piece went out, and of the budget, which has room for two pieces before.
 func writePieces(w http.ResponseWriter, n int, pieces func(put func([]byte)) error) error {
 	n = min(n, 2*pieceBytes)
 	release, err := reserve(w, n, 0)

@@ -71,7 +71,8 @@ func failed(err error) batchResult {
 }
 
 func (d *discoveryAPI) list(w http.ResponseWriter, _ *http.Request) error {
-	return writeList(w, `{"records":[`, d.registrar.OwnAll(), ofRecord, func(r *records.Record) []byte { return r.AppendJSON(nil) }, "]}")
+	render := func(r *records.Record) []byte { return r.AppendJSON(nil) }
+	return writeList(w, `{"records":[`, d.registrar.OwnAll(), ofRecord, render, "]}")
 }
 
 func (d *discoveryAPI) get(w http.ResponseWriter, r *http.Request) error {

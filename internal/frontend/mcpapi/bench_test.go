@@ -59,11 +59,13 @@ func (silent) Follow(*query.Plan) (func(), error) { return func() {}, nil }
 // Publish implements discovery.Updates.
 func (silent) Publish(context.Context, *records.Record) error { return nil }
 
+const offersOfOne = 100 // offers of one provider
+
 // advertised returns an offer with the texts that people write.
 func advertised(rng *rand.Rand, n int) records.Offer {
 	kinds, words := searched(), []string{"translation", "weather", "rendering", "archive", "speech", "mapping", "forecast", "vision"}
 	kind, about := kinds[n%len(kinds)], words[n/len(kinds)%len(words)]
-	place := n / records.MaxPerProvider // a provider stands in one country
+	place := n / offersOfOne // a provider stands in one country
 	lat, lon := rng.Float64()*2+float64(place%70), rng.Float64()*2+float64(place%170)
 	return discoverytest.Offer(fmt.Sprintf("offer-%05d", n), discoverytest.At(lat, lon), discoverytest.Priced(rng.Float64()), func(o *records.Offer) {
 		o.Capabilities = map[string]*records.Capabilities{
@@ -90,7 +92,7 @@ func serveEntries(b *testing.B, n int) http.Handler {
 	var keys []crypto.PrivKey
 	known := index.New(index.Config{})
 	for i := range n {
-		if i%records.MaxPerProvider == 0 {
+		if i%offersOfOne == 0 {
 			seed := make([]byte, ed25519.SeedSize)
 			binary.BigEndian.PutUint64(seed, uint64(i)+1)
 			key, err := crypto.UnmarshalEd25519PrivateKey(ed25519.NewKeyFromSeed(seed))

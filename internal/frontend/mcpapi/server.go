@@ -116,8 +116,8 @@ func (h *room) end() {
 	h.release = nil
 }
 
-// take gives n bytes to the answer of a request, in place of fewer. It takes all anew, since an idle pool has room for one answer of any
-// size. from is a method of the pool.
+// take gives n bytes to the answer of a request, in place of fewer. It takes all anew, since an idle pool has room
+// for one answer of any size. from is a method of the pool.
 func (s *Server) take(r *http.Request, n int, from func(context.Context, string, int) (func(), error)) (err error) {
 	h, ok := r.Context().Value(roomKey{}).(*room)
 	if !ok || n <= h.n {
@@ -135,7 +135,9 @@ func (s *Server) more(r *http.Request, n int) error {
 	if !ok {
 		return nil
 	}
-	return s.take(r, h.n+n, func(ctx context.Context, op string, n int) (func(), error) { return s.Answers.TakeBytes(ctx, op, n, 0) })
+	return s.take(r, h.n+n, func(ctx context.Context, op string, n int) (func(), error) {
+		return s.Answers.TakeBytes(ctx, op, n, 0)
+	})
 }
 
 // serve answers one message.

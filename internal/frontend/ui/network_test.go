@@ -158,11 +158,12 @@ func provide(t *testing.T, peers []*peer, n int) {
 	require.Eventually(t, func() bool { return node.Routing().Size() >= 8 }, waitForPeer, pollEvery)
 
 	random := mrand.New(mrand.NewPCG(1, 2))
-	for from := 0; from < n; from += records.MaxPerProvider {
+	const ofOne = 100 // offers of one provider
+	for from := 0; from < n; from += ofOne {
 		key := newKey(t)
 		loopback.Answering(t, key, all) // so its offers stay
 		var batch []*records.Record
-		for i := from; i < min(n, from+records.MaxPerProvider); i++ {
+		for i := from; i < min(n, from+ofOne); i++ {
 			now := time.Now()
 			r, err := records.Sign(name, key, someOffer(random, i), records.Stamp{Sequence: 1, Created: now, Issued: now, Expires: now.Add(time.Hour)})
 			require.NoError(t, err)

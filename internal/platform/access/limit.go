@@ -39,8 +39,8 @@ func NewLimiter(perMinute, clients int) *Limiter {
 	return &Limiter{perMinute: perMinute, clients: bounded.NewBuckets[string](clients, rate.Limit(perMinute)/60, perMinute)}
 }
 
-// Of counts a registration of the caller of ctx. Callers on this machine have no rate: after a restart it registers all its
-// services at once. The bounds of number and bytes hold them. Errors: as Take.
+// Of counts a registration of the caller of ctx. Callers on this machine have no rate: after a restart it registers
+// all its services at once. The bounds of number and bytes hold them. Errors: as Take.
 func (l *Limiter) Of(ctx context.Context, now time.Time) error {
 	if Local(ctx) {
 		return nil

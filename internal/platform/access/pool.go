@@ -12,8 +12,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Pool bounds concurrent uses of a resource, such as open watches, in total and for each client of Client; see share.Fits.
-// Safe for concurrent use.
+// Pool bounds concurrent uses of a resource, such as open watches, in total and for each client of Client; see
+// share.Fits. Safe for concurrent use.
 type Pool struct {
 	resource string
 	total    int
@@ -49,8 +49,8 @@ func NewPool(resource string, total int, refused func(Refusal)) *Pool {
 	return &Pool{resource: resource, total: total, refused: refused, by: map[string]int{}}
 }
 
-// Keep keeps a quarter of the places for the clients of calls that known reports, and returns the pool. known may take its time: it
-// is asked where the other places do not suffice. nil keeps none. Call Keep before the first Take.
+// Keep keeps a quarter of the places for the clients of calls that known reports, and returns the pool. known may take
+// its time: it is asked where the other places do not suffice. nil keeps none. Call Keep before the first Take.
 func (p *Pool) Keep(known func(context.Context) bool) *Pool {
 	if p.known = known; known != nil {
 		p.kept = p.total / 4
@@ -89,8 +89,8 @@ func (p *Pool) refuse(op, client string, free, own int) error {
 	return err
 }
 
-// take occupies n places, as if one after another: the client may have one of the free ones beside its own, without those that
-// are kept for others.
+// take occupies n places, as if one after another: the client may have one of the free ones beside its own, without
+// those that are kept for others.
 func (p *Pool) take(client string, n, kept int) (free, own int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,12 +104,13 @@ func (p *Pool) take(client string, n, kept int) (free, own int, ok bool) {
 	return free, own, true
 }
 
-// Small is the size in bytes of a request or an answer that costs nothing: the stream or connection that it takes costs more.
+// Small is the size in bytes of a request or an answer that costs nothing: the stream or connection that it takes
+// costs more.
 const Small = 16 << 10
 
-// TakeBytes occupies n places of a pool of bytes until release is called, once. What is above half of the pool counts as
-// half, so that an idle pool has room for each. It waits for room until patience or ctx end, and then fails as Take. release
-// is nil for what is Small, and for a nil Pool, which has no bound.
+// TakeBytes occupies n places of a pool of bytes until release is called, once. What is above half of the pool counts
+// as half, so that an idle pool has room for each. It waits for room until patience or ctx end, and then fails as
+// Take. release is nil for what is Small, and for a nil Pool, which has no bound.
 func (p *Pool) TakeBytes(ctx context.Context, op string, n int, patience time.Duration) (release func(), err error) {
 	if p == nil || n <= Small {
 		return nil, nil
@@ -156,8 +157,8 @@ func (p *Pool) occupy(ctx context.Context, op string, n int, patience time.Durat
 	return func() { p.release(client, n) }, nil
 }
 
-// Growing is what one call occupies of a pool of bytes while it makes its answer: what it has and what it asks for next. Not for several
-// goroutines.
+// Growing is what one call occupies of a pool of bytes while it makes its answer: what it has and what it asks for
+// next. Not for several goroutines.
 type Growing struct {
 	pool *Pool
 	op   string
@@ -193,8 +194,8 @@ func (g *Growing) Occupied() int { return g.n }
 // carriedOut is how long the answer to a change waits for room.
 const carriedOut = 10 * time.Second
 
-// TakeForChange is TakeBytes for the answer to a request that was carried out already: it must not look refused. It waits some
-// seconds, and then fails with Timeout, after which no client takes the change for undone.
+// TakeForChange is TakeBytes for the answer to a request that was carried out already: it must not look refused. It
+// waits some seconds, and then fails with Timeout, after which no client takes the change for undone.
 func (p *Pool) TakeForChange(ctx context.Context, op string, n int) (release func(), err error) {
 	release, err = p.TakeBytes(ctx, op, n, carriedOut)
 	return release, done(op, n, err)

@@ -63,8 +63,6 @@ const (
 	Disk Name = "disk"
 	// Certificate: the server certificate of this peer has ended, or ends within a week.
 	Certificate Name = "certificate"
-	// Delegation: the delegation by which this peer offers for another provider has ended, or ends soon.
-	Delegation Name = "delegation"
 	// SetAside: stored instances of this peer do not pass and are left out.
 	SetAside Name = "set_aside"
 	// FrontFailed: the periodic work of a front end for other clients fails by a fault of this program, or what it kept does not pass.
@@ -79,7 +77,7 @@ func Names() []string {
 		string(Joining), string(Isolated), string(ClockOffset), string(IdentityInUse),
 		string(NotReachable), string(AddressLimit), string(OtherNetwork), string(PrivateAddresses), string(NotStored), string(NoGroup), string(NoQuorum), string(DirectoryRefused), string(NoReserve), string(OtherGroup),
 		string(OlderKeepers), string(FeatureLevel), string(MemberStopped), string(StatesDiffer), string(IndexFull), string(SpaceLow),
-		string(Disk), string(Certificate), string(Delegation), string(PoolExhausted),
+		string(Disk), string(Certificate), string(PoolExhausted),
 		string(SetAside), string(FrontFailed),
 	}
 }

@@ -67,14 +67,11 @@ type Log struct {
 type Discovery struct {
 	RecordTTL       time.Duration `yaml:"record_ttl" help:"Lifetime of a record without renewal: 1h to 48h."`
 	RefreshInterval time.Duration `yaml:"refresh_interval" help:"Time between renewals of own records: at least 1m, less than half of record_ttl."`
-	OffersFor       string        `yaml:"offers_for" help:"The line of blackholed offer delegate of another provider, for whom this peer offers."`
-	Delegates       []string      `yaml:"delegates" help:"Peer ids, at most 32, that offer for this peer. Until one does, answers about this provider are incomplete."`
 	Cache           Cache         `yaml:"cache"`
 	Health          Health        `yaml:"health"`
 	Geo             Geo           `yaml:"geo"`
 	Limits          Limits        `yaml:"limits"`
 	Query           Query         `yaml:"query"`
-	Keep            []string      `yaml:"keep" help:"Types of offers, at most 16, of which this peer holds a copy, and answers from it. It needs memory (limits.index_bytes), and others must reach it."`
 }
 
 // Cache are the settings of the answer cache.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -136,7 +137,7 @@ func TestErrorsNameTheKey(t *testing.T) {
 		{"discovery: {geo: {precision: 3}}", "discovery.geo.precision"},
 		{"discovery: {geo: {publish_precision: 13}}", "discovery.geo.publish_precision"},
 		{"discovery: {limits: {services_per_provider: 0}}", "discovery.limits.services_per_provider"},
-		{"discovery: {limits: {services_per_provider: 101}}", "discovery.limits.services_per_provider"},
+		{"discovery: {limits: {services_per_provider: 10001}}", "discovery.limits.services_per_provider"},
 		{"discovery: {limits: {index_records: 1}}", "discovery.limits.index_records"},
 		{"discovery: {query: {max_results: 1001}}", "discovery.query.max_results"},
 		{"discovery: {query: {default_radius_km: .nan}}", "discovery.query.default_radius_km"},
@@ -167,6 +168,19 @@ func TestErrorsNameTheKey(t *testing.T) {
 	_, _, err := config.Load(config.Source{Environ: []string{"BLACKHOLE_DISCOVERY_CASH_SIZE=1"}})
 	require.ErrorIs(t, err, fault.Invalid)
 	require.ErrorContains(t, err, "BLACKHOLE_DISCOVERY_CASH_SIZE")
+}
+
+// TestInvisibleCharacters: a file of Windows brings what no terminal shows. A level has any letter case.
+func TestInvisibleCharacters(t *testing.T) {
+	for variable, key := range map[string]string{"BLACKHOLE_LOG_LEVEL=info\r": "log.level", "BLACKHOLE_PROFILE=lan ": "profile"} {
+		_, _, err := config.Load(config.Source{Environ: []string{variable}})
+		require.ErrorIs(t, err, fault.Invalid)
+		require.Equal(t, key, fault.FieldOf(err))
+		_, value, _ := strings.Cut(variable, "=")
+		require.ErrorContains(t, err, strconv.Quote(value))
+	}
+	_, _, err := config.Load(config.Source{Environ: []string{"BLACKHOLE_LOG_LEVEL=INFO"}})
+	require.NoError(t, err)
 }
 
 // TestForeignVariables: those of services in Kubernetes and of the program itself are no settings. A misspelt setting is still

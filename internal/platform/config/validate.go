@@ -31,7 +31,7 @@ func (c *Config) Validate() error {
 		c.Network.validate(),
 		c.Connections.validate(),
 		c.validateLeaf(),
-		oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error"),
+		oneOf("log.level", strings.ToLower(c.Log.Level), "debug", "info", "warn", "error"),
 		oneOf("log.format", c.Log.Format, "text", "json"),
 		between("discovery.record_ttl", d.RecordTTL, time.Hour, 48*time.Hour),
 		refresh(d),
@@ -43,30 +43,14 @@ func (c *Config) Validate() error {
 		between("discovery.geo.precision", d.Geo.Precision, 4, 12),
 		between("discovery.geo.publish_precision", d.Geo.PublishPrecision, 0, 12),
 		servicesPerProvider(d.Limits.ServicesPerProvider),
-		delegates(d),
 		zeroOr("discovery.limits.index_bytes", d.Limits.IndexBytes, 1<<20, 1<<44),
 		between("discovery.query.max_results", d.Query.MaxResults, 1, 1000),
 		between("discovery.query.default_radius_km", d.Query.DefaultRadiusKM, 0, 20015),
 		oneOf("discovery.query.claims", d.Query.Claims, "check", "trust", "ignore"),
-		keep(d.Keep),
 		c.Coordination.validate(),
 		c.Agent.validate(),
 		c.validateDNS(),
 	)
-}
-
-// keep requires types as in records, which this room does not know, each once.
-func keep(types []string) error {
-	const most, length = 16, 32
-	if len(types) > most {
-		return fault.Invalidf("discovery.keep", len(types), "must be at most %d types", most)
-	}
-	for i, kind := range types {
-		if kind == "" || len(kind) > length || strings.Trim(kind, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || slices.Contains(types[:i], kind) {
-			return fault.Invalidf("discovery.keep", kind, "must be types of 1 to %d lower-case letters, digits and -, each once", length)
-		}
-	}
-	return nil
 }
 
 func firstError(errs ...error) error {
@@ -84,7 +68,8 @@ func oneOf[T comparable](key string, value T, allowed ...T) error {
 	for i, a := range allowed {
 		names[i] = fmt.Sprint(a)
 	}
-	return fault.Invalidf(key, value, "must be one of %s", strings.Join(names, ", "))
+	// Quoted, because a file of Windows brings \r.
+	return fault.Invalidf(key, value, "must be one of %s, not %q", strings.Join(names, ", "), fmt.Sprint(value))
 }
 
 // folder refuses a ~ that did not become a home: a folder of that name would get the identity.
@@ -108,10 +93,7 @@ func between[T cmp.Ordered](key string, value, low, high T) error {
 
 // maxServices is the number of services that keepers accept from one provider: records.MaxPerProvider. A test of the
 // daemon compares both.
-const maxServices = 100
-
-// maxDelegates is records.MaxDelegates in the same way.
-const maxDelegates = 32
+const maxServices = 10_000
 
 // servicesPerProvider refuses more services than the keepers of the network accept.
 func servicesPerProvider(n int) error {
@@ -120,22 +102,6 @@ func servicesPerProvider(n int) error {
 	}
 	return fault.Invalidf("discovery.limits.services_per_provider", n,
 		"must be between 1 and %d: the keepers of the network accept no more services of one provider", maxServices)
-}
-
-// delegates refuses more of them than keepers count, and those of a delegate.
-func delegates(d *Discovery) error {
-	switch {
-	case len(d.Delegates) > maxDelegates:
-		return fault.Invalidf("discovery.delegates", len(d.Delegates), "must be at most %d", maxDelegates)
-	case len(d.Delegates) > 0 && d.OffersFor != "":
-		return fault.Invalidf("discovery.delegates", len(d.Delegates), "must be empty with discovery.offers_for: a delegate has none")
-	}
-	for i, id := range d.Delegates {
-		if slices.Contains(d.Delegates[:i], id) {
-			return fault.Invalidf("discovery.delegates", id, "must be named once")
-		}
-	}
-	return nil
 }
 
 // refresh requires time for a second renewal after a missed one.

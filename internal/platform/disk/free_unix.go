@@ -12,5 +12,5 @@ func Free(dir string) (uint64, error) {
 	if err := unix.Statfs(dir, &s); err != nil {
 		return 0, err
 	}
-	return uint64(s.Bavail) * uint64(s.Bsize), nil //nolint:gosec,unconvert // the types differ by system; neither is negative
+	return freeOf(&s), nil
 }

@@ -34,7 +34,6 @@ type Discovery struct {
 	errors       *prometheus.CounterVec
 	refused      *prometheus.CounterVec
 	lacking      *prometheus.CounterVec
-	copies       *prometheus.CounterVec
 	gossip       *prometheus.CounterVec
 	connections  *prometheus.CounterVec
 	places       *prometheus.CounterVec
@@ -68,9 +67,6 @@ func NewDiscovery(reg prometheus.Registerer) (*Discovery, error) {
 			[]string{"busy", "malformed", "equivocation", "rate", "wrong_cell", "not_kept", "near_full", "untimely", "other_network"})),
 		lacking: register(f, f.counters("keepers_lacking_total",
 			"Refusals of keepers of an older version, by the field of the request that they do not know.", "field")),
-		copies: register(f, fromZero(f.counters("copies_asked_total",
-			"Questions to peers with a copy of a type, by result: used, silent, lacking (not whole), unchecked (keepers failed) or contradicted.", "result"),
-			[]string{"used", "silent", "lacking", "unchecked", "contradicted"})),
 		gossip: register(f, f.counters("gossip_messages_total", "Received live updates, by outcome.", "outcome")),
 	}
 	f.prefix = "blackhole_"
@@ -179,13 +175,6 @@ func (m *Discovery) Lacking(field string) {
 	}
 }
 
-// AskedCopy counts a question to a peer with a copy of a type, by its result.
-func (m *Discovery) AskedCopy(result string) {
-	if m != nil {
-		m.copies.WithLabelValues(result).Inc()
-	}
-}
-
 // Checked counts a measurement of a provider.
 func (m *Discovery) Checked() {
 	if m != nil {
@@ -235,23 +224,6 @@ func RegisterIndex(reg prometheus.Registerer, bytes func() (used, limit int64)) 
 		gauge[memory]{"index_limit_bytes", "Limit of that memory. At the limit the index refuses or evicts records.", func(m memory) float64 { return float64(m.limit) }},
 	)
 	return fault.As("metrics.RegisterIndex", fault.Exists, f.err)
-}
-
-// RegisterCopies adds the gauge of copies of types, with one series for each type: 1 while the copy is whole, otherwise 0. Each scrape
-// calls whole.
-func RegisterCopies(reg prometheus.Registerer, whole func() map[string]bool) error {
-	f := &factory{reg: reg, prefix: "blackhole_discovery_"}
-	one := family{name: "copy_whole", help: "Copies of types that this peer keeps: 1 while it answers from the copy.", kind: prometheus.GaugeValue, labels: []string{"type"}}
-	f.scrape([]family{one}, func(set setter) {
-		for kind, is := range whole() {
-			value := 0.0
-			if is {
-				value = 1
-			}
-			set(one.name, value, kind)
-		}
-	})
-	return fault.As("metrics.RegisterCopies", fault.Exists, f.err)
 }
 
 // RegisterConditions adds the gauge of active conditions, with one series for each name: 1 while the condition

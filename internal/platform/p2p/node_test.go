@@ -157,7 +157,7 @@ func meetWith(t testing.TB, n int, p probe.Config) (nodes []*Node) {
 func waitIntroduced(t testing.TB, n *Node) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		_, err := n.Routing().Closest(context.Background(), "k", nil)
+		_, err := n.Routing().Closest(context.Background(), "k")
 		return err == nil
 	}, patience, time.Millisecond)
 }
@@ -226,7 +226,7 @@ func TestIsolated(t *testing.T) {
 	require.Empty(t, n.Peers())
 	require.Len(t, n.Addrs(), 1)
 	require.Contains(t, n.Addrs()[0], "/p2p/"+n.host.ID().String())
-	closest, err := n.Routing().Closest(t.Context(), "k", nil)
+	closest, err := n.Routing().Closest(t.Context(), "k")
 	require.NoError(t, err)
 	require.Nil(t, closest)
 	require.NoError(t, n.Routing().PutValue(t.Context(), "/test/x", []byte("1")))
@@ -234,7 +234,7 @@ func TestIsolated(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "1", string(v))
 	require.Empty(t, n.Routing().Nearby("k", 3))
-	_, err = n.Routing().Closest(t.Context(), "", nil)
+	_, err = n.Routing().Closest(t.Context(), "")
 	require.Equal(t, "key", fault.FieldOf(err))
 }
 
@@ -305,6 +305,6 @@ func TestClosestAtDeadline(t *testing.T) {
 	nodes := meet(t, 3)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := nodes[1].Routing().Closest(ctx, "k", nil)
+	_, err := nodes[1].Routing().Closest(ctx, "k")
 	require.True(t, errors.Is(err, fault.Canceled), "%v", err)
 }

@@ -38,7 +38,7 @@ func lookUp(t testing.TB, n *Node, key string, least int) (found []peer.ID, err 
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	require.Eventually(t, func() bool {
-		found, err = n.Routing().Closest(ctx, key, nil)
+		found, err = n.Routing().Closest(ctx, key)
 		return len(found) >= least
 	}, patience, 10*time.Millisecond)
 	return found, err

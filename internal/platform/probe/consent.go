@@ -9,12 +9,14 @@ import (
 // unsubscribe, vote. Until the host consents, by naming the provider's peer as a domain does, checks ask for what anybody
 // would ask the host for.
 
+const itsPath = "its path"
+
 // Withheld says what a check leaves out as long as the host does not consent; "" for nothing.
 func (t Target) Withheld() string {
 	path, _, query := strings.Cut(t.Path, "?")
 	switch {
 	case t.kind.root && strings.Trim(path, "/") != "":
-		return "its path"
+		return itsPath
 	case query:
 		return "its query"
 	}

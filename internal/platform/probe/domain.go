@@ -39,7 +39,7 @@ func speakDomain(ctx context.Context, s *session) (Outcome, error) {
 	err := s.resolve(ctx)
 	if err == nil {
 		var a *answer
-		if a, err = s.ask(ctx, http.MethodGet, s.target.Path, nil, nil); err == nil && a.status == http.StatusOK && slices.ContainsFunc(strings.Split(string(a.body), "\n"), names) {
+		if a, err = s.ask(ctx, &dialect{}, s.target.Path); err == nil && a.status == http.StatusOK && slices.ContainsFunc(strings.Split(string(a.body), "\n"), names) {
 			return s.answered("the file " + wellKnown + " names the peer"), nil
 		}
 	}

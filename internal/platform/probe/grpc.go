@@ -4,19 +4,18 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/blackhole/blackhole/internal/platform/clean"
 )
 
 // grpcKind asks the standard health service of a gRPC server. A server without that service answers too.
@@ -26,24 +25,49 @@ func grpcKind() kind {
 
 func speakGRPC(ctx context.Context, s *session) (Outcome, error) {
 	a, err := s.Health(ctx, "grpc-go/"+grpc.Version, "")
-	switch {
-	case err != nil:
+	if err != nil && (a.HTTP == 0 || ctx.Err() != nil) {
 		return Outcome{}, err
-	case a.Status == "":
-		return Outcome{State: WrongProtocol, Detail: fmt.Sprintf("answered %d and no gRPC", a.HTTP)}, nil
-	case a.Health == nil:
-		return s.answered("answered status " + clean.Text(a.Status, 8)), nil
-	case a.Health.GetStatus() == grpc_health_v1.HealthCheckResponse_NOT_SERVING:
-		return Outcome{State: Refuses, Detail: "is NOT_SERVING"}, nil
 	}
-	return s.answered("is " + a.Health.GetStatus().String()), nil
+	if a.Status == "" {
+		o := (&answer{status: a.HTTP, header: a.Header, secure: s.target.Secure}).refusal(false, false)
+		if a.HTTP/100 == 2 && !a.grpc() {
+			o.State, o.Detail = Wrong, o.Detail+" and no gRPC"
+		}
+		return o, nil
+	}
+	if a.Health != nil {
+		o := s.answered("is " + a.Health.GetStatus().String())
+		if a.Health.GetStatus() == grpc_health_v1.HealthCheckResponse_NOT_SERVING {
+			o.State = Refuses
+		}
+		return o, nil
+	}
+	o := s.answered("answered a status that gRPC does not know")
+	o.Text, _ = url.PathUnescape(a.Header.Get("Grpc-Message"))
+	n, err := strconv.ParseUint(a.Status, 10, 8)
+	if err == nil && n <= uint64(codes.Unauthenticated) {
+		o.Detail = "answered status " + codes.Code(n).String()
+	}
+	switch codes.Code(n) {
+	case codes.OK, codes.Unimplemented, codes.NotFound: // it serves, and does not tell its health
+	case codes.Unavailable:
+		o.State = Refuses
+	default:
+		o.State = Closed
+	}
+	return o, nil
 }
 
 // HealthAnswer is what a server answered to a question for its health.
 type HealthAnswer struct {
 	HTTP   int                                 // status of HTTP
+	Header http.Header                         // the one with the status of gRPC
 	Status string                              // of gRPC; empty: it speaks something else
 	Health *grpc_health_v1.HealthCheckResponse // nil: the answer has none, or another one than the protocol wants
+}
+
+func (a *HealthAnswer) grpc() bool {
+	return strings.HasPrefix(a.Header.Get("Content-Type"), "application/grpc")
 }
 
 // Health asks a gRPC server for the health of a service, of the server with "": "GRPC Health Checking Protocol",
@@ -68,14 +92,15 @@ func (l *Line) Health(ctx context.Context, agent, service string) (a HealthAnswe
 		return a, err
 	}
 	defer func() { _ = conn.Close() }()
-	link, err := l.http2(conn).NewClientConn(ctx, scheme, l.target.authority())
+	var heard firstBytes
+	link, err := l.http2(heard.of(conn)).NewClientConn(ctx, scheme, l.target.authority())
 	if err != nil {
-		return a, err
+		return a, heard.explain(err, l.target.Secure, "gRPC")
 	}
 	defer func() { _ = link.Close() }()
 	resp, err := link.RoundTrip(r)
 	if err != nil {
-		return a, err
+		return a, heard.explain(err, l.target.Secure, "gRPC")
 	}
 	defer func() { _ = resp.Body.Close() }()
 	return healthOf(resp)
@@ -95,17 +120,18 @@ func (l *Line) http2(conn net.Conn) *http.Transport {
 
 // healthOf reads an answer.
 func healthOf(resp *http.Response) (a HealthAnswer, err error) {
-	a.HTTP = resp.StatusCode
-	if resp.StatusCode != http.StatusOK || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/grpc") {
+	a.HTTP, a.Header = resp.StatusCode, resp.Header
+	if resp.StatusCode != http.StatusOK || !a.grpc() {
 		return a, nil
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return a, err
 	}
-	if a.Status = resp.Trailer.Get("Grpc-Status"); a.Status == "" {
-		a.Status = resp.Header.Get("Grpc-Status") // an answer of trailers only
+	if resp.Trailer.Get("Grpc-Status") != "" { // else an answer of trailers only, or none
+		a.Header = resp.Trailer
 	}
+	a.Status = a.Header.Get("Grpc-Status")
 	const head = 5 // a byte of the compression, 0, and four of the length
 	health := &grpc_health_v1.HealthCheckResponse{}
 	if a.Status == "0" && len(body) >= head && body[0] == 0 && int(binary.BigEndian.Uint32(body[1:])) == len(body)-head && proto.Unmarshal(body[head:], health) == nil {

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"io"
 	"strings"
+
+	"github.com/blackhole/blackhole/internal/platform/clean"
 )
 
 // libp2pKind begins the handshake of a libp2p address: multistream-select over TCP, or QUIC. It does not prove the id of the peer: the
@@ -24,11 +26,12 @@ func libp2pKind() kind {
 			return Outcome{}, err
 		}
 		reply := make([]byte, len(hello))
-		if _, err := io.ReadFull(conn, reply); err != nil {
+		n, err := io.ReadFull(conn, reply)
+		switch {
+		case !strings.HasPrefix(hello, string(reply[:n])):
+			return Outcome{}, &Foreign{"multistream", clean.Text(string(reply[:n]), maxText)}
+		case err != nil:
 			return Outcome{}, err
-		}
-		if string(reply) != hello {
-			return Outcome{State: WrongProtocol, Detail: "answered no multistream"}, nil
 		}
 		return s.answered("multistream"), nil
 	}}

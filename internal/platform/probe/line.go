@@ -44,6 +44,7 @@ type Line struct {
 	within time.Duration // of all attempts to connect together
 	addrs  []netip.Addr  // allowed ones of the host; after a connection the first one answers
 	client *http.Transport
+	heard  *firstBytes // of the newest connection of client
 }
 
 // Line finds at most so many addresses of a target that allow accepts. The attempts to connect share a time equally.
@@ -166,8 +167,12 @@ func (l *Line) dial(ctx context.Context, network string) (conn net.Conn, err err
 // owner calls hangUp.
 func (l *Line) web() *http.Transport {
 	if l.client == nil {
+		l.heard = new(firstBytes)
 		l.client = &http.Transport{
-			DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx, "tcp") },
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				conn, err := l.dial(ctx, "tcp")
+				return l.heard.of(conn), err
+			},
 			TLSClientConfig: l.tls(), ForceAttemptHTTP2: true, DisableCompression: true,
 			IdleConnTimeout: Timeout, MaxResponseHeaderBytes: maxAnswer,
 		}

@@ -1,10 +1,12 @@
 // Package probe speaks to an endpoint of a stranger in the endpoint's own protocol, and says whether it answers.
 //
-// A table has a row for each kind of endpoint (kinds.go); a kind is one file. A probe follows no redirect, uses no proxy, sends no
-// credential, reads a bounded number of bytes, ends with its context, and connects only to addresses that Policy and Config allow: an
-// endpoint that names an address of this peer, of a metadata service, or a private one on the Internet, is not measured. Bounds on
-// the connections to each address and the look-ups below each domain keep strangers from turning peers into a flood. All of them
-// go through one dialer: line.go.
+// A table has a row for each kind of endpoint (kinds.go); a kind is one file, and dialects.go has what those over
+// HTTP say first. Only positive evidence says that an endpoint is Wrong. A probe follows one redirect at most, within
+// the origin or to TLS at the same host, uses no proxy, sends no credential, reads a bounded number of bytes, ends
+// with its context, and connects only to addresses that Policy and Config allow: an endpoint that names an address of
+// this peer, of a metadata service, or a private one on the Internet, is not measured. Bounds on the connections to
+// each address and the look-ups below each domain keep strangers from turning peers into a flood. All connections go
+// through one dialer: line.go.
 //
 // A probe has the name of a common client: an endpoint that answers probes alone must not know them by theirs.
 package probe
@@ -15,9 +17,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,20 +35,25 @@ type State string
 
 // The states of an endpoint. The zero value means that it was not measured; people read Unmeasured then.
 const (
-	Unmeasured    State = "unmeasured"     // nobody could
-	Answers       State = "answers"        // completed a handshake of its own protocol
-	Refuses       State = "refuses"        // closed ports, or an answer that says that it does not serve
-	WrongProtocol State = "wrong protocol" // something else answers
-	NoSuchName    State = "no such name"   // the name has no address
-	Certificate   State = "certificate"    // its certificate is not valid for its name and time
-	Silent        State = "silent"         // no answer in time
+	Unmeasured  State = "unmeasured"   // nobody could
+	Answers     State = "answers"      // completed a handshake of its own protocol
+	Closed      State = "closed"       // alive, with a gate: a key, a payment, a pause
+	Refuses     State = "refuses"      // closed ports, or an answer that says that it does not serve
+	Wrong       State = "wrong"        // something else answers, by positive evidence
+	NoSuchName  State = "no such name" // the name has no address
+	Certificate State = "certificate"  // its certificate is not valid for its name and time
+	Silent      State = "silent"       // no answer in time
 )
 
-// Outcome is the result of one probe.
+// Outcome is the result of one probe. One without a state says nothing about the target: what was known stays.
 type Outcome struct {
 	State     State
 	RoundTrip time.Duration // from the first packet to the answer of the protocol; 0 without one
-	Detail    string        // in words, for people; at most 300 bytes
+	Detail    string        // for people, in words of this program alone
+	Text      string        // of the endpoint itself: words of a stranger, at most 200 bytes
+	Asks      Price         // of a Closed endpoint
+	Again     time.Duration // from now to the next check; 0: as usual. A Closed endpoint asks for it, at most MaxWait
+	Passing   bool          // a Closed endpoint will soon serve, it says
 }
 
 // Bounds of a probe.
@@ -51,7 +61,9 @@ const (
 	Timeout      = 5 * time.Second // of a whole probe
 	maxAddresses = 2               // tried of a name
 	maxAnswer    = 16 << 10        // bytes read
-	maxDetail    = 200
+	maxText      = 200
+
+	networkStands = 5 * time.Minute // an answer says that this peer's network works
 
 	perAddress = 1.0 / 6 // connections to one address in a second, in the long run
 	burst      = 8       // at once: one machine may have many offers
@@ -80,6 +92,8 @@ type Prober struct {
 	rates  *bounded.Buckets[netip.Prefix] // of connections
 	names  *bounded.Buckets[string]       // of look-ups, by registered domain
 	listen func() (net.PacketConn, error)
+
+	heard4, heard6 atomic.Int64 // see session.family
 }
 
 // New returns a prober.
@@ -111,27 +125,63 @@ func (p *Prober) Probe(ctx context.Context, t Target) (Outcome, bool) {
 		o, err = t.kind.speak(ctx, s)
 	}
 	if err != nil {
-		if o = Interpret(err); o.State == WrongProtocol && ctx.Err() != nil {
+		if o = Interpret(err); o.Detail == unclear && ctx.Err() != nil {
 			o = Interpret(context.DeadlineExceeded) // whatever the connection says when its time ends
 		}
+		if s.asked != nil && s.asked.Load() && (o.Detail == alerted || o.Detail == broke) {
+			o = Outcome{State: Closed, Detail: "asks for a client certificate"}
+		}
+		if noRoute(err) && !s.works() {
+			o = Outcome{Detail: "this peer has no route to such addresses"}
+		}
+	} else {
+		s.worked()
 	}
-	if o.State == "" || ctx.Err() != nil && o.State != Answers && context.Cause(ctx) == context.Canceled {
+	o.Text = clean.Text(o.Text, maxText)
+	if ctx.Err() != nil && o.State != Answers && context.Cause(ctx) == context.Canceled {
 		return Outcome{}, false
 	}
 	if o.State == Answers {
 		o.RoundTrip = cmp.Or(o.RoundTrip, time.Since(s.began))
+	} else {
+		o.RoundTrip = 0
 	}
-	o.Detail = clean.Text(o.Detail, maxDetail)
 	if t.without != "" {
 		o.Detail += " (asked without " + t.without + ": the host has not named the provider's peer)"
 	}
-	return o, true
+	return o, o.State != ""
 }
 
 // session is one probe.
 type session struct {
 	*Line
-	began time.Time // of the connection
+	began time.Time    // of the connection
+	asked *atomic.Bool // for a client certificate; nil before resolve
+}
+
+// family returns when something last answered over the addresses of the target's family, in seconds of Unix time; nil
+// without an address.
+func (s *session) family() *atomic.Int64 {
+	switch {
+	case len(s.addrs) == 0:
+		return nil
+	case s.addrs[0].Is4():
+		return &s.prober.heard4
+	}
+	return &s.prober.heard6
+}
+
+func (s *session) worked() {
+	if f := s.family(); f != nil {
+		f.Store(time.Now().Unix())
+	}
+}
+
+// works reports whether this peer has a network with addresses of the target's family. Without one all targets would
+// seem dead.
+func (s *session) works() bool {
+	f := s.family()
+	return f != nil && time.Now().Unix()-f.Load() < int64(networkStands/time.Second)
 }
 
 // resolve finds the allowed addresses of the target.
@@ -146,8 +196,13 @@ func (s *session) resolve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	line.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: p.Roots}
-	s.Line, s.began = line, time.Now()
+	asked := new(atomic.Bool)
+	none := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		asked.Store(true)
+		return new(tls.Certificate), nil
+	}
+	line.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: p.Roots, GetClientCertificate: none}
+	s.Line, s.began, s.asked = line, time.Now(), asked
 	return nil
 }
 
@@ -156,31 +211,75 @@ func (s *session) answered(detail string) Outcome {
 	return Outcome{State: Answers, RoundTrip: time.Since(s.began), Detail: detail}
 }
 
-// Interpret says what the error of a check found. The zero Outcome means that it says nothing about the target.
+// What an error says that proves nothing by itself.
+const (
+	unclear = "failed, and it is unclear why"
+	alerted = "ended the handshake of TLS with an alert"
+	broke   = "closes connections without an answer"
+)
+
+// Interpret says what the error of a check found. An Outcome without a state says nothing about the target.
 func Interpret(err error) Outcome {
 	var name *net.DNSError
 	var invalid *tls.CertificateVerificationError
+	var foreign *Foreign
+	var record tls.RecordHeaderError
+	var op *net.OpError
 	var timeout net.Error
-	text := err.Error()
 	switch {
 	case errors.Is(err, errUnmeasured), Lacking(err):
-		return Outcome{}
+		return Outcome{Detail: "this peer may not, or cannot, speak to it now"}
 	case errors.As(err, &name):
 		if name.IsNotFound {
-			return Outcome{State: NoSuchName, Detail: text}
+			return Outcome{State: NoSuchName, Detail: "its name has no address"}
 		}
-		return Outcome{} // the resolver of this peer may be down
+		return Outcome{Detail: "its name could not be looked up"} // the resolver of this peer may be down
 	case errors.As(err, &invalid):
-		return Outcome{State: Certificate, Detail: text}
+		return doubted(invalid)
+	case errors.As(err, &foreign):
+		return Outcome{State: Wrong, Detail: foreign.Error(), Text: foreign.Text}
+	case errors.As(err, &record):
+		return Outcome{State: Wrong, Detail: "speaks no TLS"}
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return Outcome{State: Silent, Detail: "no answer within " + Timeout.String()}
+		return Outcome{State: Silent, Detail: "no answer in time"}
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return Outcome{State: Refuses, Detail: "nothing listens"}
-	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
-		return Outcome{State: Silent, Detail: text}
-	default:
-		return Outcome{State: WrongProtocol, Detail: text}
+	case noRoute(err):
+		return Outcome{State: Silent, Detail: "no route to it"}
+	case errors.As(err, &op) && op.Op == "remote error":
+		return Outcome{Detail: alerted}
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
+		strings.Contains(err.Error(), "server closed idle connection"): // net/http has no name for it
+		return Outcome{State: Refuses, Detail: broke}
+	case strings.Contains(err.Error(), "malformed HTTP"): // nor for this
+		return Outcome{State: Wrong, Detail: "speaks no HTTP"}
 	}
+	return Outcome{Detail: unclear}
+}
+
+// doubted says why a certificate is not valid.
+func doubted(invalid *tls.CertificateVerificationError) Outcome {
+	o := Outcome{State: Certificate, Detail: "its certificate is not valid"}
+	var other x509.HostnameError
+	var unknown x509.UnknownAuthorityError
+	var cause x509.CertificateInvalidError
+	switch {
+	case errors.As(invalid.Err, &other):
+		o.Detail = "its certificate is for another name"
+		if other.Certificate != nil {
+			o.Text = strings.Join(other.Certificate.DNSNames, " ")
+		}
+	case errors.As(invalid.Err, &unknown):
+		o.Detail = "nobody known vouches for its certificate"
+	case errors.As(invalid.Err, &cause) && cause.Reason == x509.Expired:
+		o.Detail = "its certificate has expired, or is not valid yet"
+	}
+	return o
+}
+
+func noRoute(err error) bool {
+	return errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH)
 }
 
 // Lacking reports whether this peer lacks a resource, such as a file descriptor, which voids a check: without it all targets would seem dead.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"time"
 
 	"github.com/quic-go/quic-go"
 )
@@ -20,23 +21,32 @@ func quicKind() kind {
 // quic completes a handshake.
 func (s *session) quic(ctx context.Context, c *tls.Config) (Outcome, error) {
 	c.MinVersion = tls.VersionTLS13
-	detail := "handshake"
+	o := Outcome{State: Answers, Detail: "handshake"}
 	err := s.packets(ctx, func(ctx context.Context, socket net.PacketConn, to net.Addr) error {
 		transport := &quic.Transport{Conn: socket}
 		defer func() { _ = transport.Close() }()
 		conn, err := transport.Dial(ctx, to, c, &quic.Config{HandshakeIdleTimeout: Timeout})
 		var told *quic.TransportError
+		var other *quic.VersionNegotiationError
 		switch {
 		case err == nil:
 			_ = conn.CloseWithError(0, "")
+		case errors.As(err, &other):
+			o.Detail = "speaks other versions of QUIC"
+		case errors.As(err, &told) && told.Remote && told.ErrorCode == quic.ConnectionRefused:
+			o = Outcome{State: Closed, Detail: "speaks QUIC, and takes no connection now"}
 		case errors.As(err, &told) && told.Remote:
-			detail = "speaks QUIC, and another protocol over it"
-			return nil
+			o.Detail = "speaks QUIC, and another protocol over it"
+		default:
+			return err
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return Outcome{}, err
 	}
-	return s.answered(detail), nil
+	if o.State == Answers {
+		o.RoundTrip = time.Since(s.began)
+	}
+	return o, nil
 }

@@ -18,12 +18,15 @@ func socksKind() kind {
 				return Outcome{}, err
 			}
 			reply := make([]byte, 2)
-			if _, err := io.ReadFull(conn, reply); err != nil {
+			n, err := io.ReadFull(conn, reply)
+			switch {
+			case n > 0 && reply[0] != 5:
+				return Outcome{}, &Foreign{Wanted: "SOCKS5"}
+			case err != nil:
 				return Outcome{}, err
+			case reply[1] != 0: // a password, another method, or none of those offered
+				return Outcome{State: Closed, Detail: "wants a password, or another proof"}, nil
 			}
-			if reply[0] != 5 {
-				return Outcome{State: WrongProtocol, Detail: "answered no SOCKS5"}, nil
-			}
-			return s.answered("offers a method"), nil
+			return s.answered("lets in"), nil
 		}}
 }

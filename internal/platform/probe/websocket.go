@@ -37,17 +37,19 @@ func speakWebSocket(ctx context.Context, s *session) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	_ = resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	sum := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11")) //nolint:gosec // RFC 6455 requires it
-	a := answer{status: resp.StatusCode}
+	a := answer{status: resp.StatusCode, header: resp.Header, secure: s.target.Secure}
 	switch {
 	case a.status == http.StatusSwitchingProtocols && resp.Header.Get("Sec-WebSocket-Accept") == base64.StdEncoding.EncodeToString(sum[:]):
 		return s.answered("upgraded"), nil
-	case a.status >= 500:
-		return a.as(Refuses), nil
-	case a.status == http.StatusUnauthorized, a.status == http.StatusForbidden:
-		return s.answered(a.text()), nil
-	default:
-		return a.as(WrongProtocol), nil
+	case a.status == http.StatusSwitchingProtocols:
+		return Outcome{State: Wrong, Detail: "upgraded to something else"}, nil
+	case a.status/100 == 2:
+		return Outcome{State: Wrong, Detail: a.text() + ", and did not upgrade"}, nil
 	}
+	if a.status >= 400 {
+		a.body, _ = io.ReadAll(resp.Body)
+	}
+	return a.refusal(false, s.target.Path != ""), nil
 }

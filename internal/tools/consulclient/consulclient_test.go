@@ -34,6 +34,52 @@ func TestClient(t *testing.T) {
 	}
 }
 
+// TestWaitTime: a client whose configuration has a time to wait sends it with each request, and is served.
+func TestWaitTime(t *testing.T) {
+	address := peer(t)
+	c, err := api.NewClient(&api.Config{Address: address, WaitTime: 5 * time.Second, Namespace: "default", Partition: "default", Datacenter: "dc1"})
+	require.NoError(t, err)
+	_, err = c.KV().Put(&api.KVPair{Key: "wait/a", Value: []byte("1")}, nil)
+	require.NoError(t, err)
+	_, meta, err := c.KV().List("wait/", nil)
+	require.NoError(t, err)
+	list, after, err := c.KV().List("wait/", &api.QueryOptions{WaitIndex: meta.LastIndex, Near: "_agent"})
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, meta.LastIndex, after.LastIndex)
+	ok, _, _, err := c.KV().Txn(api.KVTxnOps{{Verb: api.KVGet, Key: "wait/a"}}, nil)
+	require.NoError(t, err)
+	require.True(t, ok)
+	id, _, err := c.Session().Create(&api.SessionEntry{TTL: "24h"}, nil)
+	require.NoError(t, err)
+	_, _, err = c.Session().List(nil)
+	require.NoError(t, err)
+	held, _, err := c.KV().Acquire(&api.KVPair{Key: "wait/lock", Session: id}, nil)
+	require.NoError(t, err)
+	require.True(t, held)
+	_, err = c.Session().Destroy(id, nil)
+	require.NoError(t, err)
+	a := c.Agent()
+	require.NoError(t, a.ServiceRegisterOpts(&api.AgentServiceRegistration{
+		Name: "Acme.Orders_1", Check: &api.AgentServiceCheck{TTL: "1h", Status: api.HealthPassing, TLSSkipVerify: true}, Locality: &api.Locality{Region: "eu", Zone: "eu-1"},
+	}, api.ServiceRegisterOpts{}))
+	require.NoError(t, a.PassTTL("service:Acme.Orders_1", ""))
+	found, _, err := c.Health().Service("Acme.Orders_1", "", true, &api.QueryOptions{Near: "_agent"})
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	one, _, err := a.Service("Acme.Orders_1", &api.QueryOptions{WaitHash: "x"})
+	require.NoError(t, err)
+	require.Zero(t, one.Port)
+	_, err = a.Self()
+	require.NoError(t, err)
+	_, _, err = c.Catalog().Nodes(nil)
+	require.NoError(t, err)
+	err = a.ServiceRegister(&api.AgentServiceRegistration{Name: "mesh", Kind: api.ServiceKindConnectProxy, Port: 1, Proxy: &api.AgentServiceConnectProxyConfig{DestinationServiceName: "x"}})
+	require.ErrorContains(t, err, "Kind is not supported here")
+	require.False(t, api.IsRetryableError(err))
+	require.NoError(t, a.ServiceDeregister("Acme.Orders_1"))
+}
+
 func keys(t *testing.T, c *api.Client) {
 	kv := c.KV()
 	_, err := kv.Put(&api.KVPair{Key: "keys/a/b", Flags: 42, Value: []byte("1")}, nil)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -105,6 +106,22 @@ func TestClient(t *testing.T) {
 	g, err = c.Get(ctx, "p/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 	require.NoError(t, err)
 	require.EqualValues(t, 2, g.Count, "a key under a revoked lease is gone")
+}
+
+// TestManyWatches: ten thousand watches of one client, which go over one stream, each get their events.
+func TestManyWatches(t *testing.T) {
+	const many = 10_000
+	g := newGroup(t, 1)
+	c := g.client(t, 0)
+	watches := make([]clientv3.WatchChan, many)
+	for n := range watches {
+		watches[n] = c.Watch(t.Context(), strconv.Itoa(n))
+	}
+	for n := 0; n < many; n += 100 {
+		_, err := c.Put(t.Context(), strconv.Itoa(n), "")
+		require.NoError(t, err)
+		require.Equal(t, []string{strconv.Itoa(n)}, keys(t, watches[n]))
+	}
 }
 
 // peer starts a peer of this tree, and returns the address where it serves etcd's clients.

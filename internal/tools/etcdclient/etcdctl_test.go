@@ -76,7 +76,8 @@ completion bash
 // input is what a command reads.
 var input = map[string]string{"txn": "\n\nget k\n\n\n", "user": "p\n"}
 
-// TestCommands plays each command of etcdctl in each version and each form of output: it works, or is refused by name. None ends in a panic.
+// TestCommands plays each command of etcdctl in each version, and in each form of output: it works, or is refused by
+// name. None ends in a panic.
 func TestCommands(t *testing.T) {
 	address := peer(t)
 	versions, err := os.ReadDir("testdata/etcdctl")
@@ -102,7 +103,7 @@ func playCommands(t *testing.T, program, address, form string) {
 	lease := strings.Fields(string(grant))[1]
 	for line := range strings.Lines(strings.TrimSpace(commands)) {
 		command, refusal, refused := strings.Cut(strings.TrimSpace(line), "|")
-		if command == "" {
+		if command == "" || refused && form != "simple" { // an error has one form
 			continue
 		}
 		args := strings.Fields(strings.ReplaceAll(command, "LEASE", lease))

@@ -55,7 +55,8 @@ func Names(key string) (namespace, service, id string, ok bool) {
 	rest, ok := strings.CutPrefix(key, Prefix)
 	namespace, rest, some := strings.Cut(rest, "/")
 	service, id, more := strings.Cut(rest, "/")
-	return namespace, service, id, ok && some && more && label(namespace) && len(service) <= 64 && IsID(service) && IsID(id)
+	ok = ok && some && more && label(namespace) && len(service) <= 64 && IsID(service) && IsID(id)
+	return namespace, service, id, ok
 }
 
 // Digest summarises a set of entries in any order. Equal sets have equal

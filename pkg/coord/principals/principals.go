@@ -16,6 +16,8 @@ import (
 //     random id of a lease is the credential. The peer's id only divides the quotas.
 //   - "&", the name of a front, "~" and the id of a peer: a caller without a name at this peer's front for other clients.
 //     The ids of its leases are public within the front, at every peer, and say nothing to others.
+//
+// "~" and an address or a user may follow the last two, and divide their quota further.
 const (
 	namedMark     = "@"
 	anonymousMark = "~"
@@ -36,6 +38,33 @@ func OfFront(front, peer string) string {
 	return frontMark + front + anonymousMark + peer
 }
 
+// From returns the owner of one caller without a name among those of an owner, by its address or user; empty: that
+// owner.
+func From(owner, caller string) string {
+	if caller == "" {
+		return owner
+	}
+	return owner + anonymousMark + caller
+}
+
+// Account returns the owner with whose callers a caller without a name has one quota. False for others.
+func Account(owner string) (account string, ok bool) {
+	if _, ofFront := front(owner); !ofFront && !IsAnonymous(owner) {
+		return "", false
+	}
+	mark, rest, _ := strings.Cut(owner, anonymousMark)
+	peer, _, _ := strings.Cut(rest, anonymousMark)
+	return mark + anonymousMark + peer, true
+}
+
+// Quota returns the owner whose quota an owner takes from: itself, or its account.
+func Quota(owner string) string {
+	if account, ok := Account(owner); ok {
+		return account
+	}
+	return owner
+}
+
 // front returns the front of a caller without a name.
 func front(owner string) (name string, ok bool) {
 	if !strings.HasPrefix(owner, frontMark) {
@@ -48,7 +77,8 @@ func front(owner string) (name string, ok bool) {
 // IsNamelessAt reports whether an owner is a caller without a name at a peer, of a front or of none.
 func IsNamelessAt(owner, peer string) bool {
 	name, _ := front(owner)
-	return owner == OfFront(name, peer)
+	account, ok := Account(owner)
+	return ok && account == OfFront(name, peer)
 }
 
 // IsApplication reports whether an owner is an application, not a peer.

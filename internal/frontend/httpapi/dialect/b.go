@@ -89,7 +89,8 @@ func describe(s *instance.Spec, metadata map[string]json.RawMessage) error {
 	}
 	for n, service := range s.Dependencies {
 		if strings.ContainsFunc(service, notLabel) {
-			return fault.Invalidf("metadata.dependencies["+strconv.Itoa(n)+"]", input.Quote(service), "must be lowercase alphanumeric with hyphens")
+			field := "metadata.dependencies[" + strconv.Itoa(n) + "]"
+			return fault.Invalidf(field, input.Quote(service), "must be lowercase alphanumeric with hyphens")
 		}
 	}
 	for n, tag := range s.Tags {

@@ -309,3 +309,16 @@ func BenchmarkListNew(b *testing.B) {
 		dst = dialect.AppendList(dst[:0], "payment", &instance.View{Index: 1, Instances: list})
 	}
 }
+
+// TestTargetsOfStrangers: metadata that is no port, path or scheme changes nothing of what Prometheus asks.
+func TestTargetsOfStrangers(t *testing.T) {
+	for _, text := range []string{"null", "[]", "0", "-1", "80/evil", "65536", "http://evil.example/", "//evil.example/", "relative", "javascript", "\x00", "%zz"} {
+		got := dialect.Targets([]*instance.Instance{{
+			Key:  instance.Key{Namespace: "default", Service: "web", ID: "w"},
+			Spec: instance.Spec{Host: "192.0.2.1", Port: 80, Metadata: map[string]string{"metrics_port": text, "metrics_path": text, "metrics_scheme": text}},
+		}})
+		require.Equal(t, []string{"192.0.2.1:80"}, got[0].Targets, text)
+		require.NotContains(t, got[0].Labels, "__metrics_path__", text)
+		require.NotContains(t, got[0].Labels, "__scheme__", text)
+	}
+}

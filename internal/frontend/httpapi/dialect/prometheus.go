@@ -1,9 +1,9 @@
 package dialect
 
 import (
-	"cmp"
 	"maps"
 	"net"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,11 +20,14 @@ type Target struct {
 // Targets renders each instance with an address and a port as a group, because their labels differ.
 //
 // The metadata metrics_port, metrics_path and metrics_scheme override the port of the instance,
-// /metrics and http.
+// /metrics and http. One that is none, callers may write anything, is left out.
 func Targets(list []*instance.Instance) []Target {
 	targets := make([]Target, 0, len(list))
 	for _, i := range list {
-		port := cmp.Or(i.Spec.Metadata["metrics_port"], strconv.Itoa(i.Spec.Port))
+		port := strconv.Itoa(i.Spec.Port)
+		if n, err := strconv.ParseUint(i.Spec.Metadata["metrics_port"], 10, 16); err == nil && n > 0 {
+			port = strconv.FormatUint(n, 10)
+		}
 		if i.Spec.Host != "" && port != "0" {
 			targets = append(targets, Target{[]string{net.JoinHostPort(i.Spec.Host, port)}, labels(i)})
 		}
@@ -47,6 +50,12 @@ func labels(i *instance.Instance) map[string]string {
 		prefix + "region": i.Spec.Region, prefix + "owner": i.Spec.Owner, prefix + "tags": wrapped(i.Spec.Tags),
 		"__metrics_path__": i.Spec.Metadata["metrics_path"], "__scheme__": i.Spec.Metadata["metrics_scheme"],
 	})
+	if u, err := url.Parse(l["__metrics_path__"]); err != nil || !strings.HasPrefix(u.Path, "/") || u.Host != "" || u.Scheme != "" {
+		delete(l, "__metrics_path__")
+	}
+	if s := l["__scheme__"]; s != "http" && s != "https" {
+		delete(l, "__scheme__")
+	}
 	maps.DeleteFunc(l, func(_, value string) bool { return value == "" })
 	return l
 }

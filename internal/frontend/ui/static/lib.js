@@ -66,7 +66,7 @@ export async function open(method, path, body, signal, more) {
 export const asOffer = r => {
   const m = r.record.metadata || {}, l = r.record.location || {}, p = r.record.pricing || {};
   return {
-    key: r.record.key, id: r.record.id, provider_id: r.record.provider_id, offered_for: r.record.offered_for, type: m.type, subtype: m.subtype, name: m.name,
+    key: r.record.key, id: r.record.id, provider_id: r.record.provider_id, type: m.type, subtype: m.subtype, name: m.name,
     latitude: l.latitude, longitude: l.longitude, city: l.city, country: l.country, price: p.base_price, currency: p.currency, price_unit: p.price_unit,
     capabilities: r.record.capabilities, updated_at: r.record.updated_at, expires_at: r.record.expires_at, measured: r.peer, endpoint: r.endpoint, domain: r.domain, doubts: r.doubts, distance_km: r.distance_km, score: r.score ?? 0, parts: r.explain || [],
   };

@@ -331,10 +331,11 @@ export function Offer({ offer, onClose }) {
   const claims = Object.values(r?.capabilities || {}).flatMap(block => Object.entries(block).map(([k, v]) => [k.replaceAll('_', ' '), claim(v)]));
   const rows = [
     ['type', [offer.type, offer.subtype].filter(Boolean).join(' / ')], ['price', price(offer)],
-    ['place', [offer.city, offer.country].filter(Boolean).join(', ') || '–'], ['provider', whoOf(offer.offered_for || offer.provider_id)], ['by its delegate', offer.offered_for && whoOf(offer.provider_id)],
+    ['place', [offer.city, offer.country].filter(Boolean).join(', ') || '–'], ['provider', whoOf(offer.provider_id)],
     ['endpoints', (r?.metadata?.endpoints || []).join(' ')], ...claims,
     ['claimed health', r?.health ? `${r.health.status || 'UNKNOWN'}, ${r.health.uptime_percent ?? '–'} % uptime, ${r.health.response_time_ms ?? '–'} ms` : '–'],
     ['endpoint', offer.endpoint ? `${offer.endpoint.state}${offer.endpoint.checked_at ? ` (${offer.endpoint.peers ? `${offer.endpoint.peers} measurers` : 'this peer'}, ${ago(offer.endpoint.checked_at)})` : ''}` : '–'],
+    ['found there', offer.endpoint?.detail], ['its own words', offer.endpoint?.endpoint_text],
     ['domain', r?.metadata?.domain && `${r.metadata.domain} (${offer.domain?.detail ? `claimed; ${offer.domain.detail}` : offer.domain?.state || 'claimed'})`],
     ...(offer.doubts || []).map(d => ['doubtful', d]),
     ['peer', offer.measured ? `${offer.measured.state}${offer.measured.round_trip_ms ? `, ${offer.measured.round_trip_ms.toFixed(1)} ms` : ''} (by ${offer.measured.by || 'self'})` : 'search shows what peers measured'],
@@ -358,7 +359,7 @@ export const OfferRow = ({ offer, onPick }) => html`<tr>
   <td class="wraps"><${Text} most=${60}>${whatOf(offer) || '–'}<//></td>
   <td class="extra"><i class="dot" style=${{ background: colour(offer.type) }}></i>${shown(offer.type, 16)}</td><td class="number wraps"><${Price} of=${offer} /></td>
   <td><${Text} most=${30}>${[offer.city, offer.country].filter(Boolean).join(', ') || '–'}<//></td>
-  <td class="extra"><${Peer} id=${offer.offered_for || offer.provider_id} /></td></tr>`;
+  <td class="extra"><${Peer} id=${offer.provider_id} /></td></tr>`;
 
 const fewRows = 50;
 

@@ -100,11 +100,11 @@ function Nothing({ q, notes }) {
 }
 
 // Columns of the results with the value to sort by; the peer's order is the first.
-const columns = [['#', o => o.number], ['offer', o => o.name || o.id], ['what', whatOf], ['measured', o => (o.endpoint?.state === 'answers' ? 0 : o.endpoint?.checked_at ? 2 : 1)], ['price', o => o.price], ['distance', o => o.distance_km], ['score', o => -o.score]];
+const columns = [['#', o => o.number], ['offer', o => o.name || o.id], ['what', whatOf], ['measured', o => ['answers', 'closed', 'unmeasured', undefined].indexOf(o.endpoint?.state) + 1 || 9], ['price', o => o.price], ['distance', o => o.distance_km], ['score', o => -o.score]];
 const mostRows = 50;
 
 // Measured says what was found at an endpoint.
-const Measured = ({ of: e }) => html`<${Badge} tone=${e?.state === 'answers' ? 'UP' : e?.checked_at ? 'DOWN' : 'off'}>${e?.state || 'unmeasured'}<//>`;
+const Measured = ({ of: e }) => html`<${Badge} tone=${e?.state === 'answers' ? 'UP' : e?.state === 'closed' ? 'STARTING' : e?.checked_at ? 'DOWN' : 'off'}>${e?.state || 'unmeasured'}<//>`;
 
 function Results({ offers, picked, onPick }) {
   const [order, sort] = useState({ by: 0, down: false });

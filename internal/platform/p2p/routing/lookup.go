@@ -64,7 +64,7 @@ type reply struct {
 
 // closest runs a lookup. It returns the closest peers so far together with an error: Unavailable if too many of
 // the closest peers could not be asked, or ctx's.
-func (f *finder) closest(ctx context.Context, key string, likely func([]peer.ID)) ([]peer.ID, error) {
+func (f *finder) closest(ctx context.Context, key string) ([]peer.ID, error) {
 	s := newSearch(key, f.host.ID())
 	for _, id := range slices.Concat(f.dht.RoutingTable().NearestPeers(s.target, Replicas), f.acquainted(s.target)) {
 		s.add(id, f.prober.Avoid(id))
@@ -72,7 +72,7 @@ func (f *finder) closest(ctx context.Context, key string, likely func([]peer.ID)
 	if len(s.order) == 0 {
 		return nil, kb.ErrLookupFailure
 	}
-	f.run(ctx, key, s, likely)
+	f.run(ctx, key, s)
 	found, answers, full := s.found()
 	if ctx.Err() != nil {
 		return found, ctx.Err()
@@ -126,7 +126,7 @@ func checkAnswers(found, answers, full int) error {
 }
 
 // run sends requests until the search is done or ctx ends. It waits for the end of its requests.
-func (f *finder) run(ctx context.Context, key string, s *search, likely func([]peer.ID)) {
+func (f *finder) run(ctx context.Context, key string, s *search) {
 	var requests sync.WaitGroup
 	defer requests.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -137,9 +137,6 @@ func (f *finder) run(ctx context.Context, key string, s *search, likely func([]p
 	for !s.done() {
 		now := time.Now()
 		for _, id := range s.next(now) {
-			if f.host.Network().Connectedness(id) != network.Connected {
-				s.dials(id)
-			}
 			requests.Go(func() {
 				r := f.ask(ctx, key, id)
 				select {
@@ -147,11 +144,6 @@ func (f *finder) run(ctx context.Context, key string, s *search, likely func([]p
 				case <-ctx.Done():
 				}
 			})
-		}
-		if likely != nil && s.foreseen() {
-			found, _, _ := s.found()
-			likely(found)
-			likely = nil
 		}
 		if at, ok := s.nextDeadline(now); ok {
 			timer.Reset(at.Sub(now))

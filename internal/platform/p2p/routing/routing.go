@@ -111,20 +111,17 @@ func (r *Routing) Changed() <-chan struct{} {
 // Closest looks up the 20 peers closest to a key, nearest first, without this peer. It returns nil, nil for a
 // peer that never had a network: without bootstrap peers, and with an empty table in all its runs.
 //
-// It calls likely, unless that is nil, with its probable result as soon as most of the closest peers have answered and
-// the others are being dialed; at most once, and never after its end.
-//
 // Errors, together with the peers found so far: Invalid for an empty key, Timeout at the deadline, Unavailable
 //
 //   - without contact to the network;
 //   - with too many of the closest peers without room for a connection;
 //   - with a small table and no contact to a bootstrap peer so far.
-func (r *Routing) Closest(ctx context.Context, key string, likely func([]peer.ID)) ([]peer.ID, error) {
+func (r *Routing) Closest(ctx context.Context, key string) ([]peer.ID, error) {
 	const op = "routing.Closest"
 	if key == "" {
 		return nil, fault.In("key", fault.New(op, fault.Invalid, "must not be empty"))
 	}
-	peers, err := r.finder.closest(ctx, key, likely)
+	peers, err := r.finder.closest(ctx, key)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {

@@ -39,7 +39,6 @@ type candidate struct {
 	away  kb.ID // XOR distance from the key
 	state state
 	since time.Time // start of the state
-	dials bool      // the request needs a new connection
 }
 
 // search is the state of a lookup: Kademlia's iteration towards a key (Maymounkov and Mazières, 2002) with
@@ -202,26 +201,6 @@ func (s *search) done() bool {
 		return false
 	}
 	return !slices.ContainsFunc(near, func(c *candidate) bool { return c.state == unasked || c.state == asked })
-}
-
-// dials notes that the request to a peer needs a new connection.
-func (s *search) dials(id peer.ID) { s.known[id].dials = true }
-
-// foreseen reports whether the search probably knows its result: at least half of the searchDepth closest peers
-// answered, and the others are being dialed. The closest peers to a key know each other, so those that have not answered
-// seldom name a closer one.
-func (s *search) foreseen() bool {
-	near := s.nearest(searchDepth)
-	answers := 0
-	for _, c := range near {
-		switch {
-		case c.state == replied:
-			answers++
-		case c.state == unasked, c.state == asked && !c.dials:
-			return false
-		}
-	}
-	return len(near) == searchDepth && 2*answers >= searchDepth
 }
 
 // found returns the closest peers, nearest first. answers and full count, among the searchDepth closest, the

@@ -177,32 +177,3 @@ func TestSearchTakesLateAnswers(t *testing.T) {
 	require.Equal(t, 1, answers)
 	require.False(t, s.setResult("b", replied, now))
 }
-
-// A search foresees its result while it waits for new connections only.
-func TestSearchForesees(t *testing.T) {
-	now := time.Unix(0, 0)
-	s := newSearch("key", "self")
-	h := newSearchNetwork(1, 20, 20)
-	near := h.closest("key", h.ids)
-	for _, id := range near[:searchDepth] {
-		s.add(id, false)
-	}
-	require.False(t, s.foreseen(), "nobody was asked")
-	require.Len(t, s.next(now), searchDepth)
-	require.False(t, s.foreseen(), "nobody answered")
-	for _, id := range near[1 : searchDepth/2+1] {
-		require.True(t, s.setResult(id, replied, now))
-	}
-	require.False(t, s.foreseen(), "connected peers are about to answer")
-	s.dials(near[0])
-	for _, id := range near[searchDepth/2+1 : searchDepth] {
-		s.dials(id)
-	}
-	require.True(t, s.foreseen())
-	s.add("a stranger", false)
-	for i := 0; s.order[0].id == near[0] && i < 1000; i++ { // a closer peer
-		s.add(peer.ID(fmt.Sprint("stranger ", i)), false)
-	}
-	require.NotEqual(t, near[0], s.order[0].id)
-	require.False(t, s.foreseen(), "a closer peer is unasked")
-}

@@ -1434,7 +1434,7 @@ type QueryResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Results          []*QueryResult         `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
 	Total            uint64                 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`                                              // matches found before the limit
-	Source           string                 `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`                                             // cache, local, network, copy
+	Source           string                 `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`                                             // cache, local, network
 	Complete         bool                   `protobuf:"varint,4,opt,name=complete,proto3" json:"complete,omitempty"`                                        // every keeper set that could hold a match answered
 	IncompleteReason string                 `protobuf:"bytes,5,opt,name=incomplete_reason,json=incompleteReason,proto3" json:"incomplete_reason,omitempty"` // why not, when complete is false
 	Age              *durationpb.Duration   `protobuf:"bytes,6,opt,name=age,proto3" json:"age,omitempty"`                                                   // of the answer, when from the cache
@@ -1448,9 +1448,6 @@ type QueryResponse struct {
 	Next          string        `protobuf:"bytes,13,opt,name=next,proto3" json:"next,omitempty"`                                         // for Query.after, if there may be more
 	Cells         *Cells        `protobuf:"bytes,14,opt,name=cells,proto3" json:"cells,omitempty"`                                       // for Query.cells
 	Beyond        *Beyond       `protobuf:"bytes,15,opt,name=beyond,proto3" json:"beyond,omitempty"`                                     // records left out, beside a complete answer too; absent for none
-	// With provider_id: the provider signed a list of its offers at this time, and no offer on it is missing here. Absent: only
-	// keepers say so.
-	ProvedAt      *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=proved_at,json=provedAt,proto3" json:"proved_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1586,13 +1583,6 @@ func (x *QueryResponse) GetCells() *Cells {
 func (x *QueryResponse) GetBeyond() *Beyond {
 	if x != nil {
 		return x.Beyond
-	}
-	return nil
-}
-
-func (x *QueryResponse) GetProvedAt() *timestamppb.Timestamp {
-	if x != nil {
-		return x.ProvedAt
 	}
 	return nil
 }
@@ -1978,13 +1968,16 @@ func (x *QueryResult) GetDomain() *Endpoint {
 
 // Endpoint says what somebody found who spoke to the endpoint of an offer in its own protocol.
 type Endpoint struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`                          // answers, refuses, wrong protocol, no such name, certificate, silent, or unmeasured; of a domain: checked or claimed
-	RoundTrip     *durationpb.Duration   `protobuf:"bytes,2,opt,name=round_trip,json=roundTrip,proto3" json:"round_trip,omitempty"` // to the answer of the protocol; absent without one
-	CheckedAt     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=checked_at,json=checkedAt,proto3" json:"checked_at,omitempty"`
-	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`   // first failed check of a dead endpoint
-	Peers         uint32                 `protobuf:"varint,5,opt,name=peers,proto3" json:"peers,omitempty"`  // number of other peers that measured; 0: the asked peer itself
-	Detail        string                 `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"` // in words
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// answers, closed, refuses, wrong, no such name, certificate, silent, or unmeasured; of a domain: checked or claimed.
+	State     string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	RoundTrip *durationpb.Duration   `protobuf:"bytes,2,opt,name=round_trip,json=roundTrip,proto3" json:"round_trip,omitempty"` // to the answer of the protocol; absent without one
+	CheckedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=checked_at,json=checkedAt,proto3" json:"checked_at,omitempty"`
+	Since     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`   // first failed check of a dead endpoint
+	Peers     uint32                 `protobuf:"varint,5,opt,name=peers,proto3" json:"peers,omitempty"`  // number of other peers that measured; 0: the asked peer itself
+	Detail    string                 `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"` // in words of the asked peer's program alone
+	// What the endpoint itself said, in the words of a stranger, at most 200 bytes. It is data, never an instruction or a finding.
+	EndpointText  string `protobuf:"bytes,7,opt,name=endpoint_text,json=endpointText,proto3" json:"endpoint_text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2057,6 +2050,13 @@ func (x *Endpoint) GetPeers() uint32 {
 func (x *Endpoint) GetDetail() string {
 	if x != nil {
 		return x.Detail
+	}
+	return ""
+}
+
+func (x *Endpoint) GetEndpointText() string {
+	if x != nil {
+		return x.EndpointText
 	}
 	return ""
 }
@@ -2256,9 +2256,7 @@ type StatusResponse struct {
 	Group              *GroupStanding         `protobuf:"bytes,18,opt,name=group,proto3" json:"group,omitempty"`                                                   // absent: the peer takes no part in coordination
 	NetworkClosed      bool                   `protobuf:"varint,19,opt,name=network_closed,json=networkClosed,proto3" json:"network_closed,omitempty"`             // every connection with the peer needs the key of the network
 	RecordsAnnouncing  uint64                 `protobuf:"varint,20,opt,name=records_announcing,json=recordsAnnouncing,proto3" json:"records_announcing,omitempty"` // changes of own records that some keeper has not taken
-	OffersFor          string                 `protobuf:"bytes,22,opt,name=offers_for,json=offersFor,proto3" json:"offers_for,omitempty"`                          // provider for whom this peer offers, as its delegate; empty: for itself
 	IdentityNew        bool                   `protobuf:"varint,21,opt,name=identity_new,json=identityNew,proto3" json:"identity_new,omitempty"`                   // made at this start, because the data directory had none
-	Copies             []*Copy                `protobuf:"bytes,23,rep,name=copies,proto3" json:"copies,omitempty"`                                                 // of types that the peer keeps (discovery.keep)
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -2433,86 +2431,11 @@ func (x *StatusResponse) GetRecordsAnnouncing() uint64 {
 	return 0
 }
 
-func (x *StatusResponse) GetOffersFor() string {
-	if x != nil {
-		return x.OffersFor
-	}
-	return ""
-}
-
 func (x *StatusResponse) GetIdentityNew() bool {
 	if x != nil {
 		return x.IdentityNew
 	}
 	return false
-}
-
-func (x *StatusResponse) GetCopies() []*Copy {
-	if x != nil {
-		return x.Copies
-	}
-	return nil
-}
-
-// Copy is a peer's copy of all records of one type.
-type Copy struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
-	WholeSince    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=whole_since,json=wholeSince,proto3" json:"whole_since,omitempty"` // absent: not whole, so nobody gets an answer from it
-	Lacks         string                 `protobuf:"bytes,3,opt,name=lacks,proto3" json:"lacks,omitempty"`                             // why it is not whole
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Copy) Reset() {
-	*x = Copy{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Copy) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Copy) ProtoMessage() {}
-
-func (x *Copy) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Copy.ProtoReflect.Descriptor instead.
-func (*Copy) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{36}
-}
-
-func (x *Copy) GetType() string {
-	if x != nil {
-		return x.Type
-	}
-	return ""
-}
-
-func (x *Copy) GetWholeSince() *timestamppb.Timestamp {
-	if x != nil {
-		return x.WholeSince
-	}
-	return nil
-}
-
-func (x *Copy) GetLacks() string {
-	if x != nil {
-		return x.Lacks
-	}
-	return ""
 }
 
 // GroupStanding describes the coordination group as the peer knows it without asking others.
@@ -2532,7 +2455,7 @@ type GroupStanding struct {
 
 func (x *GroupStanding) Reset() {
 	*x = GroupStanding{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2544,7 +2467,7 @@ func (x *GroupStanding) String() string {
 func (*GroupStanding) ProtoMessage() {}
 
 func (x *GroupStanding) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2557,7 +2480,7 @@ func (x *GroupStanding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStanding.ProtoReflect.Descriptor instead.
 func (*GroupStanding) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{37}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GroupStanding) GetGroupId() string {
@@ -2635,7 +2558,7 @@ type Reach struct {
 
 func (x *Reach) Reset() {
 	*x = Reach{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2647,7 +2570,7 @@ func (x *Reach) String() string {
 func (*Reach) ProtoMessage() {}
 
 func (x *Reach) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2660,7 +2583,7 @@ func (x *Reach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reach.ProtoReflect.Descriptor instead.
 func (*Reach) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{38}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Reach) GetState() string {
@@ -2731,7 +2654,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[39]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2743,7 +2666,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[39]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2756,7 +2679,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{39}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Condition) GetName() string {
@@ -2788,7 +2711,7 @@ type ListPeersRequest struct {
 
 func (x *ListPeersRequest) Reset() {
 	*x = ListPeersRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[40]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2800,7 +2723,7 @@ func (x *ListPeersRequest) String() string {
 func (*ListPeersRequest) ProtoMessage() {}
 
 func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[40]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2813,7 +2736,7 @@ func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersRequest.ProtoReflect.Descriptor instead.
 func (*ListPeersRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{40}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{39}
 }
 
 type ListPeersResponse struct {
@@ -2825,7 +2748,7 @@ type ListPeersResponse struct {
 
 func (x *ListPeersResponse) Reset() {
 	*x = ListPeersResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[41]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2837,7 +2760,7 @@ func (x *ListPeersResponse) String() string {
 func (*ListPeersResponse) ProtoMessage() {}
 
 func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[41]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2850,7 +2773,7 @@ func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersResponse.ProtoReflect.Descriptor instead.
 func (*ListPeersResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{41}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListPeersResponse) GetPeers() []*Peer {
@@ -2868,7 +2791,7 @@ type OpenPageRequest struct {
 
 func (x *OpenPageRequest) Reset() {
 	*x = OpenPageRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[42]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2880,7 +2803,7 @@ func (x *OpenPageRequest) String() string {
 func (*OpenPageRequest) ProtoMessage() {}
 
 func (x *OpenPageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[42]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2893,7 +2816,7 @@ func (x *OpenPageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPageRequest.ProtoReflect.Descriptor instead.
 func (*OpenPageRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{42}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{41}
 }
 
 type OpenPageResponse struct {
@@ -2907,7 +2830,7 @@ type OpenPageResponse struct {
 
 func (x *OpenPageResponse) Reset() {
 	*x = OpenPageResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[43]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2919,7 +2842,7 @@ func (x *OpenPageResponse) String() string {
 func (*OpenPageResponse) ProtoMessage() {}
 
 func (x *OpenPageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[43]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2932,7 +2855,7 @@ func (x *OpenPageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPageResponse.ProtoReflect.Descriptor instead.
 func (*OpenPageResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{43}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *OpenPageResponse) GetUrl() string {
@@ -2962,7 +2885,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[44]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2974,7 +2897,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[44]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2987,7 +2910,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{44}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Peer) GetId() string {
@@ -3038,7 +2961,7 @@ type RegisterBatchResponse_Result struct {
 
 func (x *RegisterBatchResponse_Result) Reset() {
 	*x = RegisterBatchResponse_Result{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[45]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3050,7 +2973,7 @@ func (x *RegisterBatchResponse_Result) String() string {
 func (*RegisterBatchResponse_Result) ProtoMessage() {}
 
 func (x *RegisterBatchResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[45]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3199,7 +3122,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x0fResolveResponse\x120\n" +
 	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\"Q\n" +
 	"\fQueryRequest\x123\n" +
-	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05queryJ\x04\b\x02\x10\x03R\x06fields\"\xa5\x05\n" +
+	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05queryJ\x04\b\x02\x10\x03R\x06fields\"\xfd\x04\n" +
 	"\rQueryResponse\x127\n" +
 	"\aresults\x18\x01 \x03(\v2\x1d.blackhole.api.v1.QueryResultR\aresults\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x16\n" +
@@ -3216,8 +3139,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\fprice_groups\x18\f \x03(\v2\x1c.blackhole.api.v1.PriceGroupR\vpriceGroups\x12\x12\n" +
 	"\x04next\x18\r \x01(\tR\x04next\x12-\n" +
 	"\x05cells\x18\x0e \x01(\v2\x17.blackhole.api.v1.CellsR\x05cells\x120\n" +
-	"\x06beyond\x18\x0f \x01(\v2\x18.blackhole.api.v1.BeyondR\x06beyond\x127\n" +
-	"\tproved_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\bprovedAt\"h\n" +
+	"\x06beyond\x18\x0f \x01(\v2\x18.blackhole.api.v1.BeyondR\x06beyondJ\x04\b\x10\x10\x11R\tproved_at\"h\n" +
 	"\x06Beyond\x12\x18\n" +
 	"\arecords\x18\x01 \x01(\x04R\arecords\x12(\n" +
 	"\x10records_at_least\x18\x02 \x01(\bR\x0erecordsAtLeast\x12\x1a\n" +
@@ -3252,7 +3174,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x06doubts\x18\x05 \x03(\tR\x06doubts\x126\n" +
 	"\bendpoint\x18\x06 \x01(\v2\x1a.blackhole.api.v1.EndpointR\bendpoint\x122\n" +
 	"\x06domain\x18\a \x01(\v2\x1a.blackhole.api.v1.EndpointR\x06domainB\x0e\n" +
-	"\f_distance_km\"\xf5\x01\n" +
+	"\f_distance_km\"\x9a\x02\n" +
 	"\bEndpoint\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x128\n" +
 	"\n" +
@@ -3261,7 +3183,8 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"checked_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tcheckedAt\x120\n" +
 	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x14\n" +
 	"\x05peers\x18\x05 \x01(\rR\x05peers\x12\x16\n" +
-	"\x06detail\x18\x06 \x01(\tR\x06detail\"g\n" +
+	"\x06detail\x18\x06 \x01(\tR\x06detail\x12#\n" +
+	"\rendpoint_text\x18\a \x01(\tR\fendpointText\"g\n" +
 	"\fWatchRequest\x123\n" +
 	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\tR\x05afterJ\x04\b\x03\x10\x04R\x06fields\"\x95\x03\n" +
@@ -3283,7 +3206,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"KIND_RESET\x10\x06\x12\x10\n" +
 	"\fKIND_REMOVED\x10\a\"\x0f\n" +
-	"\rStatusRequest\"\xe5\x06\n" +
+	"\rStatusRequest\"\xb6\x06\n" +
 	"\x0eStatusResponse\x12\x17\n" +
 	"\apeer_id\x18\x01 \x01(\tR\x06peerId\x12\x18\n" +
 	"\aprofile\x18\x02 \x01(\tR\aprofile\x12\x16\n" +
@@ -3308,17 +3231,10 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x04name\x18\x11 \x01(\tR\x04name\x125\n" +
 	"\x05group\x18\x12 \x01(\v2\x1f.blackhole.api.v1.GroupStandingR\x05group\x12%\n" +
 	"\x0enetwork_closed\x18\x13 \x01(\bR\rnetworkClosed\x12-\n" +
-	"\x12records_announcing\x18\x14 \x01(\x04R\x11recordsAnnouncing\x12\x1d\n" +
-	"\n" +
-	"offers_for\x18\x16 \x01(\tR\toffersFor\x12!\n" +
-	"\fidentity_new\x18\x15 \x01(\bR\videntityNew\x12.\n" +
-	"\x06copies\x18\x17 \x03(\v2\x16.blackhole.api.v1.CopyR\x06copiesB\x17\n" +
-	"\x15_clock_offset_seconds\"m\n" +
-	"\x04Copy\x12\x12\n" +
-	"\x04type\x18\x01 \x01(\tR\x04type\x12;\n" +
-	"\vwhole_since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"wholeSince\x12\x14\n" +
-	"\x05lacks\x18\x03 \x01(\tR\x05lacks\"\xf0\x01\n" +
+	"\x12records_announcing\x18\x14 \x01(\x04R\x11recordsAnnouncing\x12!\n" +
+	"\fidentity_new\x18\x15 \x01(\bR\videntityNewB\x17\n" +
+	"\x15_clock_offset_secondsJ\x04\b\x16\x10\x17J\x04\b\x17\x10\x18R\n" +
+	"offers_forR\x06copies\"\xf0\x01\n" +
 	"\rGroupStanding\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\tR\agroupId\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
@@ -3386,7 +3302,7 @@ func file_blackhole_api_v1_records_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_api_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_blackhole_api_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_blackhole_api_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_blackhole_api_v1_records_proto_goTypes = []any{
 	(Measured_State)(0),                  // 0: blackhole.api.v1.Measured.State
 	(WatchResponse_Kind)(0),              // 1: blackhole.api.v1.WatchResponse.Kind
@@ -3426,37 +3342,36 @@ var file_blackhole_api_v1_records_proto_goTypes = []any{
 	(*WatchResponse)(nil),                // 35: blackhole.api.v1.WatchResponse
 	(*StatusRequest)(nil),                // 36: blackhole.api.v1.StatusRequest
 	(*StatusResponse)(nil),               // 37: blackhole.api.v1.StatusResponse
-	(*Copy)(nil),                         // 38: blackhole.api.v1.Copy
-	(*GroupStanding)(nil),                // 39: blackhole.api.v1.GroupStanding
-	(*Reach)(nil),                        // 40: blackhole.api.v1.Reach
-	(*Condition)(nil),                    // 41: blackhole.api.v1.Condition
-	(*ListPeersRequest)(nil),             // 42: blackhole.api.v1.ListPeersRequest
-	(*ListPeersResponse)(nil),            // 43: blackhole.api.v1.ListPeersResponse
-	(*OpenPageRequest)(nil),              // 44: blackhole.api.v1.OpenPageRequest
-	(*OpenPageResponse)(nil),             // 45: blackhole.api.v1.OpenPageResponse
-	(*Peer)(nil),                         // 46: blackhole.api.v1.Peer
-	(*RegisterBatchResponse_Result)(nil), // 47: blackhole.api.v1.RegisterBatchResponse.Result
-	(*v1.ServiceRecord)(nil),             // 48: blackhole.discovery.v1.ServiceRecord
-	(*durationpb.Duration)(nil),          // 49: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),        // 50: google.protobuf.Timestamp
-	(*v1.Query)(nil),                     // 51: blackhole.discovery.v1.Query
-	(*v1.Menu)(nil),                      // 52: blackhole.discovery.v1.Menu
+	(*GroupStanding)(nil),                // 38: blackhole.api.v1.GroupStanding
+	(*Reach)(nil),                        // 39: blackhole.api.v1.Reach
+	(*Condition)(nil),                    // 40: blackhole.api.v1.Condition
+	(*ListPeersRequest)(nil),             // 41: blackhole.api.v1.ListPeersRequest
+	(*ListPeersResponse)(nil),            // 42: blackhole.api.v1.ListPeersResponse
+	(*OpenPageRequest)(nil),              // 43: blackhole.api.v1.OpenPageRequest
+	(*OpenPageResponse)(nil),             // 44: blackhole.api.v1.OpenPageResponse
+	(*Peer)(nil),                         // 45: blackhole.api.v1.Peer
+	(*RegisterBatchResponse_Result)(nil), // 46: blackhole.api.v1.RegisterBatchResponse.Result
+	(*v1.ServiceRecord)(nil),             // 47: blackhole.discovery.v1.ServiceRecord
+	(*durationpb.Duration)(nil),          // 48: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),        // 49: google.protobuf.Timestamp
+	(*v1.Query)(nil),                     // 50: blackhole.discovery.v1.Query
+	(*v1.Menu)(nil),                      // 51: blackhole.discovery.v1.Menu
 }
 var file_blackhole_api_v1_records_proto_depIdxs = []int32{
-	48, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	47, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	3,  // 1: blackhole.api.v1.Record.measured:type_name -> blackhole.api.v1.Measured
 	0,  // 2: blackhole.api.v1.Measured.state:type_name -> blackhole.api.v1.Measured.State
-	49, // 3: blackhole.api.v1.Measured.round_trip:type_name -> google.protobuf.Duration
-	50, // 4: blackhole.api.v1.Measured.checked_at:type_name -> google.protobuf.Timestamp
-	50, // 5: blackhole.api.v1.Measured.since:type_name -> google.protobuf.Timestamp
-	50, // 6: blackhole.api.v1.Excluded.since:type_name -> google.protobuf.Timestamp
-	48, // 7: blackhole.api.v1.RegisterRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	48, // 3: blackhole.api.v1.Measured.round_trip:type_name -> google.protobuf.Duration
+	49, // 4: blackhole.api.v1.Measured.checked_at:type_name -> google.protobuf.Timestamp
+	49, // 5: blackhole.api.v1.Measured.since:type_name -> google.protobuf.Timestamp
+	49, // 6: blackhole.api.v1.Excluded.since:type_name -> google.protobuf.Timestamp
+	47, // 7: blackhole.api.v1.RegisterRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	9,  // 8: blackhole.api.v1.RegisterResponse.receipt:type_name -> blackhole.api.v1.Receipt
-	50, // 9: blackhole.api.v1.Receipt.expires_at:type_name -> google.protobuf.Timestamp
+	49, // 9: blackhole.api.v1.Receipt.expires_at:type_name -> google.protobuf.Timestamp
 	5,  // 10: blackhole.api.v1.Receipt.stored:type_name -> blackhole.api.v1.Stored
-	48, // 11: blackhole.api.v1.RegisterBatchRequest.services:type_name -> blackhole.discovery.v1.ServiceRecord
-	47, // 12: blackhole.api.v1.RegisterBatchResponse.results:type_name -> blackhole.api.v1.RegisterBatchResponse.Result
-	48, // 13: blackhole.api.v1.UpdateRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	47, // 11: blackhole.api.v1.RegisterBatchRequest.services:type_name -> blackhole.discovery.v1.ServiceRecord
+	46, // 12: blackhole.api.v1.RegisterBatchResponse.results:type_name -> blackhole.api.v1.RegisterBatchResponse.Result
+	47, // 13: blackhole.api.v1.UpdateRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	9,  // 14: blackhole.api.v1.UpdateResponse.receipt:type_name -> blackhole.api.v1.Receipt
 	9,  // 15: blackhole.api.v1.WithdrawResponse.receipt:type_name -> blackhole.api.v1.Receipt
 	9,  // 16: blackhole.api.v1.PauseResponse.receipt:type_name -> blackhole.api.v1.Receipt
@@ -3464,74 +3379,71 @@ var file_blackhole_api_v1_records_proto_depIdxs = []int32{
 	2,  // 18: blackhole.api.v1.GetResponse.record:type_name -> blackhole.api.v1.Record
 	2,  // 19: blackhole.api.v1.ListResponse.records:type_name -> blackhole.api.v1.Record
 	2,  // 20: blackhole.api.v1.ResolveResponse.record:type_name -> blackhole.api.v1.Record
-	51, // 21: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
+	50, // 21: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
 	32, // 22: blackhole.api.v1.QueryResponse.results:type_name -> blackhole.api.v1.QueryResult
-	49, // 23: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
-	49, // 24: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
+	48, // 23: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
+	48, // 24: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
 	4,  // 25: blackhole.api.v1.QueryResponse.excluded:type_name -> blackhole.api.v1.Excluded
 	31, // 26: blackhole.api.v1.QueryResponse.price_groups:type_name -> blackhole.api.v1.PriceGroup
 	29, // 27: blackhole.api.v1.QueryResponse.cells:type_name -> blackhole.api.v1.Cells
 	28, // 28: blackhole.api.v1.QueryResponse.beyond:type_name -> blackhole.api.v1.Beyond
-	50, // 29: blackhole.api.v1.QueryResponse.proved_at:type_name -> google.protobuf.Timestamp
-	30, // 30: blackhole.api.v1.Cells.counts:type_name -> blackhole.api.v1.CellCount
-	52, // 31: blackhole.api.v1.Cells.menu:type_name -> blackhole.discovery.v1.Menu
-	52, // 32: blackhole.api.v1.CellCount.menu:type_name -> blackhole.discovery.v1.Menu
-	2,  // 33: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
-	33, // 34: blackhole.api.v1.QueryResult.endpoint:type_name -> blackhole.api.v1.Endpoint
-	33, // 35: blackhole.api.v1.QueryResult.domain:type_name -> blackhole.api.v1.Endpoint
-	49, // 36: blackhole.api.v1.Endpoint.round_trip:type_name -> google.protobuf.Duration
-	50, // 37: blackhole.api.v1.Endpoint.checked_at:type_name -> google.protobuf.Timestamp
-	50, // 38: blackhole.api.v1.Endpoint.since:type_name -> google.protobuf.Timestamp
-	51, // 39: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
-	1,  // 40: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
-	2,  // 41: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
-	28, // 42: blackhole.api.v1.WatchResponse.beyond:type_name -> blackhole.api.v1.Beyond
-	49, // 43: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
-	41, // 44: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
-	40, // 45: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
-	39, // 46: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
-	38, // 47: blackhole.api.v1.StatusResponse.copies:type_name -> blackhole.api.v1.Copy
-	50, // 48: blackhole.api.v1.Copy.whole_since:type_name -> google.protobuf.Timestamp
-	50, // 49: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
-	50, // 50: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	46, // 51: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
-	50, // 52: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
-	49, // 53: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
-	9,  // 54: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
-	6,  // 55: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
-	7,  // 56: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
-	10, // 57: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
-	12, // 58: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
-	14, // 59: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
-	16, // 60: blackhole.api.v1.RecordService.Pause:input_type -> blackhole.api.v1.PauseRequest
-	18, // 61: blackhole.api.v1.RecordService.Resume:input_type -> blackhole.api.v1.ResumeRequest
-	20, // 62: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
-	22, // 63: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
-	24, // 64: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
-	26, // 65: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
-	34, // 66: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
-	36, // 67: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
-	42, // 68: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
-	44, // 69: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
-	8,  // 70: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
-	11, // 71: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
-	13, // 72: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
-	15, // 73: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
-	17, // 74: blackhole.api.v1.RecordService.Pause:output_type -> blackhole.api.v1.PauseResponse
-	19, // 75: blackhole.api.v1.RecordService.Resume:output_type -> blackhole.api.v1.ResumeResponse
-	21, // 76: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
-	23, // 77: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
-	25, // 78: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
-	27, // 79: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
-	35, // 80: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
-	37, // 81: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
-	43, // 82: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
-	45, // 83: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
-	70, // [70:84] is the sub-list for method output_type
-	56, // [56:70] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	30, // 29: blackhole.api.v1.Cells.counts:type_name -> blackhole.api.v1.CellCount
+	51, // 30: blackhole.api.v1.Cells.menu:type_name -> blackhole.discovery.v1.Menu
+	51, // 31: blackhole.api.v1.CellCount.menu:type_name -> blackhole.discovery.v1.Menu
+	2,  // 32: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
+	33, // 33: blackhole.api.v1.QueryResult.endpoint:type_name -> blackhole.api.v1.Endpoint
+	33, // 34: blackhole.api.v1.QueryResult.domain:type_name -> blackhole.api.v1.Endpoint
+	48, // 35: blackhole.api.v1.Endpoint.round_trip:type_name -> google.protobuf.Duration
+	49, // 36: blackhole.api.v1.Endpoint.checked_at:type_name -> google.protobuf.Timestamp
+	49, // 37: blackhole.api.v1.Endpoint.since:type_name -> google.protobuf.Timestamp
+	50, // 38: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
+	1,  // 39: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
+	2,  // 40: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
+	28, // 41: blackhole.api.v1.WatchResponse.beyond:type_name -> blackhole.api.v1.Beyond
+	48, // 42: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	40, // 43: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
+	39, // 44: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
+	38, // 45: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
+	49, // 46: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
+	49, // 47: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	45, // 48: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
+	49, // 49: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
+	48, // 50: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
+	9,  // 51: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
+	6,  // 52: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
+	7,  // 53: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
+	10, // 54: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
+	12, // 55: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
+	14, // 56: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
+	16, // 57: blackhole.api.v1.RecordService.Pause:input_type -> blackhole.api.v1.PauseRequest
+	18, // 58: blackhole.api.v1.RecordService.Resume:input_type -> blackhole.api.v1.ResumeRequest
+	20, // 59: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
+	22, // 60: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
+	24, // 61: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
+	26, // 62: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
+	34, // 63: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
+	36, // 64: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
+	41, // 65: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
+	43, // 66: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
+	8,  // 67: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
+	11, // 68: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
+	13, // 69: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
+	15, // 70: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
+	17, // 71: blackhole.api.v1.RecordService.Pause:output_type -> blackhole.api.v1.PauseResponse
+	19, // 72: blackhole.api.v1.RecordService.Resume:output_type -> blackhole.api.v1.ResumeResponse
+	21, // 73: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
+	23, // 74: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
+	25, // 75: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
+	27, // 76: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
+	35, // 77: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
+	37, // 78: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
+	42, // 79: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
+	44, // 80: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
+	67, // [67:81] is the sub-list for method output_type
+	53, // [53:67] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_records_proto_init() }
@@ -3542,7 +3454,7 @@ func file_blackhole_api_v1_records_proto_init() {
 	file_blackhole_api_v1_records_proto_msgTypes[28].OneofWrappers = []any{}
 	file_blackhole_api_v1_records_proto_msgTypes[30].OneofWrappers = []any{}
 	file_blackhole_api_v1_records_proto_msgTypes[35].OneofWrappers = []any{}
-	file_blackhole_api_v1_records_proto_msgTypes[45].OneofWrappers = []any{
+	file_blackhole_api_v1_records_proto_msgTypes[44].OneofWrappers = []any{
 		(*RegisterBatchResponse_Result_Receipt)(nil),
 		(*RegisterBatchResponse_Result_Error)(nil),
 	}
@@ -3552,7 +3464,7 @@ func file_blackhole_api_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_records_proto_rawDesc), len(file_blackhole_api_v1_records_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   46,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -73,7 +73,7 @@ func (x HealthStatus_Status) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use HealthStatus_Status.Descriptor instead.
 func (HealthStatus_Status) EnumDescriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{13, 0}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{10, 0}
 }
 
 // ServiceRecord is a provider's advertisement of one service. Its marshalled bytes are
@@ -116,12 +116,7 @@ type ServiceRecord struct {
 	Critical []string `protobuf:"bytes,14,rep,name=critical,proto3" json:"critical,omitempty"`
 	// Present while the provider does not serve. The claimed health is then UNHEALTHY, so that readers of earlier versions
 	// leave the record out too.
-	Paused *Pause `protobuf:"bytes,15,opt,name=paused,proto3" json:"paused,omitempty"`
-	// Present in the record with the id "_manifest" alone, whose critical feature is "manifest": it is no offer.
-	Manifest *Manifest `protobuf:"bytes,16,opt,name=manifest,proto3" json:"manifest,omitempty"`
-	// Present while the provider offers for another one: the delegation names it as the delegate, and ends no earlier than the record.
-	// A reader that does not know it takes the record for an offer of the provider itself.
-	OfferedFor    *Delegation `protobuf:"bytes,17,opt,name=offered_for,json=offeredFor,proto3" json:"offered_for,omitempty"`
+	Paused        *Pause `protobuf:"bytes,15,opt,name=paused,proto3" json:"paused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -261,197 +256,6 @@ func (x *ServiceRecord) GetPaused() *Pause {
 	return nil
 }
 
-func (x *ServiceRecord) GetManifest() *Manifest {
-	if x != nil {
-		return x.Manifest
-	}
-	return nil
-}
-
-func (x *ServiceRecord) GetOfferedFor() *Delegation {
-	if x != nil {
-		return x.OfferedFor
-	}
-	return nil
-}
-
-// Manifest lists the live offers of a provider. Whoever lacks one of them knows that it was left out.
-type Manifest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// For each offer, in order: the first 16 bytes of the SHA-256 of its name, PROVIDER/ID, and the sequence of its version or of
-	// an earlier one, as 8 bytes, big-endian. At most 100.
-	Offers []byte `protobuf:"bytes,1,opt,name=offers,proto3" json:"offers,omitempty"`
-	// Delegates of the provider, in order: the 32 bytes of the Ed25519 key of each. At most 32; a delegate has none.
-	Delegates     []byte `protobuf:"bytes,2,opt,name=delegates,proto3" json:"delegates,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Manifest) Reset() {
-	*x = Manifest{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[1]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Manifest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Manifest) ProtoMessage() {}
-
-func (x *Manifest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[1]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Manifest.ProtoReflect.Descriptor instead.
-func (*Manifest) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{1}
-}
-
-func (x *Manifest) GetOffers() []byte {
-	if x != nil {
-		return x.Offers
-	}
-	return nil
-}
-
-func (x *Manifest) GetDelegates() []byte {
-	if x != nil {
-		return x.Delegates
-	}
-	return nil
-}
-
-// Delegation is the signed word of a provider that another key offers for it.
-type Delegation struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Terms         []byte                 `protobuf:"bytes,1,opt,name=terms,proto3" json:"terms,omitempty"`         // DelegationTerms
-	By            []byte                 `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`               // peer id of the provider, which contains its Ed25519 key
-	Signature     []byte                 `protobuf:"bytes,3,opt,name=signature,proto3" json:"signature,omitempty"` // of the domain "blackhole:NETWORK:delegation:" and terms
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Delegation) Reset() {
-	*x = Delegation{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[2]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Delegation) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Delegation) ProtoMessage() {}
-
-func (x *Delegation) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[2]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Delegation.ProtoReflect.Descriptor instead.
-func (*Delegation) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{2}
-}
-
-func (x *Delegation) GetTerms() []byte {
-	if x != nil {
-		return x.Terms
-	}
-	return nil
-}
-
-func (x *Delegation) GetBy() []byte {
-	if x != nil {
-		return x.By
-	}
-	return nil
-}
-
-func (x *Delegation) GetSignature() []byte {
-	if x != nil {
-		return x.Signature
-	}
-	return nil
-}
-
-type DelegationTerms struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Delegate      []byte                 `protobuf:"bytes,1,opt,name=delegate,proto3" json:"delegate,omitempty"`                     // peer id
-	IssuedMs      uint64                 `protobuf:"varint,2,opt,name=issued_ms,json=issuedMs,proto3" json:"issued_ms,omitempty"`    // Unix time
-	ExpiresMs     uint64                 `protobuf:"varint,3,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"` // Unix time: at most 366 days after issued_ms
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *DelegationTerms) Reset() {
-	*x = DelegationTerms{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[3]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *DelegationTerms) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*DelegationTerms) ProtoMessage() {}
-
-func (x *DelegationTerms) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[3]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use DelegationTerms.ProtoReflect.Descriptor instead.
-func (*DelegationTerms) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{3}
-}
-
-func (x *DelegationTerms) GetDelegate() []byte {
-	if x != nil {
-		return x.Delegate
-	}
-	return nil
-}
-
-func (x *DelegationTerms) GetIssuedMs() uint64 {
-	if x != nil {
-		return x.IssuedMs
-	}
-	return 0
-}
-
-func (x *DelegationTerms) GetExpiresMs() uint64 {
-	if x != nil {
-		return x.ExpiresMs
-	}
-	return 0
-}
-
 // Pause says that a provider does not serve an offer for now.
 type Pause struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -466,7 +270,7 @@ type Pause struct {
 
 func (x *Pause) Reset() {
 	*x = Pause{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[4]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -478,7 +282,7 @@ func (x *Pause) String() string {
 func (*Pause) ProtoMessage() {}
 
 func (x *Pause) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[4]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -491,7 +295,7 @@ func (x *Pause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pause.ProtoReflect.Descriptor instead.
 func (*Pause) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{4}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Pause) GetStopped() bool {
@@ -535,7 +339,7 @@ type ServiceMetadata struct {
 
 func (x *ServiceMetadata) Reset() {
 	*x = ServiceMetadata{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[5]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -547,7 +351,7 @@ func (x *ServiceMetadata) String() string {
 func (*ServiceMetadata) ProtoMessage() {}
 
 func (x *ServiceMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[5]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -560,7 +364,7 @@ func (x *ServiceMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceMetadata.ProtoReflect.Descriptor instead.
 func (*ServiceMetadata) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{5}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ServiceMetadata) GetType() string {
@@ -638,7 +442,7 @@ type ServiceCapabilities struct {
 
 func (x *ServiceCapabilities) Reset() {
 	*x = ServiceCapabilities{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[6]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -650,7 +454,7 @@ func (x *ServiceCapabilities) String() string {
 func (*ServiceCapabilities) ProtoMessage() {}
 
 func (x *ServiceCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[6]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -663,7 +467,7 @@ func (x *ServiceCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceCapabilities.ProtoReflect.Descriptor instead.
 func (*ServiceCapabilities) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{6}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ServiceCapabilities) GetStorage() *StorageCapabilities {
@@ -708,7 +512,7 @@ type StorageCapabilities struct {
 
 func (x *StorageCapabilities) Reset() {
 	*x = StorageCapabilities{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[7]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -720,7 +524,7 @@ func (x *StorageCapabilities) String() string {
 func (*StorageCapabilities) ProtoMessage() {}
 
 func (x *StorageCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[7]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -733,7 +537,7 @@ func (x *StorageCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageCapabilities.ProtoReflect.Descriptor instead.
 func (*StorageCapabilities) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{7}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *StorageCapabilities) GetTotalSpace() uint64 {
@@ -791,7 +595,7 @@ type ComputeCapabilities struct {
 
 func (x *ComputeCapabilities) Reset() {
 	*x = ComputeCapabilities{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[8]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -803,7 +607,7 @@ func (x *ComputeCapabilities) String() string {
 func (*ComputeCapabilities) ProtoMessage() {}
 
 func (x *ComputeCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[8]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -816,7 +620,7 @@ func (x *ComputeCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputeCapabilities.ProtoReflect.Descriptor instead.
 func (*ComputeCapabilities) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{8}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ComputeCapabilities) GetCpuCores() uint32 {
@@ -867,7 +671,7 @@ type CDNCapabilities struct {
 
 func (x *CDNCapabilities) Reset() {
 	*x = CDNCapabilities{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[9]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -879,7 +683,7 @@ func (x *CDNCapabilities) String() string {
 func (*CDNCapabilities) ProtoMessage() {}
 
 func (x *CDNCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[9]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -892,7 +696,7 @@ func (x *CDNCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CDNCapabilities.ProtoReflect.Descriptor instead.
 func (*CDNCapabilities) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{9}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CDNCapabilities) GetBandwidthMbps() uint64 {
@@ -942,7 +746,7 @@ type BandwidthCapabilities struct {
 
 func (x *BandwidthCapabilities) Reset() {
 	*x = BandwidthCapabilities{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[10]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -954,7 +758,7 @@ func (x *BandwidthCapabilities) String() string {
 func (*BandwidthCapabilities) ProtoMessage() {}
 
 func (x *BandwidthCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[10]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -967,7 +771,7 @@ func (x *BandwidthCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BandwidthCapabilities.ProtoReflect.Descriptor instead.
 func (*BandwidthCapabilities) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{10}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BandwidthCapabilities) GetUploadMbps() uint64 {
@@ -1015,7 +819,7 @@ type GeoLocation struct {
 
 func (x *GeoLocation) Reset() {
 	*x = GeoLocation{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[11]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1027,7 +831,7 @@ func (x *GeoLocation) String() string {
 func (*GeoLocation) ProtoMessage() {}
 
 func (x *GeoLocation) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[11]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1040,7 +844,7 @@ func (x *GeoLocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GeoLocation.ProtoReflect.Descriptor instead.
 func (*GeoLocation) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{11}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GeoLocation) GetLatitude() float64 {
@@ -1105,7 +909,7 @@ type PricingInfo struct {
 
 func (x *PricingInfo) Reset() {
 	*x = PricingInfo{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[12]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1117,7 +921,7 @@ func (x *PricingInfo) String() string {
 func (*PricingInfo) ProtoMessage() {}
 
 func (x *PricingInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[12]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1130,7 +934,7 @@ func (x *PricingInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PricingInfo.ProtoReflect.Descriptor instead.
 func (*PricingInfo) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{12}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PricingInfo) GetCurrency() string {
@@ -1181,7 +985,7 @@ type HealthStatus struct {
 
 func (x *HealthStatus) Reset() {
 	*x = HealthStatus{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[13]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1193,7 +997,7 @@ func (x *HealthStatus) String() string {
 func (*HealthStatus) ProtoMessage() {}
 
 func (x *HealthStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[13]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1206,7 +1010,7 @@ func (x *HealthStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthStatus.ProtoReflect.Descriptor instead.
 func (*HealthStatus) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{13}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HealthStatus) GetStatus() HealthStatus_Status {
@@ -1255,7 +1059,7 @@ type GPUInfo struct {
 
 func (x *GPUInfo) Reset() {
 	*x = GPUInfo{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[14]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1267,7 +1071,7 @@ func (x *GPUInfo) String() string {
 func (*GPUInfo) ProtoMessage() {}
 
 func (x *GPUInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[14]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1280,7 +1084,7 @@ func (x *GPUInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUInfo.ProtoReflect.Descriptor instead.
 func (*GPUInfo) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{14}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GPUInfo) GetModel() string {
@@ -1308,7 +1112,7 @@ var File_blackhole_discovery_v1_record_proto protoreflect.FileDescriptor
 
 const file_blackhole_discovery_v1_record_proto_rawDesc = "" +
 	"\n" +
-	"#blackhole/discovery/v1/record.proto\x12\x16blackhole.discovery.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf3\x06\n" +
+	"#blackhole/discovery/v1/record.proto\x12\x16blackhole.discovery.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x93\x06\n" +
 	"\rServiceRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vprovider_id\x18\x02 \x01(\tR\n" +
@@ -1329,23 +1133,7 @@ const file_blackhole_discovery_v1_record_proto_rawDesc = "" +
 	"\bsequence\x18\f \x01(\x04R\bsequence\x12\x1c\n" +
 	"\twithdrawn\x18\r \x01(\bR\twithdrawn\x12\x1a\n" +
 	"\bcritical\x18\x0e \x03(\tR\bcritical\x125\n" +
-	"\x06paused\x18\x0f \x01(\v2\x1d.blackhole.discovery.v1.PauseR\x06paused\x12<\n" +
-	"\bmanifest\x18\x10 \x01(\v2 .blackhole.discovery.v1.ManifestR\bmanifest\x12C\n" +
-	"\voffered_for\x18\x11 \x01(\v2\".blackhole.discovery.v1.DelegationR\n" +
-	"offeredFor\"@\n" +
-	"\bManifest\x12\x16\n" +
-	"\x06offers\x18\x01 \x01(\fR\x06offers\x12\x1c\n" +
-	"\tdelegates\x18\x02 \x01(\fR\tdelegates\"P\n" +
-	"\n" +
-	"Delegation\x12\x14\n" +
-	"\x05terms\x18\x01 \x01(\fR\x05terms\x12\x0e\n" +
-	"\x02by\x18\x02 \x01(\fR\x02by\x12\x1c\n" +
-	"\tsignature\x18\x03 \x01(\fR\tsignature\"i\n" +
-	"\x0fDelegationTerms\x12\x1a\n" +
-	"\bdelegate\x18\x01 \x01(\fR\bdelegate\x12\x1b\n" +
-	"\tissued_ms\x18\x02 \x01(\x04R\bissuedMs\x12\x1d\n" +
-	"\n" +
-	"expires_ms\x18\x03 \x01(\x04R\texpiresMs\"\x85\x01\n" +
+	"\x06paused\x18\x0f \x01(\v2\x1d.blackhole.discovery.v1.PauseR\x06pausedJ\x04\b\x10\x10\x11J\x04\b\x11\x10\x12R\bmanifestR\voffered_for\"\x85\x01\n" +
 	"\x05Pause\x12\x18\n" +
 	"\astopped\x18\x01 \x01(\bR\astopped\x120\n" +
 	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
@@ -1455,56 +1243,51 @@ func file_blackhole_discovery_v1_record_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_discovery_v1_record_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_blackhole_discovery_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_blackhole_discovery_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_blackhole_discovery_v1_record_proto_goTypes = []any{
 	(HealthStatus_Status)(0),      // 0: blackhole.discovery.v1.HealthStatus.Status
 	(*ServiceRecord)(nil),         // 1: blackhole.discovery.v1.ServiceRecord
-	(*Manifest)(nil),              // 2: blackhole.discovery.v1.Manifest
-	(*Delegation)(nil),            // 3: blackhole.discovery.v1.Delegation
-	(*DelegationTerms)(nil),       // 4: blackhole.discovery.v1.DelegationTerms
-	(*Pause)(nil),                 // 5: blackhole.discovery.v1.Pause
-	(*ServiceMetadata)(nil),       // 6: blackhole.discovery.v1.ServiceMetadata
-	(*ServiceCapabilities)(nil),   // 7: blackhole.discovery.v1.ServiceCapabilities
-	(*StorageCapabilities)(nil),   // 8: blackhole.discovery.v1.StorageCapabilities
-	(*ComputeCapabilities)(nil),   // 9: blackhole.discovery.v1.ComputeCapabilities
-	(*CDNCapabilities)(nil),       // 10: blackhole.discovery.v1.CDNCapabilities
-	(*BandwidthCapabilities)(nil), // 11: blackhole.discovery.v1.BandwidthCapabilities
-	(*GeoLocation)(nil),           // 12: blackhole.discovery.v1.GeoLocation
-	(*PricingInfo)(nil),           // 13: blackhole.discovery.v1.PricingInfo
-	(*HealthStatus)(nil),          // 14: blackhole.discovery.v1.HealthStatus
-	(*GPUInfo)(nil),               // 15: blackhole.discovery.v1.GPUInfo
-	nil,                           // 16: blackhole.discovery.v1.ServiceMetadata.AttributesEntry
-	nil,                           // 17: blackhole.discovery.v1.PricingInfo.TierPricingEntry
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
+	(*Pause)(nil),                 // 2: blackhole.discovery.v1.Pause
+	(*ServiceMetadata)(nil),       // 3: blackhole.discovery.v1.ServiceMetadata
+	(*ServiceCapabilities)(nil),   // 4: blackhole.discovery.v1.ServiceCapabilities
+	(*StorageCapabilities)(nil),   // 5: blackhole.discovery.v1.StorageCapabilities
+	(*ComputeCapabilities)(nil),   // 6: blackhole.discovery.v1.ComputeCapabilities
+	(*CDNCapabilities)(nil),       // 7: blackhole.discovery.v1.CDNCapabilities
+	(*BandwidthCapabilities)(nil), // 8: blackhole.discovery.v1.BandwidthCapabilities
+	(*GeoLocation)(nil),           // 9: blackhole.discovery.v1.GeoLocation
+	(*PricingInfo)(nil),           // 10: blackhole.discovery.v1.PricingInfo
+	(*HealthStatus)(nil),          // 11: blackhole.discovery.v1.HealthStatus
+	(*GPUInfo)(nil),               // 12: blackhole.discovery.v1.GPUInfo
+	nil,                           // 13: blackhole.discovery.v1.ServiceMetadata.AttributesEntry
+	nil,                           // 14: blackhole.discovery.v1.PricingInfo.TierPricingEntry
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
 }
 var file_blackhole_discovery_v1_record_proto_depIdxs = []int32{
-	6,  // 0: blackhole.discovery.v1.ServiceRecord.metadata:type_name -> blackhole.discovery.v1.ServiceMetadata
-	7,  // 1: blackhole.discovery.v1.ServiceRecord.capabilities:type_name -> blackhole.discovery.v1.ServiceCapabilities
-	12, // 2: blackhole.discovery.v1.ServiceRecord.location:type_name -> blackhole.discovery.v1.GeoLocation
-	13, // 3: blackhole.discovery.v1.ServiceRecord.pricing:type_name -> blackhole.discovery.v1.PricingInfo
-	14, // 4: blackhole.discovery.v1.ServiceRecord.health:type_name -> blackhole.discovery.v1.HealthStatus
-	18, // 5: blackhole.discovery.v1.ServiceRecord.created_at:type_name -> google.protobuf.Timestamp
-	18, // 6: blackhole.discovery.v1.ServiceRecord.updated_at:type_name -> google.protobuf.Timestamp
-	18, // 7: blackhole.discovery.v1.ServiceRecord.expires_at:type_name -> google.protobuf.Timestamp
-	5,  // 8: blackhole.discovery.v1.ServiceRecord.paused:type_name -> blackhole.discovery.v1.Pause
-	2,  // 9: blackhole.discovery.v1.ServiceRecord.manifest:type_name -> blackhole.discovery.v1.Manifest
-	3,  // 10: blackhole.discovery.v1.ServiceRecord.offered_for:type_name -> blackhole.discovery.v1.Delegation
-	18, // 11: blackhole.discovery.v1.Pause.since:type_name -> google.protobuf.Timestamp
-	18, // 12: blackhole.discovery.v1.Pause.until:type_name -> google.protobuf.Timestamp
-	16, // 13: blackhole.discovery.v1.ServiceMetadata.attributes:type_name -> blackhole.discovery.v1.ServiceMetadata.AttributesEntry
-	8,  // 14: blackhole.discovery.v1.ServiceCapabilities.storage:type_name -> blackhole.discovery.v1.StorageCapabilities
-	9,  // 15: blackhole.discovery.v1.ServiceCapabilities.compute:type_name -> blackhole.discovery.v1.ComputeCapabilities
-	10, // 16: blackhole.discovery.v1.ServiceCapabilities.cdn:type_name -> blackhole.discovery.v1.CDNCapabilities
-	11, // 17: blackhole.discovery.v1.ServiceCapabilities.bandwidth:type_name -> blackhole.discovery.v1.BandwidthCapabilities
-	15, // 18: blackhole.discovery.v1.ComputeCapabilities.gpus:type_name -> blackhole.discovery.v1.GPUInfo
-	17, // 19: blackhole.discovery.v1.PricingInfo.tier_pricing:type_name -> blackhole.discovery.v1.PricingInfo.TierPricingEntry
-	0,  // 20: blackhole.discovery.v1.HealthStatus.status:type_name -> blackhole.discovery.v1.HealthStatus.Status
-	18, // 21: blackhole.discovery.v1.HealthStatus.last_check:type_name -> google.protobuf.Timestamp
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	3,  // 0: blackhole.discovery.v1.ServiceRecord.metadata:type_name -> blackhole.discovery.v1.ServiceMetadata
+	4,  // 1: blackhole.discovery.v1.ServiceRecord.capabilities:type_name -> blackhole.discovery.v1.ServiceCapabilities
+	9,  // 2: blackhole.discovery.v1.ServiceRecord.location:type_name -> blackhole.discovery.v1.GeoLocation
+	10, // 3: blackhole.discovery.v1.ServiceRecord.pricing:type_name -> blackhole.discovery.v1.PricingInfo
+	11, // 4: blackhole.discovery.v1.ServiceRecord.health:type_name -> blackhole.discovery.v1.HealthStatus
+	15, // 5: blackhole.discovery.v1.ServiceRecord.created_at:type_name -> google.protobuf.Timestamp
+	15, // 6: blackhole.discovery.v1.ServiceRecord.updated_at:type_name -> google.protobuf.Timestamp
+	15, // 7: blackhole.discovery.v1.ServiceRecord.expires_at:type_name -> google.protobuf.Timestamp
+	2,  // 8: blackhole.discovery.v1.ServiceRecord.paused:type_name -> blackhole.discovery.v1.Pause
+	15, // 9: blackhole.discovery.v1.Pause.since:type_name -> google.protobuf.Timestamp
+	15, // 10: blackhole.discovery.v1.Pause.until:type_name -> google.protobuf.Timestamp
+	13, // 11: blackhole.discovery.v1.ServiceMetadata.attributes:type_name -> blackhole.discovery.v1.ServiceMetadata.AttributesEntry
+	5,  // 12: blackhole.discovery.v1.ServiceCapabilities.storage:type_name -> blackhole.discovery.v1.StorageCapabilities
+	6,  // 13: blackhole.discovery.v1.ServiceCapabilities.compute:type_name -> blackhole.discovery.v1.ComputeCapabilities
+	7,  // 14: blackhole.discovery.v1.ServiceCapabilities.cdn:type_name -> blackhole.discovery.v1.CDNCapabilities
+	8,  // 15: blackhole.discovery.v1.ServiceCapabilities.bandwidth:type_name -> blackhole.discovery.v1.BandwidthCapabilities
+	12, // 16: blackhole.discovery.v1.ComputeCapabilities.gpus:type_name -> blackhole.discovery.v1.GPUInfo
+	14, // 17: blackhole.discovery.v1.PricingInfo.tier_pricing:type_name -> blackhole.discovery.v1.PricingInfo.TierPricingEntry
+	0,  // 18: blackhole.discovery.v1.HealthStatus.status:type_name -> blackhole.discovery.v1.HealthStatus.Status
+	15, // 19: blackhole.discovery.v1.HealthStatus.last_check:type_name -> google.protobuf.Timestamp
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_discovery_v1_record_proto_init() }
@@ -1512,16 +1295,16 @@ func file_blackhole_discovery_v1_record_proto_init() {
 	if File_blackhole_discovery_v1_record_proto != nil {
 		return
 	}
-	file_blackhole_discovery_v1_record_proto_msgTypes[11].OneofWrappers = []any{}
-	file_blackhole_discovery_v1_record_proto_msgTypes[12].OneofWrappers = []any{}
-	file_blackhole_discovery_v1_record_proto_msgTypes[13].OneofWrappers = []any{}
+	file_blackhole_discovery_v1_record_proto_msgTypes[8].OneofWrappers = []any{}
+	file_blackhole_discovery_v1_record_proto_msgTypes[9].OneofWrappers = []any{}
+	file_blackhole_discovery_v1_record_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_discovery_v1_record_proto_rawDesc), len(file_blackhole_discovery_v1_record_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   17,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -39,7 +39,6 @@ type Request struct {
 	//	*Request_Query
 	//	*Request_Sync
 	//	*Request_Pull
-	//	*Request_Watch
 	//	*Request_Summary
 	//	*Request_Resolve
 	//	*Request_Findings
@@ -132,15 +131,6 @@ func (x *Request) GetPull() *PullRequest {
 	return nil
 }
 
-func (x *Request) GetWatch() *WatchRequest {
-	if x != nil {
-		if x, ok := x.Op.(*Request_Watch); ok {
-			return x.Watch
-		}
-	}
-	return nil
-}
-
 func (x *Request) GetSummary() *SummaryRequest {
 	if x != nil {
 		if x, ok := x.Op.(*Request_Summary); ok {
@@ -204,10 +194,6 @@ type Request_Pull struct {
 	Pull *PullRequest `protobuf:"bytes,6,opt,name=pull,proto3,oneof"`
 }
 
-type Request_Watch struct {
-	Watch *WatchRequest `protobuf:"bytes,7,opt,name=watch,proto3,oneof"` // the last request of a stream
-}
-
 type Request_Summary struct {
 	Summary *SummaryRequest `protobuf:"bytes,4,opt,name=summary,proto3,oneof"`
 }
@@ -232,8 +218,6 @@ func (*Request_Sync) isRequest_Op() {}
 
 func (*Request_Pull) isRequest_Op() {}
 
-func (*Request_Watch) isRequest_Op() {}
-
 func (*Request_Summary) isRequest_Op() {}
 
 func (*Request_Resolve) isRequest_Op() {}
@@ -252,13 +236,12 @@ type Response struct {
 	//	*Response_Query
 	//	*Response_Sync
 	//	*Response_Pull
-	//	*Response_Watch
 	//	*Response_Summary
 	//	*Response_Resolve
 	//	*Response_Findings
 	//	*Response_Forward
 	Op isResponse_Op `protobuf_oneof:"op"`
-	// Unix time of the keeper's clock in milliseconds, when it answered. Absent in the messages of a watch.
+	// Unix time of the keeper's clock in milliseconds, when it answered.
 	TimeMs        uint64 `protobuf:"varint,8,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -344,15 +327,6 @@ func (x *Response) GetPull() *PullResponse {
 	return nil
 }
 
-func (x *Response) GetWatch() *WatchResponse {
-	if x != nil {
-		if x, ok := x.Op.(*Response_Watch); ok {
-			return x.Watch
-		}
-	}
-	return nil
-}
-
 func (x *Response) GetSummary() *SummaryResponse {
 	if x != nil {
 		if x, ok := x.Op.(*Response_Summary); ok {
@@ -416,10 +390,6 @@ type Response_Pull struct {
 	Pull *PullResponse `protobuf:"bytes,6,opt,name=pull,proto3,oneof"`
 }
 
-type Response_Watch struct {
-	Watch *WatchResponse `protobuf:"bytes,7,opt,name=watch,proto3,oneof"` // one of many on the stream
-}
-
 type Response_Summary struct {
 	Summary *SummaryResponse `protobuf:"bytes,4,opt,name=summary,proto3,oneof"`
 }
@@ -443,8 +413,6 @@ func (*Response_Query) isResponse_Op() {}
 func (*Response_Sync) isResponse_Op() {}
 
 func (*Response_Pull) isResponse_Op() {}
-
-func (*Response_Watch) isResponse_Op() {}
 
 func (*Response_Summary) isResponse_Op() {}
 
@@ -759,7 +727,7 @@ type QueryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Query *v11.Query             `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
 	// Keys of the cells to search, all of one type and subtype, or the cells of the query's
-	// provider and of its delegates: 1 to 64.
+	// provider: 1 to 64.
 	Cells []string `protobuf:"bytes,2,rep,name=cells,proto3" json:"cells,omitempty"`
 	// The asker has no use for matches of a larger rank value. The keeper counts them in total
 	// and withholds them.
@@ -767,10 +735,7 @@ type QueryRequest struct {
 	// Send the tokens of the children of split cells too: the asker takes over a split.
 	Tokens bool `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	// Describe the matches of cells that are not split.
-	Menu bool `protobuf:"varint,5,opt,name=menu,proto3" json:"menu,omitempty"`
-	// Answer from this peer's copy of all records of the type, as a keeper that holds the cells whole. Without a
-	// whole copy, not_kept names all the cells.
-	Copy          bool `protobuf:"varint,6,opt,name=copy,proto3" json:"copy,omitempty"`
+	Menu          bool `protobuf:"varint,5,opt,name=menu,proto3" json:"menu,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -840,13 +805,6 @@ func (x *QueryRequest) GetMenu() bool {
 	return false
 }
 
-func (x *QueryRequest) GetCopy() bool {
-	if x != nil {
-		return x.Copy
-	}
-	return false
-}
-
 type QueryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Best matches in rank order, at most the query's limit.
@@ -874,8 +832,6 @@ type QueryResponse struct {
 	Beyond [][]byte `protobuf:"bytes,9,rep,name=beyond,proto3" json:"beyond,omitempty"`
 	// True if beyond misses some.
 	MoreBeyond bool `protobuf:"varint,10,opt,name=more_beyond,json=moreBeyond,proto3" json:"more_beyond,omitempty"`
-	// The manifests in the providers' cells of the request: of the provider, and of its delegates. At most 96.
-	Manifests [][]byte `protobuf:"bytes,11,rep,name=manifests,proto3" json:"manifests,omitempty"`
 	// Of all matches, withheld ones included, if the request wants it. Without types.
 	Menu          *v11.Menu `protobuf:"bytes,12,opt,name=menu,proto3" json:"menu,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -980,13 +936,6 @@ func (x *QueryResponse) GetMoreBeyond() bool {
 		return x.MoreBeyond
 	}
 	return false
-}
-
-func (x *QueryResponse) GetManifests() [][]byte {
-	if x != nil {
-		return x.Manifests
-	}
-	return nil
 }
 
 func (x *QueryResponse) GetMenu() *v11.Menu {
@@ -1384,11 +1333,10 @@ func (x *SummaryResponse) GetNotKept() []string {
 	return nil
 }
 
-// ResolveRequest asks a keeper of the provider's cell for one record, and for others of the provider.
+// ResolveRequest asks a keeper of the provider's cell for one record.
 type ResolveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`    // of the record
-	Ids           []byte                 `protobuf:"bytes,1000,opt,name=ids,proto3" json:"ids,omitempty"` // of the others, as in a manifest: 16 bytes each, at most 100
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // of the record
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1430,13 +1378,6 @@ func (x *ResolveRequest) GetKey() string {
 	return ""
 }
 
-func (x *ResolveRequest) GetIds() []byte {
-	if x != nil {
-		return x.Ids
-	}
-	return nil
-}
-
 type ResolveResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The newest version of the record at this peer, tombstones included, under whatever key.
@@ -1445,9 +1386,7 @@ type ResolveResponse struct {
 	// True if this peer does not keep the provider's cell, or has not compared it yet.
 	NotKept bool `protobuf:"varint,2,opt,name=not_kept,json=notKept,proto3" json:"not_kept,omitempty"`
 	// True if a limit of this peer kept the newest version that it received out.
-	KeptOut bool `protobuf:"varint,3,opt,name=kept_out,json=keptOut,proto3" json:"kept_out,omitempty"`
-	// The newest versions of the others, tombstones included.
-	Others        [][]byte `protobuf:"bytes,4,rep,name=others,proto3" json:"others,omitempty"` // at most 100
+	KeptOut       bool `protobuf:"varint,3,opt,name=kept_out,json=keptOut,proto3" json:"kept_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1501,13 +1440,6 @@ func (x *ResolveResponse) GetKeptOut() bool {
 		return x.KeptOut
 	}
 	return false
-}
-
-func (x *ResolveResponse) GetOthers() [][]byte {
-	if x != nil {
-		return x.Others
-	}
-	return nil
 }
 
 // Two keepers find their differences in steps: the root over the cells that both keep, the sums
@@ -1881,202 +1813,6 @@ func (x *PullResponse) GetEnvelopes() [][]byte {
 	return nil
 }
 
-type WatchRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Query *v11.Query             `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
-	Cells []string               `protobuf:"bytes,2,rep,name=cells,proto3" json:"cells,omitempty"` // 1 to 64
-	After *Cookie                `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"` // cookie of the last message of an earlier stream; absent at first
-	// Entries of the watcher's matches. If the stream cannot resume after the cookie, the keeper
-	// sends their newer versions. At most 1024.
-	Have          []byte `protobuf:"bytes,4,opt,name=have,proto3" json:"have,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *WatchRequest) Reset() {
-	*x = WatchRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[23]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *WatchRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*WatchRequest) ProtoMessage() {}
-
-func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[23]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
-func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{23}
-}
-
-func (x *WatchRequest) GetQuery() *v11.Query {
-	if x != nil {
-		return x.Query
-	}
-	return nil
-}
-
-func (x *WatchRequest) GetCells() []string {
-	if x != nil {
-		return x.Cells
-	}
-	return nil
-}
-
-func (x *WatchRequest) GetAfter() *Cookie {
-	if x != nil {
-		return x.After
-	}
-	return nil
-}
-
-func (x *WatchRequest) GetHave() []byte {
-	if x != nil {
-		return x.Have
-	}
-	return nil
-}
-
-// Cookie is a position in one keeper's changes.
-type Cookie struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Epoch         uint64                 `protobuf:"fixed64,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Cookie) Reset() {
-	*x = Cookie{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[24]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Cookie) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Cookie) ProtoMessage() {}
-
-func (x *Cookie) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[24]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Cookie.ProtoReflect.Descriptor instead.
-func (*Cookie) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{24}
-}
-
-func (x *Cookie) GetEpoch() uint64 {
-	if x != nil {
-		return x.Epoch
-	}
-	return 0
-}
-
-func (x *Cookie) GetSeq() uint64 {
-	if x != nil {
-		return x.Seq
-	}
-	return 0
-}
-
-type WatchResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Position after this message. A message with only a cookie is a keepalive.
-	Cookie *Cookie `protobuf:"bytes,1,opt,name=cookie,proto3" json:"cookie,omitempty"`
-	// Changes before the first message are lost: query the current matches.
-	Reset_ bool `protobuf:"varint,2,opt,name=reset,proto3" json:"reset,omitempty"`
-	// New versions, tombstones included, of present and former matches inside the watched cells. At
-	// most 512, together with left.
-	Envelopes [][]byte `protobuf:"bytes,3,rep,name=envelopes,proto3" json:"envelopes,omitempty"`
-	// New versions of former matches that moved out of the watched cells.
-	Left          [][]byte `protobuf:"bytes,4,rep,name=left,proto3" json:"left,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *WatchResponse) Reset() {
-	*x = WatchResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[25]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *WatchResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*WatchResponse) ProtoMessage() {}
-
-func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[25]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
-func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{25}
-}
-
-func (x *WatchResponse) GetCookie() *Cookie {
-	if x != nil {
-		return x.Cookie
-	}
-	return nil
-}
-
-func (x *WatchResponse) GetReset_() bool {
-	if x != nil {
-		return x.Reset_
-	}
-	return false
-}
-
-func (x *WatchResponse) GetEnvelopes() [][]byte {
-	if x != nil {
-		return x.Envelopes
-	}
-	return nil
-}
-
-func (x *WatchResponse) GetLeft() [][]byte {
-	if x != nil {
-		return x.Left
-	}
-	return nil
-}
-
 // FindingsRequest exchanges measurements of providers with a keeper of the asked cell.
 type FindingsRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2092,7 +1828,7 @@ type FindingsRequest struct {
 
 func (x *FindingsRequest) Reset() {
 	*x = FindingsRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[26]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2104,7 +1840,7 @@ func (x *FindingsRequest) String() string {
 func (*FindingsRequest) ProtoMessage() {}
 
 func (x *FindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[26]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2117,7 +1853,7 @@ func (x *FindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindingsRequest.ProtoReflect.Descriptor instead.
 func (*FindingsRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{26}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FindingsRequest) GetProviders() [][]byte {
@@ -2157,7 +1893,7 @@ type FindingsResponse struct {
 
 func (x *FindingsResponse) Reset() {
 	*x = FindingsResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[27]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2169,7 +1905,7 @@ func (x *FindingsResponse) String() string {
 func (*FindingsResponse) ProtoMessage() {}
 
 func (x *FindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[27]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2182,7 +1918,7 @@ func (x *FindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindingsResponse.ProtoReflect.Descriptor instead.
 func (*FindingsResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{27}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FindingsResponse) GetStatements() [][]byte {
@@ -2204,7 +1940,7 @@ type SignedFindings struct {
 
 func (x *SignedFindings) Reset() {
 	*x = SignedFindings{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[28]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2216,7 +1952,7 @@ func (x *SignedFindings) String() string {
 func (*SignedFindings) ProtoMessage() {}
 
 func (x *SignedFindings) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[28]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2229,7 +1965,7 @@ func (x *SignedFindings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignedFindings.ProtoReflect.Descriptor instead.
 func (*SignedFindings) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{28}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SignedFindings) GetFindings() []byte {
@@ -2262,7 +1998,7 @@ type Findings struct {
 
 func (x *Findings) Reset() {
 	*x = Findings{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[29]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2274,7 +2010,7 @@ func (x *Findings) String() string {
 func (*Findings) ProtoMessage() {}
 
 func (x *Findings) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[29]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2287,7 +2023,7 @@ func (x *Findings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Findings.ProtoReflect.Descriptor instead.
 func (*Findings) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{29}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Findings) GetFindings() []*Finding {
@@ -2305,7 +2041,7 @@ type Finding struct {
 	RoundTripUs uint32                 `protobuf:"varint,3,opt,name=round_trip_us,json=roundTripUs,proto3" json:"round_trip_us,omitempty"` // 0: unknown
 	CheckedMs   uint64                 `protobuf:"varint,4,opt,name=checked_ms,json=checkedMs,proto3" json:"checked_ms,omitempty"`         // Unix time by the measurer's clock
 	RecordId    string                 `protobuf:"bytes,5,opt,name=record_id,json=recordId,proto3" json:"record_id,omitempty"`             // the finding is about the endpoint of this offer, or with "domain:NAME" about that domain of the provider
-	// With record_id: 1 answers, 2 refuses, 3 wrong protocol, 4 no such name, 5 certificate, 6 silent.
+	// With record_id: 1 answers, 2 refuses, 3 wrong, 4 no such name, 5 certificate, 6 silent, 7 closed.
 	Endpoint      uint32 `protobuf:"varint,6,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2313,7 +2049,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[30]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2325,7 +2061,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[30]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2338,7 +2074,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{30}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Finding) GetProvider() []byte {
@@ -2387,36 +2123,34 @@ var File_blackhole_keeper_v1_keeper_proto protoreflect.FileDescriptor
 
 const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\n" +
-	" blackhole/keeper/v1/keeper.proto\x12\x13blackhole.keeper.v1\x1a\"blackhole/discovery/v1/query.proto\x1a\x1fblackhole/peer/v1/refusal.proto\"\xf9\x04\n" +
+	" blackhole/keeper/v1/keeper.proto\x12\x13blackhole.keeper.v1\x1a\"blackhole/discovery/v1/query.proto\x1a\x1fblackhole/peer/v1/refusal.proto\"\xcb\x04\n" +
 	"\aRequest\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x01 \x01(\rR\ttimeoutMs\x129\n" +
 	"\x05store\x18\x02 \x01(\v2!.blackhole.keeper.v1.StoreRequestH\x00R\x05store\x129\n" +
 	"\x05query\x18\x03 \x01(\v2!.blackhole.keeper.v1.QueryRequestH\x00R\x05query\x126\n" +
 	"\x04sync\x18\x05 \x01(\v2 .blackhole.keeper.v1.SyncRequestH\x00R\x04sync\x126\n" +
-	"\x04pull\x18\x06 \x01(\v2 .blackhole.keeper.v1.PullRequestH\x00R\x04pull\x129\n" +
-	"\x05watch\x18\a \x01(\v2!.blackhole.keeper.v1.WatchRequestH\x00R\x05watch\x12?\n" +
+	"\x04pull\x18\x06 \x01(\v2 .blackhole.keeper.v1.PullRequestH\x00R\x04pull\x12?\n" +
 	"\asummary\x18\x04 \x01(\v2#.blackhole.keeper.v1.SummaryRequestH\x00R\asummary\x12?\n" +
 	"\aresolve\x18\t \x01(\v2#.blackhole.keeper.v1.ResolveRequestH\x00R\aresolve\x12B\n" +
 	"\bfindings\x18\n" +
 	" \x01(\v2$.blackhole.keeper.v1.FindingsRequestH\x00R\bfindings\x12?\n" +
 	"\aforward\x18\v \x01(\v2#.blackhole.keeper.v1.ForwardRequestH\x00R\aforward\x12!\n" +
 	"\vtraceparent\x18\xe8\a \x01(\tR\vtraceparentB\x04\n" +
-	"\x02op\"\x90\x05\n" +
+	"\x02opJ\x04\b\a\x10\bR\x05watch\"\xe1\x04\n" +
 	"\bResponse\x124\n" +
 	"\arefusal\x18\x01 \x01(\v2\x1a.blackhole.peer.v1.RefusalR\arefusal\x12:\n" +
 	"\x05store\x18\x02 \x01(\v2\".blackhole.keeper.v1.StoreResponseH\x00R\x05store\x12:\n" +
 	"\x05query\x18\x03 \x01(\v2\".blackhole.keeper.v1.QueryResponseH\x00R\x05query\x127\n" +
 	"\x04sync\x18\x05 \x01(\v2!.blackhole.keeper.v1.SyncResponseH\x00R\x04sync\x127\n" +
-	"\x04pull\x18\x06 \x01(\v2!.blackhole.keeper.v1.PullResponseH\x00R\x04pull\x12:\n" +
-	"\x05watch\x18\a \x01(\v2\".blackhole.keeper.v1.WatchResponseH\x00R\x05watch\x12@\n" +
+	"\x04pull\x18\x06 \x01(\v2!.blackhole.keeper.v1.PullResponseH\x00R\x04pull\x12@\n" +
 	"\asummary\x18\x04 \x01(\v2$.blackhole.keeper.v1.SummaryResponseH\x00R\asummary\x12@\n" +
 	"\aresolve\x18\t \x01(\v2$.blackhole.keeper.v1.ResolveResponseH\x00R\aresolve\x12C\n" +
 	"\bfindings\x18\n" +
 	" \x01(\v2%.blackhole.keeper.v1.FindingsResponseH\x00R\bfindings\x12@\n" +
 	"\aforward\x18\v \x01(\v2$.blackhole.keeper.v1.ForwardResponseH\x00R\aforward\x12\x17\n" +
 	"\atime_ms\x18\b \x01(\x04R\x06timeMsB\x04\n" +
-	"\x02op\"D\n" +
+	"\x02opJ\x04\b\a\x10\bR\x05watch\"D\n" +
 	"\fStoreRequest\x124\n" +
 	"\x05items\x18\x01 \x03(\v2\x1e.blackhole.keeper.v1.StoreItemR\x05items\"=\n" +
 	"\tStoreItem\x12\x1a\n" +
@@ -2432,15 +2166,14 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x02to\x18\x01 \x01(\fR\x02to\x124\n" +
 	"\x05items\x18\x02 \x03(\v2\x1e.blackhole.keeper.v1.StoreItemR\x05items\"M\n" +
 	"\x0fForwardResponse\x12:\n" +
-	"\aresults\x18\x01 \x03(\v2 .blackhole.keeper.v1.StoreResultR\aresults\"\xbe\x01\n" +
+	"\aresults\x18\x01 \x03(\v2 .blackhole.keeper.v1.StoreResultR\aresults\"\xb6\x01\n" +
 	"\fQueryRequest\x123\n" +
 	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +
 	"\x05cells\x18\x02 \x03(\tR\x05cells\x12\x19\n" +
 	"\x05worst\x18\x03 \x01(\x01H\x00R\x05worst\x88\x01\x01\x12\x16\n" +
 	"\x06tokens\x18\x04 \x01(\bR\x06tokens\x12\x12\n" +
-	"\x04menu\x18\x05 \x01(\bR\x04menu\x12\x12\n" +
-	"\x04copy\x18\x06 \x01(\bR\x04copyB\b\n" +
-	"\x06_worst\"\x97\x03\n" +
+	"\x04menu\x18\x05 \x01(\bR\x04menuB\b\n" +
+	"\x06_worstJ\x04\b\x06\x10\aR\x04copy\"\x8a\x03\n" +
 	"\rQueryResponse\x12\x1c\n" +
 	"\tenvelopes\x18\x01 \x03(\fR\tenvelopes\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x1a\n" +
@@ -2453,9 +2186,8 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x06beyond\x18\t \x03(\fR\x06beyond\x12\x1f\n" +
 	"\vmore_beyond\x18\n" +
 	" \x01(\bR\n" +
-	"moreBeyond\x12\x1c\n" +
-	"\tmanifests\x18\v \x03(\fR\tmanifests\x120\n" +
-	"\x04menu\x18\f \x01(\v2\x1c.blackhole.discovery.v1.MenuR\x04menuJ\x04\b\r\x10\x0eR\x06signed\"x\n" +
+	"moreBeyond\x120\n" +
+	"\x04menu\x18\f \x01(\v2\x1c.blackhole.discovery.v1.MenuR\x04menuJ\x04\b\v\x10\fJ\x04\b\r\x10\x0eR\tmanifestsR\x06signed\"x\n" +
 	"\x05Split\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12!\n" +
 	"\fsample_below\x18\x02 \x01(\x04R\vsampleBelow\x128\n" +
@@ -2497,15 +2229,13 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x05cells\x18\x01 \x03(\tR\x05cells\"h\n" +
 	"\x0fSummaryResponse\x12:\n" +
 	"\tsummaries\x18\x01 \x03(\v2\x1c.blackhole.keeper.v1.SummaryR\tsummaries\x12\x19\n" +
-	"\bnot_kept\x18\x02 \x03(\tR\anotKept\"5\n" +
+	"\bnot_kept\x18\x02 \x03(\tR\anotKept\"/\n" +
 	"\x0eResolveRequest\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x11\n" +
-	"\x03ids\x18\xe8\a \x01(\fR\x03ids\"{\n" +
+	"\x03key\x18\x01 \x01(\tR\x03keyJ\x06\b\xe8\a\x10\xe9\aR\x03ids\"q\n" +
 	"\x0fResolveResponse\x12\x1a\n" +
 	"\benvelope\x18\x01 \x01(\fR\benvelope\x12\x19\n" +
 	"\bnot_kept\x18\x02 \x01(\bR\anotKept\x12\x19\n" +
-	"\bkept_out\x18\x03 \x01(\bR\akeptOut\x12\x16\n" +
-	"\x06others\x18\x04 \x03(\fR\x06others\"\x98\x01\n" +
+	"\bkept_out\x18\x03 \x01(\bR\akeptOutJ\x04\b\x04\x10\x05R\x06others\"\x98\x01\n" +
 	"\vSyncRequest\x12\x14\n" +
 	"\x05whole\x18\x01 \x01(\bR\x05whole\x12\x12\n" +
 	"\x04sums\x18\x02 \x01(\fR\x04sums\x123\n" +
@@ -2528,20 +2258,7 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\vPullRequest\x12\x10\n" +
 	"\x03ids\x18\x01 \x01(\fR\x03ids\",\n" +
 	"\fPullResponse\x12\x1c\n" +
-	"\tenvelopes\x18\x01 \x03(\fR\tenvelopes\"\xa0\x01\n" +
-	"\fWatchRequest\x123\n" +
-	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +
-	"\x05cells\x18\x02 \x03(\tR\x05cells\x121\n" +
-	"\x05after\x18\x03 \x01(\v2\x1b.blackhole.keeper.v1.CookieR\x05after\x12\x12\n" +
-	"\x04have\x18\x04 \x01(\fR\x04have\"0\n" +
-	"\x06Cookie\x12\x14\n" +
-	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x10\n" +
-	"\x03seq\x18\x02 \x01(\x04R\x03seq\"\x8c\x01\n" +
-	"\rWatchResponse\x123\n" +
-	"\x06cookie\x18\x01 \x01(\v2\x1b.blackhole.keeper.v1.CookieR\x06cookie\x12\x14\n" +
-	"\x05reset\x18\x02 \x01(\bR\x05reset\x12\x1c\n" +
-	"\tenvelopes\x18\x03 \x03(\fR\tenvelopes\x12\x12\n" +
-	"\x04left\x18\x04 \x03(\fR\x04left\"\x88\x01\n" +
+	"\tenvelopes\x18\x01 \x03(\fR\tenvelopes\"\x88\x01\n" +
 	"\x0fFindingsRequest\x12\x1c\n" +
 	"\tproviders\x18\x01 \x03(\fR\tproviders\x12\x10\n" +
 	"\x03own\x18\x02 \x01(\fR\x03own\x12\x18\n" +
@@ -2578,7 +2295,7 @@ func file_blackhole_keeper_v1_keeper_proto_rawDescGZIP() []byte {
 	return file_blackhole_keeper_v1_keeper_proto_rawDescData
 }
 
-var file_blackhole_keeper_v1_keeper_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_blackhole_keeper_v1_keeper_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_blackhole_keeper_v1_keeper_proto_goTypes = []any{
 	(*Request)(nil),          // 0: blackhole.keeper.v1.Request
 	(*Response)(nil),         // 1: blackhole.keeper.v1.Response
@@ -2603,62 +2320,54 @@ var file_blackhole_keeper_v1_keeper_proto_goTypes = []any{
 	(*SyncPosition)(nil),     // 20: blackhole.keeper.v1.SyncPosition
 	(*PullRequest)(nil),      // 21: blackhole.keeper.v1.PullRequest
 	(*PullResponse)(nil),     // 22: blackhole.keeper.v1.PullResponse
-	(*WatchRequest)(nil),     // 23: blackhole.keeper.v1.WatchRequest
-	(*Cookie)(nil),           // 24: blackhole.keeper.v1.Cookie
-	(*WatchResponse)(nil),    // 25: blackhole.keeper.v1.WatchResponse
-	(*FindingsRequest)(nil),  // 26: blackhole.keeper.v1.FindingsRequest
-	(*FindingsResponse)(nil), // 27: blackhole.keeper.v1.FindingsResponse
-	(*SignedFindings)(nil),   // 28: blackhole.keeper.v1.SignedFindings
-	(*Findings)(nil),         // 29: blackhole.keeper.v1.Findings
-	(*Finding)(nil),          // 30: blackhole.keeper.v1.Finding
-	(*v1.Refusal)(nil),       // 31: blackhole.peer.v1.Refusal
-	(*v11.Query)(nil),        // 32: blackhole.discovery.v1.Query
-	(*v11.Menu)(nil),         // 33: blackhole.discovery.v1.Menu
+	(*FindingsRequest)(nil),  // 23: blackhole.keeper.v1.FindingsRequest
+	(*FindingsResponse)(nil), // 24: blackhole.keeper.v1.FindingsResponse
+	(*SignedFindings)(nil),   // 25: blackhole.keeper.v1.SignedFindings
+	(*Findings)(nil),         // 26: blackhole.keeper.v1.Findings
+	(*Finding)(nil),          // 27: blackhole.keeper.v1.Finding
+	(*v1.Refusal)(nil),       // 28: blackhole.peer.v1.Refusal
+	(*v11.Query)(nil),        // 29: blackhole.discovery.v1.Query
+	(*v11.Menu)(nil),         // 30: blackhole.discovery.v1.Menu
 }
 var file_blackhole_keeper_v1_keeper_proto_depIdxs = []int32{
 	2,  // 0: blackhole.keeper.v1.Request.store:type_name -> blackhole.keeper.v1.StoreRequest
 	8,  // 1: blackhole.keeper.v1.Request.query:type_name -> blackhole.keeper.v1.QueryRequest
 	17, // 2: blackhole.keeper.v1.Request.sync:type_name -> blackhole.keeper.v1.SyncRequest
 	21, // 3: blackhole.keeper.v1.Request.pull:type_name -> blackhole.keeper.v1.PullRequest
-	23, // 4: blackhole.keeper.v1.Request.watch:type_name -> blackhole.keeper.v1.WatchRequest
-	13, // 5: blackhole.keeper.v1.Request.summary:type_name -> blackhole.keeper.v1.SummaryRequest
-	15, // 6: blackhole.keeper.v1.Request.resolve:type_name -> blackhole.keeper.v1.ResolveRequest
-	26, // 7: blackhole.keeper.v1.Request.findings:type_name -> blackhole.keeper.v1.FindingsRequest
-	6,  // 8: blackhole.keeper.v1.Request.forward:type_name -> blackhole.keeper.v1.ForwardRequest
-	31, // 9: blackhole.keeper.v1.Response.refusal:type_name -> blackhole.peer.v1.Refusal
-	4,  // 10: blackhole.keeper.v1.Response.store:type_name -> blackhole.keeper.v1.StoreResponse
-	9,  // 11: blackhole.keeper.v1.Response.query:type_name -> blackhole.keeper.v1.QueryResponse
-	19, // 12: blackhole.keeper.v1.Response.sync:type_name -> blackhole.keeper.v1.SyncResponse
-	22, // 13: blackhole.keeper.v1.Response.pull:type_name -> blackhole.keeper.v1.PullResponse
-	25, // 14: blackhole.keeper.v1.Response.watch:type_name -> blackhole.keeper.v1.WatchResponse
-	14, // 15: blackhole.keeper.v1.Response.summary:type_name -> blackhole.keeper.v1.SummaryResponse
-	16, // 16: blackhole.keeper.v1.Response.resolve:type_name -> blackhole.keeper.v1.ResolveResponse
-	27, // 17: blackhole.keeper.v1.Response.findings:type_name -> blackhole.keeper.v1.FindingsResponse
-	7,  // 18: blackhole.keeper.v1.Response.forward:type_name -> blackhole.keeper.v1.ForwardResponse
-	3,  // 19: blackhole.keeper.v1.StoreRequest.items:type_name -> blackhole.keeper.v1.StoreItem
-	5,  // 20: blackhole.keeper.v1.StoreResponse.results:type_name -> blackhole.keeper.v1.StoreResult
-	10, // 21: blackhole.keeper.v1.StoreResponse.splits:type_name -> blackhole.keeper.v1.Split
-	31, // 22: blackhole.keeper.v1.StoreResult.refusal:type_name -> blackhole.peer.v1.Refusal
-	3,  // 23: blackhole.keeper.v1.ForwardRequest.items:type_name -> blackhole.keeper.v1.StoreItem
-	5,  // 24: blackhole.keeper.v1.ForwardResponse.results:type_name -> blackhole.keeper.v1.StoreResult
-	32, // 25: blackhole.keeper.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
-	10, // 26: blackhole.keeper.v1.QueryResponse.splits:type_name -> blackhole.keeper.v1.Split
-	33, // 27: blackhole.keeper.v1.QueryResponse.menu:type_name -> blackhole.discovery.v1.Menu
-	11, // 28: blackhole.keeper.v1.Split.children:type_name -> blackhole.keeper.v1.Summary
-	12, // 29: blackhole.keeper.v1.Summary.prices:type_name -> blackhole.keeper.v1.BestPrice
-	11, // 30: blackhole.keeper.v1.SummaryResponse.summaries:type_name -> blackhole.keeper.v1.Summary
-	18, // 31: blackhole.keeper.v1.SyncRequest.cells:type_name -> blackhole.keeper.v1.SyncCell
-	18, // 32: blackhole.keeper.v1.SyncResponse.cells:type_name -> blackhole.keeper.v1.SyncCell
-	20, // 33: blackhole.keeper.v1.SyncResponse.next:type_name -> blackhole.keeper.v1.SyncPosition
-	32, // 34: blackhole.keeper.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
-	24, // 35: blackhole.keeper.v1.WatchRequest.after:type_name -> blackhole.keeper.v1.Cookie
-	24, // 36: blackhole.keeper.v1.WatchResponse.cookie:type_name -> blackhole.keeper.v1.Cookie
-	30, // 37: blackhole.keeper.v1.Findings.findings:type_name -> blackhole.keeper.v1.Finding
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	13, // 4: blackhole.keeper.v1.Request.summary:type_name -> blackhole.keeper.v1.SummaryRequest
+	15, // 5: blackhole.keeper.v1.Request.resolve:type_name -> blackhole.keeper.v1.ResolveRequest
+	23, // 6: blackhole.keeper.v1.Request.findings:type_name -> blackhole.keeper.v1.FindingsRequest
+	6,  // 7: blackhole.keeper.v1.Request.forward:type_name -> blackhole.keeper.v1.ForwardRequest
+	28, // 8: blackhole.keeper.v1.Response.refusal:type_name -> blackhole.peer.v1.Refusal
+	4,  // 9: blackhole.keeper.v1.Response.store:type_name -> blackhole.keeper.v1.StoreResponse
+	9,  // 10: blackhole.keeper.v1.Response.query:type_name -> blackhole.keeper.v1.QueryResponse
+	19, // 11: blackhole.keeper.v1.Response.sync:type_name -> blackhole.keeper.v1.SyncResponse
+	22, // 12: blackhole.keeper.v1.Response.pull:type_name -> blackhole.keeper.v1.PullResponse
+	14, // 13: blackhole.keeper.v1.Response.summary:type_name -> blackhole.keeper.v1.SummaryResponse
+	16, // 14: blackhole.keeper.v1.Response.resolve:type_name -> blackhole.keeper.v1.ResolveResponse
+	24, // 15: blackhole.keeper.v1.Response.findings:type_name -> blackhole.keeper.v1.FindingsResponse
+	7,  // 16: blackhole.keeper.v1.Response.forward:type_name -> blackhole.keeper.v1.ForwardResponse
+	3,  // 17: blackhole.keeper.v1.StoreRequest.items:type_name -> blackhole.keeper.v1.StoreItem
+	5,  // 18: blackhole.keeper.v1.StoreResponse.results:type_name -> blackhole.keeper.v1.StoreResult
+	10, // 19: blackhole.keeper.v1.StoreResponse.splits:type_name -> blackhole.keeper.v1.Split
+	28, // 20: blackhole.keeper.v1.StoreResult.refusal:type_name -> blackhole.peer.v1.Refusal
+	3,  // 21: blackhole.keeper.v1.ForwardRequest.items:type_name -> blackhole.keeper.v1.StoreItem
+	5,  // 22: blackhole.keeper.v1.ForwardResponse.results:type_name -> blackhole.keeper.v1.StoreResult
+	29, // 23: blackhole.keeper.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
+	10, // 24: blackhole.keeper.v1.QueryResponse.splits:type_name -> blackhole.keeper.v1.Split
+	30, // 25: blackhole.keeper.v1.QueryResponse.menu:type_name -> blackhole.discovery.v1.Menu
+	11, // 26: blackhole.keeper.v1.Split.children:type_name -> blackhole.keeper.v1.Summary
+	12, // 27: blackhole.keeper.v1.Summary.prices:type_name -> blackhole.keeper.v1.BestPrice
+	11, // 28: blackhole.keeper.v1.SummaryResponse.summaries:type_name -> blackhole.keeper.v1.Summary
+	18, // 29: blackhole.keeper.v1.SyncRequest.cells:type_name -> blackhole.keeper.v1.SyncCell
+	18, // 30: blackhole.keeper.v1.SyncResponse.cells:type_name -> blackhole.keeper.v1.SyncCell
+	20, // 31: blackhole.keeper.v1.SyncResponse.next:type_name -> blackhole.keeper.v1.SyncPosition
+	27, // 32: blackhole.keeper.v1.Findings.findings:type_name -> blackhole.keeper.v1.Finding
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_keeper_v1_keeper_proto_init() }
@@ -2671,7 +2380,6 @@ func file_blackhole_keeper_v1_keeper_proto_init() {
 		(*Request_Query)(nil),
 		(*Request_Sync)(nil),
 		(*Request_Pull)(nil),
-		(*Request_Watch)(nil),
 		(*Request_Summary)(nil),
 		(*Request_Resolve)(nil),
 		(*Request_Findings)(nil),
@@ -2682,7 +2390,6 @@ func file_blackhole_keeper_v1_keeper_proto_init() {
 		(*Response_Query)(nil),
 		(*Response_Sync)(nil),
 		(*Response_Pull)(nil),
-		(*Response_Watch)(nil),
 		(*Response_Summary)(nil),
 		(*Response_Resolve)(nil),
 		(*Response_Findings)(nil),
@@ -2696,7 +2403,7 @@ func file_blackhole_keeper_v1_keeper_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_keeper_v1_keeper_proto_rawDesc), len(file_blackhole_keeper_v1_keeper_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,3 +1,6 @@
+// Package announce publishes the coordination group in the DHT, for peers of its network that have no peer to ask. The leader writes
+// changes at once, and repeats itself from time to time. An announcement carries the group's membership and the leader's signature. It
+// is as good as the signer's answer to a question, no better.
 package announce
 
 import (
@@ -7,25 +10,18 @@ import (
 	"sync"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2/simplelru"
-	pubsub "github.com/libp2p/go-libp2p-pubsub"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
-	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/pkg/fault"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
 const (
 	maxMessage = bootstrap.MaxMembershipBytes + 16<<10 // a membership and 64 members
-	perSecond  = 1                                     // announcements of one peer
-	burst      = 10
-	maxSigners = 256
-	// window bounds the clock difference to an announcer. Older announcements are ignored.
+	// window bounds how far the clock of an announcer may be ahead.
 	window = 10 * time.Minute
 )
 
@@ -38,44 +34,6 @@ type verified struct {
 
 // at returns its time, by its signer's clock.
 func (h verified) at() time.Time { return time.UnixMilli(int64(h.sequence)) }
-
-// validator validates gossip. It is safe for concurrent use.
-type validator struct {
-	network bootstrap.Network
-	now     func() time.Time
-
-	mu      sync.Mutex // guards signers
-	signers *lru.LRU[peer.ID, *signer]
-}
-
-// signer limits the announcements of one peer.
-type signer struct {
-	last  uint64
-	rates *rate.Limiter
-}
-
-func newValidator(n bootstrap.Network, now func() time.Time) *validator {
-	signers := bounded.Map[peer.ID, *signer](maxSigners, nil)
-	return &validator{network: n, now: now, signers: signers}
-}
-
-// validate validates a message: Reject for one that no honest peer forwards, Ignore for one without news.
-func (j *validator) validate(m *pubsub.Message) (verified, pubsub.ValidationResult) {
-	if len(m.ProtoReflect().GetUnknown()) > 0 {
-		return verified{}, pubsub.ValidationReject
-	}
-	said, err := verify(j.network, m.GetData())
-	switch {
-	case err != nil && fault.KindOf(err) == fault.Forbidden:
-		return verified{}, pubsub.ValidationIgnore
-	case err != nil:
-		return verified{}, pubsub.ValidationReject
-	}
-	if !j.admits(said) {
-		return verified{}, pubsub.ValidationIgnore
-	}
-	return said, pubsub.ValidationAccept
-}
 
 // verify verifies an announcement of any origin: an eligible peer must have signed it, and its
 // membership must be the one of its group.
@@ -109,26 +67,6 @@ func verify(n bootstrap.Network, data []byte) (verified, error) {
 		return verified{}, fault.New("", fault.Unauthentic, "the membership founds another group")
 	}
 	return verified{from, a.GetSequence(), info}, nil
-}
-
-// admits reports whether an announcement is news, within its signer's rate.
-func (j *validator) admits(said verified) bool {
-	now := j.now()
-	if at := said.at(); at.Before(now.Add(-window)) || at.After(now.Add(window)) {
-		return false
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	s, ok := j.signers.Get(said.from)
-	if !ok {
-		s = &signer{rates: rate.NewLimiter(perSecond, burst)}
-		j.signers.Add(said.from, s)
-	}
-	if said.sequence <= s.last || !s.rates.AllowN(now, 1) {
-		return false
-	}
-	s.last = said.sequence
-	return true
 }
 
 // sequence numbers the announcements of this peer by its clock. It is safe for concurrent use.
