@@ -164,7 +164,6 @@ func Examples() map[string][]string {
 		"group resume":         {"group resume"},
 		"group backup":         {"group backup /var/backups/blackholed-group"},
 		"group restore":        {"group restore /var/backups/blackholed-group --data ~/peer", "group restore /var/backups/blackholed-group --data ~/peer --yes"},
-		"group recover":        {"group recover --data ~/peer", "group recover --data ~/peer --yes"},
 		"version":              {"version", "version -o json"},
 		"man":                  {"man ~/.local/share/man/man1"},
 	}

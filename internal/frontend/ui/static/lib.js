@@ -133,26 +133,26 @@ export const quote = text => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${String(
 
 // fronts are the other addresses of the peer: IP:port, or off; empty before the first contact.
 export const fronts = { grpc: '', dns: 'off', zone: '' };
-const defaults = { grpc: '127.0.0.1:8502', dns: '127.0.0.1:8600' }; // of the command line
+const defaultGRPC = '127.0.0.1:8502'; // of the command line
 
 // reached is an address of the peer for the reader: a listener of all addresses is at the host of the page.
 const reached = address => address.replace(/^(0\.0\.0\.0|\[::\])?(?=:\d+$)/, location.hostname === 'localhost' ? '127.0.0.1' : location.hostname);
-const flag = front => (!fronts[front] || reached(fronts[front]) === defaults[front] ? '' : ` --${front} ${reached(fronts[front])}`);
+const grpcFlag = () => (!fronts.grpc || reached(fronts.grpc) === defaultGRPC ? '' : ` --grpc ${reached(fronts.grpc)}`);
 
 // cli is a command line that asks this peer; empty if the peer answers none. A test knows every call of it.
 export function cli(line) {
   if (fronts.grpc === 'off') return '';
   const [own, ...run] = line.split(' -- ');
-  return [`blackholed ${own}${flag('grpc')}`, ...run].join(' -- ');
+  return [`blackholed ${own}${grpcFlag()}`, ...run].join(' -- ');
 }
 
 export const nameOf = service => `${service}.service.${fronts.zone}`;
 
-// dnsLines ask the name server for a service; none if the peer has no name server.
+// dnsLines asks the name server for a service; none if the peer has no name server.
 export function dnsLines(service) {
   if (fronts.dns === 'off' || !fronts.zone) return [];
   const [, host, port] = /^(.*):(\d+)$/.exec(reached(fronts.dns)), name = quote(nameOf(service));
-  return [`blackholed dns ${name}${flag('dns')}`, `dig @${host.replace(/[[\]]/g, '')} -p ${port} ${name} SRV`];
+  return [`dig @${host.replace(/[[\]]/g, '')} -p ${port} ${name} SRV`];
 }
 
 // Command shows a command with a button that copies it.
