@@ -83,5 +83,5 @@ func TestSearchOfThePage(t *testing.T) {
 
 // TestDefaultsOfThePage: the page leaves a flag out if the command line asks the same address without it.
 func TestDefaultsOfThePage(t *testing.T) {
-	require.Contains(t, pageSources(t)["lib.js"], "const defaults = { grpc: '"+config.Default().GRPC+"', dns: '"+config.Default().DNS+"' }")
+	require.Contains(t, pageSources(t)["lib.js"], "const defaultGRPC = '"+config.Default().GRPC+"'")
 }

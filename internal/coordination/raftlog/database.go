@@ -26,7 +26,6 @@ type database struct {
 	mark  *store.Mark
 	count store.Count // of the last write
 	now   summary     // with the writes of the batch
-	lost  error       // acknowledged writes are missing; see Options.Salvage
 }
 
 // openMark opens the mark. A recovery replaces a damaged one.
@@ -44,18 +43,15 @@ func (d *database) openMark(fs vfs.FS, path string, salvage bool) (err error) {
 
 // check compares the database with its mark, and with its summary.
 func (d *database) check(salvage bool) error {
-	d.lost = d.mark.Check(d.count, store.Position{Index: d.now.end.index, Term: d.now.end.term})
-	if d.lost == nil && d.count.Write > 0 && d.count.State != d.sum() {
-		d.lost = damaged("database: its parts are of different times, one of its files")
+	lost := d.mark.Check(d.count, store.Position{Index: d.now.end.index, Term: d.now.end.term})
+	if lost == nil && d.count.Write > 0 && d.count.State != d.sum() {
+		lost = damaged("database: its parts are of different times, one of its files")
 	}
-	if d.lost == nil {
-		return nil
-	}
-	if salvage {
+	if lost != nil && salvage {
 		d.count = d.mark.Beyond(d.count) // later writes must be above the mark
 		return nil
 	}
-	return d.lost
+	return lost
 }
 
 func (d *database) read(key string, use func([]byte) error) error {

@@ -25,7 +25,7 @@ func manyOffers(b testing.TB, n int) string {
 	mux.Handle(Prefix, Handler())
 	for path, events := range map[string][]byte{
 		"GET /v1/discovery/watch": watch,
-		"GET /v1/events":          []byte("event: open\ndata: {\"planes\":[\"discovery\"],\"role\":\"admin\",\"open\":true}\n\n"),
+		"GET /v1/events":          []byte("event: open\ndata: {\"planes\":[\"discovery\"],\"role\":\"admin\",\"open\":true}\n\nevent: history\nid: 1\ndata: {\"kind\":\"past\",\"notes\":[]}\n\n"),
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")

@@ -1,4 +1,4 @@
-// The peer's state, for all views together: its history and the watches of offers and services.
+// The peer's state, for all views together: its history, and the watches of offers and services.
 
 import { asOffer, call, fronts, html, open, reader, short, useEffect, useState, Text } from './lib.js';
 
@@ -67,7 +67,6 @@ const apply = {
     Object.assign(live, { planes: d.planes, link: 'live', problem: '' });
     Object.assign(fronts, d.fronts);
     Object.assign(reader, { role: d.role, name: d.name || '', services: d.services || [], open: Boolean(d.open) });
-    look();
   },
   offers(kind, d) {
     if (kind === 'reset') { live.offers.clear(); settled = false; live.answer = null; }
@@ -123,14 +122,6 @@ async function look() {
   changed();
 }
 
-setInterval(() => {
-  if (live.link !== 'live' || document.hidden) return;
-  if (Date.now() - live.heard < mostSilence) { look(); return; }
-  live.link = 'lost'; // a peer that is cut off ends no stream
-  resume();
-  changed();
-}, lookEvery);
-
 const paths = {
   history: '/v1/events?since=1h',
   offers: '/v1/discovery/watch?types=compute,storage,bandwidth,cdn',
@@ -149,9 +140,11 @@ function take(stream, text) {
   if (!data) return;
   apply[stream](name, JSON.parse(data));
   changed();
+  return name;
 }
 
-async function read(stream, signal, opened) {
+// read takes the events of a stream until its end, or the event last.
+async function read(stream, signal, opened, last) {
   const answer = await open('GET', paths[stream], undefined, signal, { Accept: 'text/event-stream', ...(after[stream] && { 'Last-Event-ID': after[stream] }) });
   if (!after[stream] && stream === 'history') live.events = [];
   if (!after[stream] && stream === 'offers') { live.offers.clear(); settled = false; }
@@ -164,7 +157,7 @@ async function read(stream, signal, opened) {
     live.heard = Date.now();
     const parts = (rest + value).split('\n\n');
     rest = parts.pop();
-    for (const part of parts) take(stream, part);
+    for (const part of parts) if (take(stream, part) === last && last) return reader.cancel();
   }
 }
 
@@ -189,36 +182,46 @@ document.addEventListener('visibilitychange', () => {
 function resume() {
   current?.abort();
   if (document.hidden) return;
-  const mine = current = new AbortController(), { signal } = mine;
-  keep('history', signal, error => {
-    if (error?.status === 401 || error?.status === 403) {
-      Object.assign(live, { link: 'refused', problem: error.message });
+  current = new AbortController();
+  for (const stream of ['offers', 'services']) keep(stream, current.signal);
+  ask(current);
+}
+
+// ask asks again and again for what is not watched, the history among it: two streams leave connections to other windows. A peer that is
+// cut off ends no stream, so a failure begins all anew.
+async function ask(mine) {
+  while (!mine.signal.aborted) {
+    try {
+      await read('history', AbortSignal.any([mine.signal, AbortSignal.timeout(mostSilence)]), () => {}, 'history');
+    } catch (error) {
+      if (mine.signal.aborted) return;
+      if (error.status === 400) after.history = ''; // a position of another peer
+      if (error.status) live.problem = error.message;
+      live.link = error.status === 401 || error.status === 403 ? 'refused' : 'lost';
       mine.abort();
-    } else live.link = 'lost';
-    if (error?.status) live.problem = error.message;
-  });
-  for (const stream of ['offers', 'services']) {
-    keep(stream, signal, error => {
-      if (error?.status === 404) return true; // this peer has no such plane
-      if (error?.status) note(stream, 'interrupted', error.message);
-    });
+      changed();
+      if (live.link === 'lost') setTimeout(() => mine === current && resume(), 500);
+      return;
+    }
+    await Promise.race([look(), new Promise(done => setTimeout(done, mostSilence))]);
+    await new Promise(done => setTimeout(done, lookEvery));
   }
 }
 
-// keep reads a stream until the signal, or until failed says that it is over. It calls failed once for each outage.
-async function keep(stream, signal, failed) {
+// keep reads a stream until the signal. It notes each outage once.
+async function keep(stream, signal) {
   let down = false;
   for (let wait = 500; ; wait = Math.min(wait * 2, 5000)) {
-    let error;
     try {
       await read(stream, signal, () => { down = false; wait = 250; });
-    } catch (e) { error = e; }
+    } catch (error) {
+      if (signal.aborted || error.status === 404) return; // this peer has no such plane
+      if (error.status === 400) after[stream] = ''; // a position of another peer
+      if (error.status && !down) note(stream, 'interrupted', error.message);
+      down = true;
+    }
     if (signal.aborted) return;
-    if (error?.status === 400) after[stream] = ''; // a position of another peer
-    if (!down && failed(error)) return;
-    down = true;
     changed();
-    if (signal.aborted) return;
     await new Promise(done => setTimeout(done, wait));
   }
 }
