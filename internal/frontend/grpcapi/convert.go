@@ -62,7 +62,7 @@ func fromMeasured(m *records.Measured) *api.Measured {
 func fromReceipt(r discovery.Receipt) *api.Receipt {
 	return &api.Receipt{
 		Id: r.ID, Key: r.Key, Sequence: r.Sequence, ExpiresAt: timestamppb.New(r.ExpiresAt),
-		Stored:   &api.Stored{On: uint32(r.Stored.On), Of: uint32(r.Stored.Of), ThisPeerOnly: r.Stored.ThisPeerOnly, OthersLater: r.Stored.OthersLater},
+		Stored:   &api.Stored{On: uint32(r.Stored.On), Of: uint32(r.Stored.Of), ThisPeerOnly: r.Stored.ThisPeerOnly},
 		Warnings: r.Warnings,
 	}
 }
