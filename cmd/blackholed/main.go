@@ -35,10 +35,6 @@ func main() {
 	os.Exit(cli.App{
 		Version: v, Build: built(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Terminal: terminal(), Superuser: os.Geteuid() == 0,
 		Identity: daemon.Identity, Reclaim: daemon.Reclaim, Join: daemon.Join, NetworkKeys: daemon.NetworkKeys,
-		Recover: func(dataDir string, commit bool) (group.Recovery, error) {
-			r, err := daemon.Recover(dataDir, commit)
-			return group.Recovery(r), err
-		},
 		Restore: func(dataDir string, backup io.Reader, after uint64, commit bool) (group.Restoration, error) {
 			r, err := daemon.Restore(dataDir, backup, after, commit)
 			return group.Restoration(r), err

@@ -137,10 +137,10 @@ func posted(t *testing.T, peer, path, body string) (int, string) {
 	return answer.StatusCode, string(text)
 }
 
-// firstEvent returns the first event about offers that the page's stream has.
+// firstEvent returns the first event of a watch of offers.
 func firstEvent(t *testing.T, peer string) string {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+peer+"/v1/events?topics=offers&types=mcp", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+peer+"/v1/discovery/watch?type=mcp", nil)
 	require.NoError(t, err)
 	answer, err := http.DefaultClient.Do(r)
 	require.NoError(t, err)

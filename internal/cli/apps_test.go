@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miekg/dns"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -222,76 +221,6 @@ func TestServicesWatches(t *testing.T) {
 	require.Equal(t, `{"name":"web","instances":2,"up":2,"tags":["v1"]}`, r.out.line(t))
 	r.stop()
 	r.end(130)
-}
-
-// nameServer serves a few names. Over UDP it truncates the large one.
-func nameServer(t *testing.T) string {
-	packets, streams := listenBoth(t)
-	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
-		m := new(dns.Msg).SetReply(q)
-		_, overUDP := w.RemoteAddr().(*net.UDPAddr)
-		switch asked := q.Question[0]; {
-		case asked.Name == "web.service.blackhole." && asked.Qtype == dns.TypeSRV:
-			m.Answer = append(m.Answer, record(t, asked.Name+" 30 IN SRV 1 1 8080 w1.addr.blackhole."))
-			m.Extra = append(m.Extra, record(t, "w1.addr.blackhole. 30 IN A 10.0.0.1"))
-		case asked.Name == "web.service.blackhole." && asked.Qtype == dns.TypeA:
-			m.Answer = append(m.Answer, record(t, asked.Name+" 30 IN A 10.0.0.1"))
-		case asked.Name == "large.service.blackhole.":
-			if m.Truncated = overUDP; !overUDP {
-				m.Answer = append(m.Answer, record(t, asked.Name+` 30 IN TXT "all of it"`))
-			}
-		case strings.HasSuffix(asked.Name, ".blackhole."):
-			m.Rcode = dns.RcodeNameError
-			m.Ns = append(m.Ns, record(t, "blackhole. 30 IN SOA ns.blackhole. admin.blackhole. 1 2 3 4 5"))
-		case asked.Name == "broken.example.":
-			m.Rcode = dns.RcodeServerFailure
-		default:
-			m.Rcode = dns.RcodeRefused
-		}
-		_ = w.WriteMsg(m)
-	})
-	for _, s := range []*dns.Server{{PacketConn: packets, Handler: handler}, {Listener: streams, Handler: handler}} {
-		started, done := make(chan struct{}), make(chan struct{})
-		s.NotifyStartedFunc = func() { close(started) }
-		go func() { defer close(done); _ = s.ActivateAndServe() }()
-		<-started
-		t.Cleanup(func() { _ = s.Shutdown(); <-done })
-	}
-	return packets.LocalAddr().String()
-}
-
-// listenBoth listens on a port that is free for UDP and TCP.
-func listenBoth(t *testing.T) (net.PacketConn, net.Listener) {
-	for range 100 {
-		streams, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		if packets, err := net.ListenPacket("udp", streams.Addr().String()); err == nil {
-			return packets, streams
-		}
-		require.NoError(t, streams.Close())
-	}
-	require.FailNow(t, "no port is free for both")
-	return nil, nil
-}
-
-func record(t *testing.T, text string) dns.RR {
-	rr, err := dns.NewRR(text)
-	require.NoError(t, err)
-	return rr
-}
-
-func TestDNSTranscript(t *testing.T) {
-	const path = "testdata/names.txt"
-	data, err := os.ReadFile(path)
-	require.NoError(t, err)
-	server := nameServer(t)
-	_, port, err := net.SplitHostPort(server)
-	require.NoError(t, err)
-	got := strings.ReplaceAll(play(t, string(data), server), "-p "+port, "-p PORT")
-	if *update {
-		require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
-	}
-	require.Equal(t, string(data), got)
 }
 
 // TestShowWithoutContact: without contact to the group an instance is not called unknown.

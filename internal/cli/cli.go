@@ -57,9 +57,6 @@ type App struct {
 	Join func(dataDir string, i invite.Invitation) error
 	// NetworkKeys returns the keys of the network in a data directory; none for a peer without.
 	NetworkKeys func(dataDir string) ([]network.Key, error)
-	// Recover makes the stopped peer of a data directory the only voter of its group. With
-	// commit false it only describes the result.
-	Recover func(dataDir string, commit bool) (group.Recovery, error)
 	// Restore makes the stopped peer of a data directory the only voter of a backup's group. With commit false it only
 	// describes the result. after is an incarnation of the group since the backup.
 	Restore func(dataDir string, backup io.Reader, after uint64, commit bool) (group.Restoration, error)
@@ -128,8 +125,8 @@ func (a App) root() *cobra.Command {
 			command.Parent(&cobra.Command{Use: "config", Short: "Inspect settings"}, configShowCommand(con)), reclaimCommand(con, a.Reclaim),
 		}},
 		{"Network:", []*cobra.Command{peer.Show(con), sell.Command(con), offer.Command(con), offer.ARD(con), peer.Command(con)}},
-		{"Applications:", []*cobra.Command{service.Command(con), service.InstanceCommand(con), service.Sync(con), dnsCommand(con), mcpCommand(con)}},
-		{"Coordination:", []*cobra.Command{coordination.Lock(con), coordination.Lease(con), coordination.KV(con), group.Command(con, a.Restore, a.Recover)}},
+		{"Applications:", []*cobra.Command{service.Command(con), service.InstanceCommand(con), service.Sync(con), mcpCommand(con)}},
+		{"Coordination:", []*cobra.Command{coordination.Lock(con), coordination.Lease(con), coordination.KV(con), group.Command(con, a.Restore)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: section.title, Title: section.title})
 		for _, c := range section.commands {

@@ -38,7 +38,7 @@ func completions() map[string][]source {
 		"lock hold": {locks}, "lock ls": {locks},
 		"kv get": {keys}, "kv put": {keys}, "kv del": {keys}, "kv ls": {keys}, "kv watch": {keys},
 		"group add": {peers}, "group remove": {members}, "group promote": {members}, "group replace": {members, members},
-		"group transfer": {members}, "lease show": {leases}, "lease revoke": {leases}, "lease keepalive": {leases}, "dns": {services},
+		"group transfer": {members}, "lease show": {leases}, "lease revoke": {leases}, "lease keepalive": {leases},
 	}
 }
 

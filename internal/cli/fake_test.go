@@ -288,21 +288,13 @@ func (f *fake) Follow(r *api.FollowRequest, out grpc.ServerStreamingServer[api.F
 	if r.GetAfter() == "x" {
 		return refuse(fault.Invalid, "after", "is malformed: send the id of the last event")
 	}
-	for _, e := range []struct{ topic, id, data string }{
-		{"open", "", `{"topics":["offers","keys"],"role":"admin"}`},
-		{"history", "history:7", `{"kind":"past","notes":[{"at":"2026-01-02T03:04:05Z","kind":"leader","subject":"id","text":"peer-2 leads: peer-1\u001b[2J is silent"}]}`},
-		{"offers", "offers:a1", `{"kind":"added","offer":{"id":"gpu-box","provider_id":"` + provider + `","type":"compute","name":"GPU\u001b[2J"}}`},
-		{"offers", "offers:a2", `{"kind":"progress"}`},
-		{"services", "offers:a2,services:7", `{"kind":"change","changes":[{"type":"MODIFIED","instance":{"service":"pay","id":"pay-1","health":"UNHEALTHY"},"revision":7}]}`},
-		{"keys", "offers:a2,services:7,keys:9", `{"kind":"change","revision":9,"changes":[{"type":"put","kv":{"key":"` + r.GetPrefix() + `a"}},{"type":"delete","kv":{"key":"` + r.GetPrefix() + `b"}},{"type":"put","kv":{"key":"","key_base64":"/wA="}}]}`},
-		{"keys", "offers:a2,services:7,keys:10", ""},
-	} {
-		if e.topic == "history" && r.GetSince() == "" {
-			continue
-		}
-		if err := out.Send(&api.FollowResponse{Topic: e.topic, Id: e.id, Data: []byte(e.data)}); err != nil {
-			return err
-		}
+	past := `{"kind":"past","notes":[]}`
+	if r.GetSince() != "" {
+		past = `{"kind":"past","notes":[{"at":"2026-01-02T03:04:05Z","kind":"leader","subject":"id","text":"peer-2 leads: peer-1\u001b[2J is silent"}]}`
+	}
+	news := `{"kind":"change","notes":[{"at":"2026-01-02T03:05:06Z","kind":"instance","subject":"pay/pay-1","text":"pay/pay-1 ended: removed by its owner"}]}`
+	if err := errors.Join(out.Send(&api.FollowResponse{Id: "7", Data: []byte(past)}), out.Send(&api.FollowResponse{Id: "9", Data: []byte(news)})); err != nil {
+		return err
 	}
 	return refuse(fault.Forbidden, "", "the token has expired")
 }

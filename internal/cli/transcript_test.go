@@ -17,9 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/cli/command"
-	"github.com/blackhole/blackhole/internal/cli/group"
 	"github.com/blackhole/blackhole/internal/platform/config"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/network/invite"
@@ -115,17 +113,6 @@ func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
 		Join: func(dir string, i invite.Invitation) error {
 			fmt.Fprintf(stderr, "join %s by %d addresses, with key %t\n", i.Name, len(i.Addresses), i.Key != nil)
 			return errors.Join(os.MkdirAll(dir, 0o700), config.Joined{Name: i.Name, Profile: i.Profile, Bootstrap: i.Addresses, Closed: i.Closed}.Save(dir))
-		},
-		Recover: func(dir string, commit bool) (group.Recovery, error) {
-			if strings.HasSuffix(dir, "/b") {
-				return group.Recovery{}, fault.New("coordination.Recover", fault.Conflict, "%s is in use: stop the peer first", dir)
-			}
-			return group.Recovery{
-				Group: "9f", Incarnation: 1, Self: coord.Member{Peer: provider, ID: 10, Active: true}, Next: 11,
-				Voters:   []coord.Member{{Peer: provider, ID: 10, Active: true}, {Peer: stranger, ID: 12}},
-				Learners: []coord.Member{{Peer: stranger, ID: 13}},
-				Index:    80, Term: 3, Revision: 40, Leases: 1, Locks: 2, Keys: 3, Done: commit,
-			}, nil
 		},
 		Run: func(_ context.Context, c config.Config, r Runner) error {
 			fmt.Fprintf(r.Stderr, "network %s, profile %s, data %s, listen %q, bootstrap %q, http %s, grpc %s\n",

@@ -19,7 +19,7 @@ import (
 
 func (p *node) restore(backup io.Reader, commit bool) (formation.Restoration, error) {
 	return formation.Restore(formation.RestoreConfig{
-		RecoverConfig: formation.RecoverConfig{Key: p.key, Dir: "data", FS: p.fs, Commit: commit}, Backup: backup, Marks: "keys",
+		RecoverConfig: formation.RecoverConfig{Key: p.key, Dir: "data", FS: p.fs}, Commit: commit, Backup: backup, Marks: "keys",
 	})
 }
 

@@ -157,7 +157,7 @@ func (s *Seat) promoteAlone(ctx context.Context, p *plane, c coord.MemberChange,
 		return done, fault.Refused(fault.Conflict, "force", "no leader answers, and to go on would %s; a dry run says all that happens", plan.Loss())
 	}
 	err = s.replace(p, false, func() error {
-		began, err := formation.Recover(formation.RecoverConfig{Key: s.config.Key, Dir: s.config.Dir, FS: s.config.FS, Commit: true})
+		began, err := formation.Recover(formation.RecoverConfig{Key: s.config.Key, Dir: s.config.Dir, FS: s.config.FS})
 		if err == nil {
 			s.config.Logger.Warn("this peer continues the coordination group alone, by order", "incarnation", began.Incarnation, "revision", began.Revision)
 		}

@@ -168,22 +168,6 @@ func (p *parts) startPeers(context.Context) error {
 	return nil
 }
 
-// Recovery describes a forced recovery.
-type Recovery = formation.Recovery
-
-// Recover makes the peer of an unused data directory the only voter of its group's next incarnation, or only
-// describes this with commit false. Errors: as coordination.Recover; NotFound without an identity, which
-// it does not create.
-func Recover(dataDir string, commit bool) (r Recovery, err error) {
-	const op = "daemon.Recover"
-	key, err := existingIdentity(dataDir)
-	if err != nil {
-		return r, fault.Wrap(op, err)
-	}
-	r, err = formation.Recover(formation.RecoverConfig{Key: key, Dir: filepath.Join(dataDir, coordinationDir), Commit: commit})
-	return r, fault.Wrap(op, err)
-}
-
 // Restoration describes a group restored from a backup.
 type Restoration = formation.Restoration
 
@@ -196,8 +180,8 @@ func Restore(dataDir string, backup io.Reader, after uint64, commit bool) (r Res
 		return r, fault.Wrap(op, err)
 	}
 	r, err = formation.Restore(formation.RestoreConfig{
-		RecoverConfig: formation.RecoverConfig{Key: key, Dir: filepath.Join(dataDir, coordinationDir), Commit: commit},
-		Backup:        backup, Marks: dataDir, After: after,
+		RecoverConfig: formation.RecoverConfig{Key: key, Dir: filepath.Join(dataDir, coordinationDir)}, Commit: commit,
+		Backup: backup, Marks: dataDir, After: after,
 	})
 	return r, fault.Wrap(op, err)
 }

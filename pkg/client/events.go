@@ -7,40 +7,34 @@ import (
 	"iter"
 
 	"github.com/blackhole/blackhole/pkg/coord/attempt"
+	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// EventQuery selects events of a peer. The zero value selects all topics of the default namespace.
+// EventQuery selects a part of the history of a peer. The zero value begins now.
 type EventQuery struct {
-	Topics    []string // history, offers, services, keys; empty means all that the peer serves
-	Types     []string // of offers; empty means storage, compute, cdn and bandwidth
-	Namespace string   // of services
-	Prefix    string   // of keys
-	After     string   // id of the last event seen
-	Since     string   // first the history since then: a duration such as 1h, or a time as of RFC 3339; empty: no past
+	After string // id of the last event seen
+	Since string // without After, the begin: a duration such as 1h, or a time as of RFC 3339; a peer remembers an hour
 }
 
-// PeerEvent is one event of a peer.
+// PeerEvent is one event of a peer: what mattered, oldest first. The first one has all notes since the begin, even none.
 type PeerEvent struct {
-	Topic string          `json:"topic"`          // open is the first event of each connection
-	ID    string          `json:"id,omitempty"`   // for EventQuery.After; empty if this event does not move the position
-	Data  json.RawMessage `json:"data,omitempty"` // as in GET /v1/events; empty if only the position moves
+	ID    string           `json:"id"` // for EventQuery.After
+	Notes []discovery.Note `json:"notes"`
 }
 
-// Events follows everything that the peer reports, until the loop or ctx ends. It connects again after a loss and
-// continues at the last id.
+// Events follows what matters at the peer, such as leaders, voters, conditions and ended instances, until the loop or ctx
+// ends. It connects again after a loss and continues at the last id.
 //
-// The last pair has an error: that of ctx, or one that a repetition would not change. Errors: Invalid for an unknown
-// topic or a malformed id, Unsupported for a peer without events.
+// The last pair has an error: that of ctx, or one that a repetition would not change. Errors: Invalid for a malformed id
+// or begin, Unsupported for a peer without events.
 func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[PeerEvent, error] {
 	return func(yield func(PeerEvent, error) bool) {
 		err := c.repeat(ctx, func(run *attempt.Run) error {
 			return c.followEvents(ctx, q, func(e PeerEvent) bool {
 				run.Progress()
-				if e.ID != "" {
-					q.After = e.ID
-				}
+				q.After = e.ID
 				return yield(e, nil)
 			})
 		})
@@ -55,18 +49,20 @@ func (c *Client) followEvents(ctx context.Context, q EventQuery, give func(PeerE
 	const op = "client.Events"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := c.events.Follow(ctx, &api.FollowRequest{
-		Topics: q.Topics, Types: q.Types, Namespace: q.Namespace, Prefix: q.Prefix, After: q.After, Since: q.Since,
-	})
+	stream, err := c.events.Follow(ctx, &api.FollowRequest{After: q.After, Since: q.Since})
 	if err != nil {
 		return fromStatus(op, err)
 	}
 	for {
-		e, err := stream.Recv()
+		r, err := stream.Recv()
 		if err != nil {
 			return fault.Wrap(op, fromStatus(op, err))
 		}
-		if !give(PeerEvent{Topic: e.GetTopic(), ID: e.GetId(), Data: e.GetData()}) {
+		e := PeerEvent{ID: r.GetId()}
+		if err := json.Unmarshal(r.GetData(), &e); err != nil {
+			return fault.New(op, fault.Internal, "the peer sent an event that is not readable: %v", err)
+		}
+		if !give(e) {
 			return errEnough
 		}
 	}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"testing"
 
@@ -24,14 +25,12 @@ type reporter struct {
 func (r reporter) Follow(req *api.FollowRequest, out grpc.ServerStreamingServer[api.FollowResponse]) error {
 	r.asked <- req
 	if req.GetAfter() == "" {
-		for _, e := range []*api.FollowResponse{{Topic: "open", Data: []byte("{}")}, {Topic: "keys", Id: "keys:7"}, {Topic: "services", Data: []byte(`{"kind":"state"}`)}} {
-			if err := out.Send(e); err != nil {
-				return err
-			}
+		if err := out.Send(&api.FollowResponse{Id: "7", Data: []byte(`{"kind":"past","notes":[]}`)}); err != nil {
+			return err
 		}
 		return status.Error(codes.Unavailable, "the peer is shutting down")
 	}
-	if err := out.Send(&api.FollowResponse{Topic: "keys", Id: "keys:8", Data: []byte(`{"kind":"change"}`)}); err != nil {
+	if err := out.Send(&api.FollowResponse{Id: "8", Data: []byte(`{"kind":"change","notes":[{"kind":"leader","text":"b leads"}]}`)}); err != nil {
 		return err
 	}
 	return status.Error(codes.Unimplemented, "later")
@@ -54,20 +53,18 @@ func reporting(t *testing.T) (*Client, reporter) {
 // TestEventsContinue: a broken stream continues at the last id, and a lasting error ends it.
 func TestEventsContinue(t *testing.T) {
 	c, r := reporting(t)
-	var topics []string
+	var events []string
 	var last error
-	for e, err := range c.Events(t.Context(), EventQuery{Topics: []string{"keys", "services"}, Prefix: "db/"}) {
+	for e, err := range c.Events(t.Context(), EventQuery{Since: "1h"}) {
 		if last = err; err == nil {
-			topics = append(topics, e.Topic+" "+e.ID)
+			events = append(events, fmt.Sprint(e.ID, " ", len(e.Notes)))
 		}
 	}
-	require.Equal(t, []string{"open ", "keys keys:7", "services ", "keys keys:8"}, topics)
+	require.Equal(t, []string{"7 0", "8 1"}, events)
 	require.ErrorIs(t, last, fault.Unsupported)
 	first, second := <-r.asked, <-r.asked
-	require.Empty(t, first.GetAfter())
-	require.Equal(t, "keys:7", second.GetAfter())
-	require.Equal(t, []string{"keys", "services"}, second.GetTopics())
-	require.Equal(t, "db/", second.GetPrefix())
+	require.Equal(t, []string{"", "1h"}, []string{first.GetAfter(), first.GetSince()})
+	require.Equal(t, "7", second.GetAfter())
 }
 
 func TestEventsEndWithTheLoop(t *testing.T) {

@@ -93,7 +93,7 @@ func TestThresholdsFitEachOther(t *testing.T) {
 	}{
 		{name: "none", wantU: 30 * time.Second, wantR: 60 * time.Second, lasting: true},
 		{name: "never", remove: Never, wantU: 30 * time.Second, wantR: Never},
-		{name: "dialect A", remove: 30 * time.Second, wantU: 30 * time.Second, wantR: 30 * time.Second},
+		{name: "remove alone", remove: 30 * time.Second, wantU: 30 * time.Second, wantR: 30 * time.Second},
 		{name: "short", remove: 5 * time.Second, wantU: 5 * time.Second, wantR: 5 * time.Second},
 		{name: "long", unhealthy: time.Minute, wantU: time.Minute, wantR: 2 * time.Minute, lasting: true},
 		{name: "longest", unhealthy: MaxTTL, wantU: MaxTTL, wantR: MaxTTL, lasting: true},

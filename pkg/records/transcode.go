@@ -38,39 +38,6 @@ func (r *Record) AppendJSON(dst []byte) []byte {
 	return append(dst, text...)
 }
 
-// AppendCapabilities appends the member "capabilities" of AppendJSON, with a comma before it. It
-// appends nothing where the record states none.
-func (r *Record) AppendCapabilities(dst []byte) []byte {
-	f, _ := split(r.envelope)
-	t := transcoder{in: f.payload, out: dst}
-	t.skip(func(n protowire.Number) bool { return n < 4 })
-	t.capabilities()
-	t.skip(func(n protowire.Number) bool { return n > 4 })
-	if len(t.in) == 0 && !t.misordered {
-		return t.out
-	}
-	c := r.View().Capabilities
-	if c == nil {
-		return dst
-	}
-	text, err := json.Marshal(c)
-	if err != nil {
-		panic("records: verified capabilities have no JSON form: " + err.Error()) // impossible: they have no floats
-	}
-	return append(append(dst, `,"capabilities":`...), text...)
-}
-
-// skip consumes fields as long as their numbers are wanted.
-func (t *transcoder) skip(wanted func(protowire.Number) bool) {
-	for len(t.in) > 0 {
-		number, _, size := protowire.ConsumeField(t.in)
-		if size < 0 || !wanted(number) {
-			return
-		}
-		t.in = t.in[size:]
-	}
-}
-
 // transcoder writes the fields of a verified message as members of a JSON object, in the order of
 // the schema, and consumes them from in. Input that remains after all members is late or repeated,
 // or added by a later version.

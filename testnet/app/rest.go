@@ -100,8 +100,8 @@ type Instance struct {
 	ID       string         `json:"id"`
 	Host     string         `json:"host"`
 	Port     int            `json:"port"`
-	Health   string         `json:"health"` // by dialect A
-	Status   string         `json:"status"` // by dialect B
+	Health   string         `json:"health"` // of /v1/services/{service}/instances
+	Status   string         `json:"status"` // of SAP-044
 	Metadata map[string]any `json:"metadata"`
 }
 
@@ -124,7 +124,7 @@ func (l List) IDs() []string {
 	return ids
 }
 
-// Instances queries a service by dialect A: UP instances, or all instances.
+// Instances queries a service by /v1/services/{service}/instances: UP instances, or all instances.
 func (r *REST) Instances(ctx context.Context, service string, all bool) (List, error) {
 	var got struct {
 		Instances []Instance `json:"instances"`
@@ -137,7 +137,7 @@ func (r *REST) Instances(ctx context.Context, service string, all bool) (List, e
 	return List{got.Instances, stale(h)}, err
 }
 
-// Service queries a service by dialect B, in any status: one instance is an object, several are
+// Service queries a service by SAP-044, in any status: one instance is an object, several are
 // an array. An unknown service gives an empty list.
 func (r *REST) Service(ctx context.Context, service string) (List, error) {
 	var text json.RawMessage

@@ -373,13 +373,13 @@ func (r *run) complete(ctx context.Context, m *member) error {
 		return err
 	}
 	if err := compare(list, r.ledger.expected()); err != nil {
-		return fault.Wrap("dialect A", err)
+		return fault.Wrap("instances", err)
 	}
 	other, err := m.api.Service(ctx, service)
 	if err != nil {
 		return err
 	}
-	return fault.Wrap("dialect B", compare(other, r.ledger.expected()))
+	return fault.Wrap("SAP-044", compare(other, r.ledger.expected()))
 }
 
 // compare fails unless a list has exactly the expected instances, each once, in the form of the

@@ -111,7 +111,7 @@ type way struct {
 }
 
 func ways() []way {
-	return []way{{"REST, dialect A", byInstances}, {"REST, dialect B", byService}, {"gRPC", byDiscover}, {"DNS", byDNS}}
+	return []way{{"REST, instances", byInstances}, {"REST, SAP-044", byService}, {"gRPC", byDiscover}, {"DNS", byDNS}}
 }
 
 func byInstances(ctx context.Context, p *network.Peer, service string) (addresses []string, err error) {

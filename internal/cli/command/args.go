@@ -225,7 +225,7 @@ func synonyms() map[string][]string {
 		"operator": {"group"}, "raft": {"group"}, "snapshot": {"group backup"}, "etcd": {"kv"}, "delete": {"kv del"},
 		"search": {"offer find"}, "query": {"offer find"}, "publish": {"offer register"}, "provide": {"offer register"}, "records": {"offer ls"},
 		"netcheck": {"doctor"}, "diag": {"doctor"}, "check": {"doctor"}, "troubleshoot": {"doctor"},
-		"resolve": {"offer show", "dns"}, "validate": {"config show"}, "monitor": {"events", "log-level"}, "logs": {"log-level", "events"},
+		"resolve": {"offer show"}, "validate": {"config show"}, "monitor": {"events", "log-level"}, "logs": {"log-level", "events"},
 		"services": {"service ls"}, "instances": {"instance find"}, "endpoint": {"status"}, "force-leave": {"group remove"}, "acl": {"config show"},
 		"heartbeat": {"instance register"}, "info": {"status"}, "ping": {"status"}, "health": {"status"}, "session": {"lease"}, "mutex": {"lock"}, "elect": {"lock"},
 	}

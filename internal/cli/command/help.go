@@ -117,7 +117,7 @@ func Examples() map[string][]string {
 		"context ls":     {"context ls"},
 		"context rm":     {"context rm office"},
 		"top":            {"top", "top --interval 500ms", "top -o json"},
-		"events":         {"events", "events --topics services", "events --topics keys --prefix db/ -o ndjson"},
+		"events":         {"events --since 1h", "events -o ndjson"},
 		"show":           {"show gpu-box-1", "show …pEUuqCVB", "show db/migrate -o json"},
 		"status":         {"status", "status --grpc 127.0.0.1:8512", "status -o json"},
 		"doctor":         {"doctor", "doctor --data ~/peer -o json"},
@@ -164,7 +164,6 @@ func Examples() map[string][]string {
 		"group resume":         {"group resume"},
 		"group backup":         {"group backup /var/backups/blackholed-group"},
 		"group restore":        {"group restore /var/backups/blackholed-group --data ~/peer", "group restore /var/backups/blackholed-group --data ~/peer --yes"},
-		"group recover":        {"group recover --data ~/peer", "group recover --data ~/peer --yes"},
 		"version":              {"version", "version -o json"},
 		"man":                  {"man ~/.local/share/man/man1"},
 	}

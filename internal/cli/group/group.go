@@ -21,11 +21,11 @@ import (
 )
 
 // Command makes the command group.
-func Command(con *term.Console, restore restoreFunc, recoverGroup recoverFunc) *cobra.Command {
+func Command(con *term.Console, restore restoreFunc) *cobra.Command {
 	return command.Parent(&cobra.Command{Use: "group", Short: "Inspect and repair the coordination group"},
 		groupStatus(con), groupMembers(con), groupAdd(con), groupRemove(con), groupPromote(con), groupReplace(con),
 		groupTransfer(con), groupLeave(con), groupJoin(con), groupResume(con),
-		groupBackup(con), groupRestore(con, restore), groupRecover(con, recoverGroup))
+		groupBackup(con), groupRestore(con, restore))
 }
 
 func groupStatus(con *term.Console) *cobra.Command {
@@ -243,7 +243,7 @@ func groupPromote(con *term.Console) *cobra.Command {
 			"learner or voter goes on alone: name the running peer itself, 30 s after the loss of the leader.\n" +
 			"--dry-run says what is lost, --force does it. Refused while a majority answers, or another survivor\n" +
 			"has more of the log. Tokens and revisions go on above all that were given out, and a voter that\n" +
-			"returns takes no part. group recover does the same on the directory of a stopped peer.",
+			"returns takes no part.",
 	}, "PEER")
 }
 

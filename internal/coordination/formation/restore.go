@@ -31,6 +31,7 @@ type Restoration struct {
 // RestoreConfig selects the backup and the data directory. See RecoverConfig.
 type RestoreConfig struct {
 	RecoverConfig
+	Commit bool // false only describes the restoration
 	Backup io.Reader
 	Marks  string // directory of the identity key
 	// After is an incarnation that the group had since the backup, if the directory does not know it: 0, or the highest.

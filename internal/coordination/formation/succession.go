@@ -32,7 +32,7 @@ type SuccessionConfig struct {
 }
 
 // Succession makes the running member of this peer the only voter of the group's next incarnation, after the permanent loss of
-// the majority. It is Recover without a stop of the peer, and it looks first whether the majority is lost.
+// the majority. It looks first whether the majority is lost.
 type Succession struct {
 	SuccessionConfig
 	now       replica.Status // of this peer's member
@@ -57,7 +57,7 @@ func Succeed(ctx context.Context, c SuccessionConfig) (*Succession, error) {
 	var over machine.Dissolution
 	c.Member.View(func(m *machine.Machine) { over = machine.StandingOf(m).Over })
 	if over.Over() {
-		return nil, fault.Refused(fault.Conflict, "action", "the group gave itself up for another one: start its voters, or use group recover")
+		return nil, fault.Refused(fault.Conflict, "action", "the group gave itself up for another one: start its voters")
 	}
 	if since := c.Leaderless(); since < view.Orphaned {
 		return nil, fault.Refused(fault.Conflict, "action", "the group has had no leader for %v only, and an election or a restart can bring one: order again in %v",

@@ -64,8 +64,7 @@ type Options struct {
 	// Tail bounds the bytes of recent entries in memory; 0 is 1 MiB. Followers that keep up need no others;
 	// slow ones read from Pebble, mostly from its memory too.
 	Tail int
-	// Salvage opens a folder that lacks acknowledged writes, for an operator's recovery with what is left. Its member
-	// must not vote.
+	// Salvage opens a folder that lacks acknowledged writes, for the state of a backup. Its member must not vote.
 	Salvage bool
 	// Synced receives the duration of each sync of the log; nil: nobody.
 	Synced func(time.Duration)
@@ -170,11 +169,8 @@ func unusable(op, dir string, err error) error {
 	}
 	return fault.As(op, fault.Internal, fmt.Errorf("%s cannot be used: %w. After a disk error free or repair the disk and start again. "+
 		"Otherwise stop the peer and remove this folder: it comes back as a new member and gets the state from the others. "+
-		"Without others, restore a backup, or keep what is left with \"blackholed group recover\"", dir, err))
+		"Without others, restore a backup", dir, err))
 }
-
-// Lost returns the reason for which the folder needed Options.Salvage, or nil.
-func (s *Storage) Lost() error { return s.db.lost }
 
 // pebbleOptions configures Pebble as a log: almost no cache; one WAL file for several megabytes, so that files
 // are recycled and a sync rarely extends one; chunks that distinguish a torn end from damaged synced data.

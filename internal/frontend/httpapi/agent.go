@@ -77,20 +77,20 @@ func (a *agentAPI) routes() []route {
 		{pattern: "GET /v1/services/{service}/watch", role: access.RoleReadOnly, asks: true, waits: true, serve: handler(a.watchInstances)},
 		{pattern: "PUT /v1/leases/{lease}/renew", role: access.RoleService, serve: handler(a.renewLease)},
 		// SAP-044 Registry.
-		{pattern: "POST /v1/services", role: access.RoleService, asks: true, serve: dialectB(a.registerService)},
-		{pattern: "GET /v1/services", role: access.RoleReadOnly, asks: true, serve: dialectB(a.listServices)},
-		{pattern: "GET /v1/services/{service}", role: access.RoleReadOnly, asks: true, serve: dialectB(a.getServices)},
-		{pattern: "GET /v1/services/{service}/{id}", role: access.RoleReadOnly, asks: true, serve: dialectB(a.getService)},
-		{pattern: "DELETE /v1/services/{service}/{id}", role: access.RoleService, asks: true, serve: dialectB(a.deregister)},
-		{pattern: "PUT /v1/services/{service}/{id}/heartbeat", role: access.RoleService, asks: true, endpoint: "/heartbeat", serve: dialectB(a.heartbeat)},
+		{pattern: "POST /v1/services", role: access.RoleService, asks: true, serve: inSAP044(a.registerService)},
+		{pattern: "GET /v1/services", role: access.RoleReadOnly, asks: true, serve: inSAP044(a.listServices)},
+		{pattern: "GET /v1/services/{service}", role: access.RoleReadOnly, asks: true, serve: inSAP044(a.getServices)},
+		{pattern: "GET /v1/services/{service}/{id}", role: access.RoleReadOnly, asks: true, serve: inSAP044(a.getService)},
+		{pattern: "DELETE /v1/services/{service}/{id}", role: access.RoleService, asks: true, serve: inSAP044(a.deregister)},
+		{pattern: "PUT /v1/services/{service}/{id}/heartbeat", role: access.RoleService, asks: true, endpoint: "/heartbeat", serve: inSAP044(a.heartbeat)},
 		{pattern: "GET /v1/removed", role: access.RoleReadOnly, asks: true, serve: handler(a.listRemoved)},
 		// Prometheus.
 		{pattern: "GET /v1/prometheus/sd", role: access.RoleReadOnly, asks: true, serve: handler(a.prometheusTargets)},
 	}
 }
 
-// dialectB renames the fields in errors to those of dialect B.
-func dialectB(h handler) handler {
+// inSAP044 renames the fields in errors to those of SAP-044.
+func inSAP044(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error { return dialect.Renamed(h(w, r)) }
 }
 

@@ -125,7 +125,7 @@ func all(list []object, field string) []any {
 	return values
 }
 
-// instances returns the instances of an answer in dialect A.
+// instances returns the instances of an answer in the dialect of instances.
 func (r reply) instances(t testing.TB) []object {
 	t.Helper()
 	list, ok := r.json["instances"].([]any)

@@ -19,7 +19,7 @@ const (
 	maxPage     = 1000
 )
 
-// registered is the answer to a registration in dialect B.
+// registered is the answer to a registration in SAP-044.
 type registered struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`

@@ -19,7 +19,7 @@ const example = `{
 	"metadata": {"description": "Example capability server", "dependencies": ["manifest"], "tags": ["core", "infrastructure"], "environment": "production"}
 }`
 
-// service makes a request of dialect B.
+// service makes a request of SAP-044.
 func service(name, id string, edits ...func(object)) string {
 	return with(example, append([]func(object){set("name", name), set("id", id)}, edits...)...)
 }

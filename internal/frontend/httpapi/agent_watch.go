@@ -21,6 +21,9 @@ const (
 	maxWatch     = 10 * time.Minute
 )
 
+// allServices stands for the name of a service in the path of a stream. No service has this name.
+const allServices = "*"
+
 // watchInstances waits for a result newer than an index. A client
 // that accepts server-sent events gets a stream of changes instead.
 func (a *agentAPI) watchInstances(w http.ResponseWriter, r *http.Request) error {
@@ -100,6 +103,9 @@ func (a *agentAPI) streamInstances(ctx context.Context, w http.ResponseWriter, r
 		q.after = last
 	}
 	out := &instanceStream{eventStream: newEventStream(w, r), service: q.Service}
+	if q.Service == allServices {
+		q.Service = ""
+	}
 	return out.end(a.Catalog.Watch(ctx, q.Query, q.after, out.send))
 }
 
@@ -135,6 +141,8 @@ func (o *instanceStream) append(dst []byte, b instance.Batch) []byte {
 		dst = fmt.Appendf(dst, "event: contact\ndata: %s\n\n", dialect.JSON(contactBody{b.Stale, b.Reason, b.Age.Seconds()}))
 	}
 	switch {
+	case len(b.Events) > 0 && o.service == allServices, b.Reset && o.service == allServices:
+		return o.appendAll(dst, b)
 	case b.Reset:
 		list := make([]*instance.Instance, len(b.Events))
 		for n, e := range b.Events {
@@ -147,6 +155,32 @@ func (o *instanceStream) append(dst []byte, b instance.Batch) []byte {
 		return dst
 	}
 	return fmt.Appendf(dst, ": progress\nid: %d\n\n", b.Index)
+}
+
+// serviceMember is an instance among those of all services.
+type serviceMember struct {
+	Service string `json:"service"`
+	Peer    string `json:"peer,omitempty"`
+	*instance.BriefJSON
+}
+
+// appendAll appends the reset or the changes of all services.
+func (o *instanceStream) appendAll(dst []byte, b instance.Batch) []byte {
+	type change struct {
+		Type     string        `json:"type"`
+		Instance serviceMember `json:"instance"`
+		Revision uint64        `json:"revision"`
+	}
+	all, changes := make([]serviceMember, len(b.Events)), make([]change, len(b.Events))
+	for n, e := range b.Events {
+		all[n] = serviceMember{e.Instance.Service, e.Instance.Peer, e.Instance.Brief()}
+		changes[n] = change{dialect.ChangeName(e.Type), all[n], e.Revision}
+	}
+	kind, data := "change", map[string]any{"index": b.Index, "events": changes}
+	if b.Reset {
+		kind, data = "reset", map[string]any{"index": b.Index, "instances": all}
+	}
+	return fmt.Appendf(dst, "event: %s\nid: %d\ndata: %s\n\n", kind, b.Index, dialect.JSON(data))
 }
 
 // contactBody is the data of the event contact.

@@ -188,3 +188,23 @@ func TestStreamsOfManyStates(t *testing.T) {
 	a.pass(30 * time.Second)
 	require.Contains(t, s.next().data, `"health":"DOWN"`)
 }
+
+// TestWatchOfAllServices: a stream of the service * has the instances of all, with the names of their services.
+func TestWatchOfAllServices(t *testing.T) {
+	a := newAgentFixture(t)
+	a.ok(t, 201, "POST "+payments, beating())
+	s := a.stream(t, "/v1/services/*/watch?health=any")
+	first := s.next()
+	require.Equal(t, "reset", first.kind)
+	require.Contains(t, first.data, `"service":"payment"`)
+	a.ok(t, 201, "POST /v1/services/order/instances", beating())
+	second := s.next()
+	for second.kind == ":" { // a mark of progress
+		second = s.next()
+	}
+	require.Equal(t, "change", second.kind)
+	require.Contains(t, second.data, `"service":"order"`)
+	require.NotContains(t, second.data, `"service":"payment"`)
+	a.refused(t, invalid("service"), "GET /v1/services/*/watch", "")
+	a.refused(t, invalid("service"), "GET /v1/services/*/instances", "")
+}

@@ -200,7 +200,7 @@ func (e *eventStream) writeLarge(n int, render func() ([]byte, error)) error {
 
 // kept returns a buffer for the next events; a large one goes.
 func kept(buf []byte) []byte {
-	if cap(buf) > 2*maxWrite {
+	if cap(buf) > 128<<10 {
 		return nil
 	}
 	return buf[:0]

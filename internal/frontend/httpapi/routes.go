@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/openapi"
 	"github.com/blackhole/blackhole/internal/frontend/ui"
 	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -162,8 +163,16 @@ func (s *Server) mount(c *Config) {
 		agent = newAgentAPI(s.shared, c)
 	}
 	d := newDiscoveryAPI(s.shared, c)
-	s.events = newEventsAPI(d, coordination, agent)
-	s.events.recent = c.History
+	s.events = &eventsAPI{shared: s.shared, planes: []string{"discovery"}, recent: c.History}
+	if s.events.recent == nil {
+		s.events.recent = func(time.Time) ([]discovery.Note, <-chan struct{}) { return nil, nil }
+	}
+	if agent != nil {
+		s.events.planes = append(s.events.planes, "agent")
+	}
+	if coordination != nil {
+		s.events.planes = append(s.events.planes, "coordination")
+	}
 	routes := table(d, coordination, agent, s.events, c.Pages)
 	for n, t := range routes {
 		routes[n].serve = t.checked()

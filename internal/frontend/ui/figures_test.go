@@ -8,35 +8,32 @@ import (
 	"testing"
 )
 
-// manyOffers is a peer whose stream of events begins with n offers at random places of the inhabited world.
+// manyOffers is a peer whose watch of offers begins with n offers at random places of the inhabited world.
 func manyOffers(b testing.TB, n int) string {
 	types := []string{"compute", "storage", "bandwidth", "cdn"}
 	random := rand.New(rand.NewPCG(1, 2))
-	events := []byte("event: open\ndata: {\"topics\":[\"offers\"],\"role\":\"admin\",\"open\":true}\n\n")
-	const each = 70 // as many as fit into an event of a peer
+	var watch []byte
 	for i := range n {
-		if i%each == 0 {
-			events = append(events, "event: offers\ndata: {\"kind\":\"state\",\"offers\":["...)
-		}
-		events = fmt.Appendf(events, "{\"key\":\"/blackhole/services/%s/_/u33dc0/12D3KooWJdTMtx9a4br1Zgi66rmD4Ws9MyH885w15puLmJDZxM81/o%d\","+
-			"\"id\":\"o%d\",\"provider_id\":\"12D3KooWJdTMtx9a4br1Zgi66rmD4Ws9MyH885w15puLmJDZxM81\",\"type\":%q,\"name\":\"offer %d\",\"latitude\":%.4f,\"longitude\":%.4f,"+
-			"\"country\":\"DE\",\"city\":\"Berlin\",\"price\":%.4f,\"currency\":\"USD\",\"price_unit\":\"per-hour\",\"sequence\":1,\"updated_at\":\"2026-11-20T12:00:00Z\",\"expires_at\":\"2026-11-21T12:00:00Z\"}",
+		watch = fmt.Appendf(watch, "event: added\ndata: {\"record\":{\"key\":\"/blackhole/services/%s/_/u33dc0/12D3KooWJdTMtx9a4br1Zgi66rmD4Ws9MyH885w15puLmJDZxM81/o%d\","+
+			"\"id\":\"o%d\",\"provider_id\":\"12D3KooWJdTMtx9a4br1Zgi66rmD4Ws9MyH885w15puLmJDZxM81\",\"metadata\":{\"type\":%q,\"name\":\"offer %d\"},"+
+			"\"location\":{\"latitude\":%.4f,\"longitude\":%.4f,\"country\":\"DE\",\"city\":\"Berlin\"},\"pricing\":{\"base_price\":%.4f,\"currency\":\"USD\",\"price_unit\":\"per-hour\"},"+
+			"\"sequence\":1,\"updated_at\":\"2026-11-20T12:00:00Z\",\"expires_at\":\"2026-11-21T12:00:00Z\"}}\n\n",
 			types[i%4], i, i, types[i%4], i, random.Float64()*110-45, random.Float64()*340-170, random.Float64())
-		if i%each == each-1 || i == n-1 {
-			events = append(events, "]}\n\n"...)
-		} else {
-			events = append(events, ',')
-		}
 	}
-	events = append(events, "event: offers\nid: offers:end\ndata: {\"kind\":\"progress\"}\n\n"...)
+	watch = append(watch, "event: progress\nid: end\ndata: {\"complete\":true}\n\n"...)
 	mux := http.NewServeMux()
 	mux.Handle(Prefix, Handler())
-	mux.HandleFunc("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = w.Write(events) // the viewer may leave
-		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
-	})
+	for path, events := range map[string][]byte{
+		"GET /v1/discovery/watch": watch,
+		"GET /v1/events":          []byte("event: open\ndata: {\"planes\":[\"discovery\"],\"role\":\"admin\",\"open\":true}\n\n"),
+	} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = w.Write(events) // the viewer may leave
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		})
+	}
 	s := httptest.NewServer(mux)
 	b.Cleanup(s.Close)
 	b.Cleanup(s.CloseClientConnections)

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -76,7 +75,7 @@ func TestNetwork(t *testing.T) {
 	const question = "/v1/discovery/query?types=compute,storage,bandwidth,cdn&limit=1000"
 	t.Logf("bytes: 1000 results %d", first.size(t, question))
 	began, state := time.Now(), first.offersState(t)
-	t.Logf("state of /v1/events: %d bytes, read in %.0f ms", state, float64(time.Since(began).Microseconds())/1000)
+	t.Logf("state of the watch: %d bytes, read in %.0f ms", state, float64(time.Since(began).Microseconds())/1000)
 	counts := "/v1/discovery/query?types=compute,storage,bandwidth,cdn&cells=2"
 	t.Logf("bytes: counts of all offers by cell %d", first.size(t, counts))
 	b.visit(first.url("#/search?type=compute&near=Berlin&radius_km=3000&max_price=9&currency=USD"))
@@ -110,14 +109,14 @@ func (p *peer) size(t *testing.T, path string) int {
 	return len(body)
 }
 
-// offersState returns the length of the first state of all offers in the stream of events.
+// offersState returns the length of the first state of a watch of all offers.
 func (p *peer) offersState(t *testing.T) (size int) {
 	t.Helper()
-	resp, err := http.Get("http://" + p.http + "/v1/events?topics=offers")
+	resp, err := http.Get("http://" + p.http + "/v1/discovery/watch?types=compute,storage,bandwidth,cdn")
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() && !strings.Contains(lines.Text(), `"kind":"progress"`) {
+	for lines.Scan() && lines.Text() != "event: progress" {
 		size += len(lines.Bytes()) + 1
 	}
 	require.NoError(t, lines.Err())

@@ -140,7 +140,7 @@ func corpus(t *testing.T, secure *httptest.Server) (all []recorded) {
 	each(9, cannotTell, "", "", 404, 410) // the base of an API
 	each(9, cannotTell, "openai", "", 404)
 	each(9, cannotTell, "a2a", "", 404)
-	add(9, "no path", always(t, 404, ""), "", cannotTell)
+	add(1, "no page at the root", always(t, 404, ""), "", "answers")
 	endpointEvent := "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: hi\n\nevent: endpoint\ndata: /messages?session=1\n\n"
 	add(10, "", mcp(t, map[string]string{"POST": reply(405, ""), "GET": endpointEvent}), "mcp", "answers")
 	add(10, "404 to POST", mcp(t, map[string]string{"GET": endpointEvent}), "mcp", "answers")

@@ -42,8 +42,11 @@ func talk(ctx context.Context, s *session) (last Outcome, err error) {
 		}
 		declared := d.kind != "http" && s.target.Path != "" && d.at("") == s.target.Path
 		o := a.judge(&d, declared)
-		if s.target.without == itsPath && o.State == Refuses {
+		switch {
+		case s.target.without == itsPath && o.State == Refuses:
 			o.State = "" // the root says nothing about the path
+		case d.kind == "http" && s.target.Path == "" && a.status/100 == 4 && o.State == "":
+			o.State, o.RoundTrip = Answers, a.took // any answer of a root proves plain HTTP
 		}
 		switch {
 		case o.State == Answers, a.gated():

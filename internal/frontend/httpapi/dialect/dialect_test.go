@@ -87,7 +87,7 @@ func TestList(t *testing.T) {
 		func(k instance.Key) (time.Time, bool) { return last, k == i.Key })))
 }
 
-// service renders an instance in dialect B. A zero last is unknown.
+// service renders an instance in SAP-044. A zero last is unknown.
 func service(i *instance.Instance, last time.Time) string {
 	return string(dialect.AppendService(nil, i, func(instance.Key) (time.Time, bool) { return last, !last.IsZero() }))
 }

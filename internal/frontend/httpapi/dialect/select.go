@@ -13,7 +13,7 @@ func SelectorParameters() []string {
 	return []string{"health", "zone", "version", "tags", "environment", "dependency", "prefer_zone", "namespace", "consistency"}
 }
 
-// Query reads the parameters of a lookup in dialect A. Errors: Invalid, with the parameter.
+// Query reads the parameters of a lookup in the dialect of instances. Errors: Invalid, with the parameter.
 func Query(values url.Values, service string) (instance.Query, error) {
 	if len(values) == 0 {
 		return instance.Query{Name: instance.Name{Namespace: instance.DefaultNamespace, Service: service}}, nil
@@ -56,7 +56,7 @@ func statuses(field, text string, parse func(string) ([]instance.Status, error))
 	return all, nil
 }
 
-// Statuses reads the statuses of dialect B. An empty text selects any status.
+// Statuses reads the statuses of SAP-044. An empty text selects any status.
 func Statuses(text string) (s instance.Selector, err error) {
 	if text == "" {
 		return instance.Selector{AnyStatus: true}, nil

@@ -12,10 +12,10 @@ const Claims = ({ list }) => html`<ul class="plain">${list.map(c => html`<li key
   ${c.metadata && html`<span class="quiet"><${Text} most=${40}>${textOf(c.metadata) ?? c.metadata}<//></span>`}</li>`)}</ul>`;
 
 export function LocksView() {
-  const { keysRevision, topics } = useLive();
+  const { keysRevision, planes } = useLive();
   const locks = useCall('/v1/coordination/locks?limit=500', [keysRevision], 5000);
   const leases = useCall('/v1/coordination/leases?limit=500', [keysRevision], 5000);
-  if (!topics.includes('keys')) return html`<h2>Locks and leases</h2>${absent}`;
+  if (!planes.includes('coordination')) return html`<h2>Locks and leases</h2>${absent}`;
   const held = locks.value?.locks || [], granted = leases.value?.leases || [];
   return html`<${Heading} title="Locks">Who holds a lock, and who waits for it. The token grows with each holder: storage refuses an older one.<//><${Failed} error=${locks.error} />
     ${!locks.value ? html`<${NotLoaded} error=${locks.error} />` : held.length === 0 ? html`<${Empty} title="Nobody holds a lock" needs="service" command=${cli('lock hold backups/nightly -- sleep 60')}>A lock appears here while a command or a program holds it.<//>` : html`
@@ -29,8 +29,8 @@ export function LocksView() {
 }
 
 export function GroupView() {
-  const { group, topics } = useLive();
-  if (!topics.includes('keys')) return html`<h2>Group</h2>${absent}`;
+  const { group, planes } = useLive();
+  if (!planes.includes('coordination')) return html`<h2>Group</h2>${absent}`;
   if (!group) return html`<h2>Group</h2><${NotLoaded} />`;
   const g = group;
   const members = [...(g.voters || []).map(m => ({ ...m, role: m.peer_id === g.leader ? 'leader' : 'voter' })), ...(g.learners || []).map(m => ({ ...m, role: 'learner' }))];
@@ -50,9 +50,9 @@ export function GroupView() {
 const states = { satisfied: 'UP', pending: 'STARTING', insufficient_nodes: 'DOWN' }; // the tones of badges
 
 export function RequirementsView() {
-  const { keysRevision, services, topics } = useLive();
+  const { keysRevision, services, planes } = useLive();
   const list = useCall('/v1/coordination/requirements', [keysRevision, services.size], 3000);
-  if (!topics.includes('keys')) return html`<h2>Requirements</h2>${absent}`;
+  if (!planes.includes('coordination')) return html`<h2>Requirements</h2>${absent}`;
   const all = list.value?.requirements || [];
   const where = s => Object.entries(s || {}).map(([k, v]) => `${k} ${v}`).join(', ');
   return html`<${Heading} title="Requirements">What programs wait for: so many healthy instances of a service.<//><${Failed} error=${list.error} />
@@ -111,12 +111,11 @@ const Branch = ({ node, name, onPick }) => html`<li>${node.kids.size
   : html`<button type="button" class="link" onClick=${() => onPick(node.kv)}><${Text} most=${50}>${name || '(empty)'}<//></button>`}</li>`;
 
 export function KeysView() {
-  const { keysRevision, topics, events } = useLive();
+  const { keysRevision, planes } = useLive();
   const list = useCall('/v1/coordination/keys?prefix=true&limit=500', [keysRevision]);
   const [picked, pick] = useState(null);
-  if (!topics.includes('keys')) return html`<h2>Keys</h2>${absent}`;
+  if (!planes.includes('coordination')) return html`<h2>Keys</h2>${absent}`;
   const keys = (list.value?.kvs || []).map(versionOf).filter(kv => !/^(directory|requirements-status)\//.test(kv.key || ''));
-  const recent = picked && events.filter(e => e.topic === 'keys' && e.text === picked.key).slice(0, 20);
   const current = picked && keys.find(kv => kv.key_base64 === picked.key_base64);
   return html`<${Heading} title="Keys">Small values that programs share. Locks and requirements are keys as well.<//><${Failed} error=${list.error} />
     ${!list.value ? html`<${NotLoaded} error=${list.error} />` : keys.length === 0 ? html`<${Empty} title="No keys" needs="service" command=${cli('kv put config/colour blue')}>Programs keep small shared values here.<//>` : html`
@@ -125,7 +124,6 @@ export function KeysView() {
     ${picked && html`<section class="panel" aria-label="Key"><h3><${Text} most=${80}>${picked.key || picked.key_base64}<//></h3>
       ${current ? html`<pre>${shown(current.value ?? current.value_base64 ?? '', 4000)}</pre><p class="quiet">revision ${current.mod_revision}, version ${current.version}, created at ${current.create_revision}${current.lease !== '0' ? `, bound to ${current.lease === '-1' ? 'a lease of another' : `lease ${current.lease}`}` : ''}</p>` : html`<p class="quiet">deleted</p>`}
       ${current && current.key && html`<${History} key=${`${current.mod_revision} ${current.key}`} kv=${current} />`}
-      ${recent.length > 0 && html`<h4>Seen by this page</h4><ul class="plain">${recent.map(e => html`<li>${e.at.toLocaleTimeString()} ${e.kind}</li>`)}</ul>`}
       <${Command}>${picked.key && cli(`kv get ${quote(picked.key)}`)}<//></section>`}</div>
     <${Elsewhere} commands=${[cli('kv ls'), `curl '${location.origin}/v1/coordination/keys?prefix=true'`]} />`}`;
 }

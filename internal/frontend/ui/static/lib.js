@@ -51,8 +51,8 @@ export async function call(method, path, body) {
   return JSON.parse(text);
 }
 
-export async function open(method, path, body, signal) {
-  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+export async function open(method, path, body, signal, more) {
+  const headers = { ...more, ...(token && { Authorization: `Bearer ${token}` }) };
   if (body !== undefined) headers['Content-Type'] = 'application/json';
   const answer = await fetch(path, { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body) });
   if (answer.ok) return answer;
@@ -61,6 +61,16 @@ export async function open(method, path, body, signal) {
   try { parsed = JSON.parse(text); } catch { parsed = { message: text.slice(0, 200) }; }
   throw new ApiError(answer.status, parsed);
 }
+
+// asOffer is what lists and maps show of a result.
+export const asOffer = r => {
+  const m = r.record.metadata || {}, l = r.record.location || {}, p = r.record.pricing || {};
+  return {
+    key: r.record.key, id: r.record.id, provider_id: r.record.provider_id, type: m.type, subtype: m.subtype, name: m.name,
+    latitude: l.latitude, longitude: l.longitude, city: l.city, country: l.country, price: p.base_price, currency: p.currency, price_unit: p.price_unit,
+    capabilities: r.record.capabilities, updated_at: r.record.updated_at, expires_at: r.record.expires_at, measured: r.peer, endpoint: r.endpoint, domain: r.domain, doubts: r.doubts, distance_km: r.distance_km, score: r.score ?? 0, parts: r.explain || [],
+  };
+};
 
 // useCall repeats a GET while the view is open, at intervals and whenever a value of on changes.
 export function useCall(path, on = [], every = 0) {
@@ -123,26 +133,26 @@ export const quote = text => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${String(
 
 // fronts are the other addresses of the peer: IP:port, or off; empty before the first contact.
 export const fronts = { grpc: '', dns: 'off', zone: '' };
-const defaults = { grpc: '127.0.0.1:8502', dns: '127.0.0.1:8600' }; // of the command line
+const defaultGRPC = '127.0.0.1:8502'; // of the command line
 
 // reached is an address of the peer for the reader: a listener of all addresses is at the host of the page.
 const reached = address => address.replace(/^(0\.0\.0\.0|\[::\])?(?=:\d+$)/, location.hostname === 'localhost' ? '127.0.0.1' : location.hostname);
-const flag = front => (!fronts[front] || reached(fronts[front]) === defaults[front] ? '' : ` --${front} ${reached(fronts[front])}`);
+const grpcFlag = () => (!fronts.grpc || reached(fronts.grpc) === defaultGRPC ? '' : ` --grpc ${reached(fronts.grpc)}`);
 
 // cli is a command line that asks this peer; empty if the peer answers none. A test knows every call of it.
 export function cli(line) {
   if (fronts.grpc === 'off') return '';
   const [own, ...run] = line.split(' -- ');
-  return [`blackholed ${own}${flag('grpc')}`, ...run].join(' -- ');
+  return [`blackholed ${own}${grpcFlag()}`, ...run].join(' -- ');
 }
 
 export const nameOf = service => `${service}.service.${fronts.zone}`;
 
-// dnsLines ask the name server for a service; none if the peer has no name server.
+// dnsLines asks the name server for a service; none if the peer has no name server.
 export function dnsLines(service) {
   if (fronts.dns === 'off' || !fronts.zone) return [];
   const [, host, port] = /^(.*):(\d+)$/.exec(reached(fronts.dns)), name = quote(nameOf(service));
-  return [`blackholed dns ${name}${flag('dns')}`, `dig @${host.replace(/[[\]]/g, '')} -p ${port} ${name} SRV`];
+  return [`dig @${host.replace(/[[\]]/g, '')} -p ${port} ${name} SRV`];
 }
 
 // Command shows a command with a button that copies it.

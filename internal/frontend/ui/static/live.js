@@ -1,6 +1,6 @@
-// The peer's state as /v1/events tells it, for all views together.
+// The peer's state, for all views together: its history and the watches of offers and services.
 
-import { call, fronts, html, open, reader, short, useEffect, useState, Text } from './lib.js';
+import { asOffer, call, fronts, html, open, reader, short, useEffect, useState, Text } from './lib.js';
 
 const mostEvents = 500;
 
@@ -8,8 +8,8 @@ export const live = {
   link: 'connecting', // live, lost, refused
   problem: '',
   heard: 0, // time of the last word of the peer; 0 before the first
-  loaded: new Set(), // topics whose whole state has come: an empty one is empty
-  topics: [],
+  loaded: new Set(), // watches whose whole state has come: an empty one is empty
+  planes: [],
   offers: new Map(), // by provider and id
   answer: null, // complete, reason and beyond of the offers; null before the peer says it
   services: new Map(), // by service and id
@@ -59,64 +59,62 @@ function note(topic, kind, text, at = new Date()) {
 const offerKey = o => `${o.provider_id}/${o.id}`;
 const memberKey = i => `${i.service}/${i.id}`;
 
+// apply has what to do with an event, by stream.
 const apply = {
-  open(d) {
-    Object.assign(live, { topics: d.topics, link: 'live', problem: '' });
+  history(name, d) {
+    if (name === 'history') for (const n of d.notes) note('history', n.kind, n.text, new Date(n.at));
+    if (name !== 'open') return;
+    Object.assign(live, { planes: d.planes, link: 'live', problem: '' });
     Object.assign(fronts, d.fronts);
     Object.assign(reader, { role: d.role, name: d.name || '', services: d.services || [], open: Boolean(d.open) });
     look();
   },
-  offers(d) {
-    if (d.kind === 'reset') { live.offers.clear(); settled = false; live.answer = null; }
-    if (d.kind === 'progress') live.answer = d;
-    for (const o of d.offers || []) live.offers.set(offerKey(o), o);
-    if (d.kind === 'progress' && !settled) {
+  offers(kind, d) {
+    if (kind === 'reset') { live.offers.clear(); settled = false; live.answer = null; }
+    if (kind === 'progress') live.answer = d;
+    if (kind === 'progress' && !settled) {
       settled = true;
       live.loaded.add('offers');
       draw();
     }
-    if (!d.offer) return;
-    if (d.kind === 'added' || d.kind === 'updated') live.offers.set(offerKey(d.offer), d.offer);
-    else live.offers.delete(offerKey(d.offer));
-    if (settled) note('offers', d.kind, `${d.offer.name || d.offer.id} (${d.offer.type})${d.reason ? `: ${d.reason}` : ''}`);
+    if (!d.record) return;
+    const o = asOffer(d);
+    if (kind === 'added' || kind === 'updated') live.offers.set(offerKey(o), o);
+    else live.offers.delete(offerKey(o));
+    if (settled) note('offers', kind, `${o.name || o.id} (${o.type})${d.reason ? `: ${d.reason}` : ''}`);
   },
-  services(d) {
-    if (d.kind === 'reset') {
+  services(kind, d) {
+    if (kind === 'reset') {
       live.loaded.add('services');
-      live.services = new Map((d.instances || []).map(i => [memberKey(i), i]));
+      live.services = new Map(d.instances.map(i => [memberKey(i), i]));
     }
-    for (const c of d.changes || []) {
-      if (c.type === 'DELETED') live.services.delete(memberKey(c.instance));
-      else live.services.set(memberKey(c.instance), c.instance);
-      note('services', c.type.toLowerCase(), `${memberKey(c.instance)} ${c.instance.health}`);
+    if (kind === 'change') {
+      for (const c of d.events) {
+        if (c.type === 'DELETED') live.services.delete(memberKey(c.instance));
+        else live.services.set(memberKey(c.instance), c.instance);
+        note('services', c.type.toLowerCase(), `${memberKey(c.instance)} ${c.instance.health}`);
+      }
     }
-    if (d.contact) {
-      live.contact = d.contact;
-      note('services', 'contact', d.contact.stale ? d.contact.reason || 'contact to the group lost' : 'contact to the group');
+    if (kind === 'contact') {
+      live.contact = d;
+      note('services', 'contact', d.stale ? d.reason || 'contact to the group lost' : 'contact to the group');
     }
-  },
-  history(d) {
-    for (const n of d.notes) note('history', n.kind, n.text, new Date(n.at));
-  },
-  keys(d) {
-    live.keysRevision = d.revision;
-    for (const c of d.changes || []) note('keys', c.type, c.kv.key);
   },
 };
 
-// Group, peers and health have no watch: the page asks for them while it is visible.
+// Group, peers and health are asked for while the page is visible. The revision of the group tells that keys changed.
 const lookEvery = 2000, mostSilence = 10000; // ms
 
 const seen = {
   status(s) { live.status = s; },
-  group(g) { live.group = g; },
+  group(g) { Object.assign(live, { group: g, keysRevision: g.revision }); },
   peers(d) { live.peers = new Map(d.peers.map(p => [p.id, p])); },
   health(h) { live.health = h; },
 };
 
 // look asks once. A group without a majority, and a registry that cannot be used, describe themselves in an error.
 async function look() {
-  const paths = { status: '/v1/status', peers: '/v1/peers', health: '/v1/health', ...(live.topics.includes('keys') && { group: '/v1/coordination/group' }) };
+  const paths = { status: '/v1/status', peers: '/v1/peers', health: '/v1/health', ...(live.planes.includes('coordination') && { group: '/v1/coordination/group' }) };
   await Promise.all(Object.entries(paths).map(async ([name, path]) => {
     const d = await call('GET', path).catch(error => error.body);
     if (d) live.heard = Date.now();
@@ -133,23 +131,31 @@ setInterval(() => {
   changed();
 }, lookEvery);
 
-function take(text, state) {
+const paths = {
+  history: '/v1/events?since=1h',
+  offers: '/v1/discovery/watch?types=compute,storage,bandwidth,cdn',
+  services: '/v1/services/*/watch?health=any',
+};
+
+let after = {}; // id of the last event of each stream
+
+function take(stream, text) {
   let name = '', data = '';
   for (const line of text.split('\n')) {
     if (line.startsWith('event: ')) name = line.slice(7);
     else if (line.startsWith('data: ')) data = line.slice(6);
-    else if (line.startsWith('id: ')) state.after = line.slice(4);
+    else if (line.startsWith('id: ')) after[stream] = line.slice(4);
   }
   if (!data) return;
-  const d = JSON.parse(data);
-  if (d.kind === 'interrupted') note(name, 'interrupted', d.message);
-  else apply[name]?.(d);
+  apply[stream](name, JSON.parse(data));
   changed();
 }
 
-async function read(state, signal) {
-  const answer = await open('GET', `/v1/events?since=1h${state.after ? `&after=${encodeURIComponent(state.after)}` : ''}`, undefined, signal);
-  if (!state.after) { live.offers.clear(); live.events = []; settled = false; }
+async function read(stream, signal, opened) {
+  const answer = await open('GET', paths[stream], undefined, signal, { Accept: 'text/event-stream', ...(after[stream] && { 'Last-Event-ID': after[stream] }) });
+  if (!after[stream] && stream === 'history') live.events = [];
+  if (!after[stream] && stream === 'offers') { live.offers.clear(); settled = false; }
+  opened();
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
   for (;;) {
@@ -158,21 +164,20 @@ async function read(state, signal) {
     live.heard = Date.now();
     const parts = (rest + value).split('\n\n');
     rest = parts.pop();
-    for (const part of parts) take(part, state);
+    for (const part of parts) take(stream, part);
   }
 }
 
 let current = null;
-let state = { after: '' };
 
-// follow keeps one stream open, from the beginning and as whoever the reader is now, until the next call of follow.
+// follow keeps the streams open, from the beginning and as whoever the reader is now, until the next call of follow.
 export function follow() {
-  state = { after: '' };
+  after = {};
   return resume();
 }
 
 // A browser opens at most six connections to a peer, and goes on with the requests of pages that the reader has left, for
-// the way back. So a page holds a stream only while it is visible; afterwards the stream continues where it ended.
+// the way back. So a page holds streams only while it is visible; afterwards they continue where they ended.
 document.addEventListener('visibilitychange', () => {
   if (live.link === 'refused') return;
   live.link = 'connecting';
@@ -181,27 +186,39 @@ document.addEventListener('visibilitychange', () => {
   changed();
 });
 
-async function resume() {
+function resume() {
   current?.abort();
   if (document.hidden) return;
-  const mine = current = new AbortController();
+  const mine = current = new AbortController(), { signal } = mine;
+  keep('history', signal, error => {
+    if (error?.status === 401 || error?.status === 403) {
+      Object.assign(live, { link: 'refused', problem: error.message });
+      mine.abort();
+    } else live.link = 'lost';
+    if (error?.status) live.problem = error.message;
+  });
+  for (const stream of ['offers', 'services']) {
+    keep(stream, signal, error => {
+      if (error?.status === 404) return true; // this peer has no such plane
+      if (error?.status) note(stream, 'interrupted', error.message);
+    });
+  }
+}
+
+// keep reads a stream until the signal, or until failed says that it is over. It calls failed once for each outage.
+async function keep(stream, signal, failed) {
+  let down = false;
   for (let wait = 500; ; wait = Math.min(wait * 2, 5000)) {
+    let error;
     try {
-      await read(state, mine.signal);
-      wait = 250;
-    } catch (error) {
-      if (mine.signal.aborted) return;
-      if (error.status === 401 || error.status === 403) {
-        Object.assign(live, { link: 'refused', problem: error.message });
-        changed();
-        return;
-      }
-      if (error.status === 400) state.after = ''; // positions of another peer
-      if (error.status) live.problem = error.message;
-    }
-    if (mine.signal.aborted) return;
-    live.link = 'lost';
+      await read(stream, signal, () => { down = false; wait = 250; });
+    } catch (e) { error = e; }
+    if (signal.aborted) return;
+    if (error?.status === 400) after[stream] = ''; // a position of another peer
+    if (!down && failed(error)) return;
+    down = true;
     changed();
+    if (signal.aborted) return;
     await new Promise(done => setTimeout(done, wait));
   }
 }
@@ -221,9 +238,12 @@ export function Peer({ id }) {
   return html`${name && html`<${Text} most=${24}>${name}<//> `}<code title=${id}>${short(id)}</code>`;
 }
 
+// peerOf is the peer in an owner: itself, or the one that let a caller without a name in, whose user or address follows.
+export const peerOf = owner => /^(?:&[\w-]+)?~?(12D3\w+)(?:~.*)?$/.exec(owner)?.[1];
+
 // Owner shows who has a lease: a program by the name that it gives itself, then the caller whom the peer knows, or the peer that let a caller
 // without a name in.
 export function Owner({ id, application }) {
-  const peer = /^(?:&[\w-]+)?~?(12D3\w+)$/.exec(id);
-  return html`${application && html`<${Text} most=${30}>${application}<//> `}<span class=${application && 'quiet'}>${peer ? html`at <${Peer} id=${peer[1]} />` : html`<${Text} most=${30}>${id.replace(/^@/, '')}<//>`}</span>`;
+  const peer = peerOf(id);
+  return html`${application && html`<${Text} most=${30}>${application}<//> `}<span class=${application && 'quiet'}>${peer ? html`at <${Peer} id=${peer} />` : html`<${Text} most=${30}>${id.replace(/^@/, '')}<//>`}</span>`;
 }

@@ -42,7 +42,7 @@ export function PeersView() {
 }
 
 export function TimelineView() {
-  const { events, topics } = useLive();
+  const { events } = useLive();
   const { values } = where();
   const only = values.get('topic'), text = (values.get('text') || '').toLowerCase();
   const list = events.filter(e => (!only || e.topic === only) && (!text || e.text.toLowerCase().includes(text)));
@@ -51,7 +51,7 @@ export function TimelineView() {
     if (v) next.set(k, v); else next.delete(k);
     go('timeline', next);
   };
-  return html`<${Heading} title="Timeline">The newest first. History is what mattered at this peer within the last hour; offers, services and keys begin when this page was opened.<//><div class="heading"><label>topic <select name="topic" value=${only || ''} onChange=${e => set('topic', e.target.value)}><option value="">all</option>${topics.map(t => html`<option>${t}</option>`)}</select></label>
+  return html`<${Heading} title="Timeline">The newest first. History is what mattered at this peer within the last hour; offers and services begin when this page was opened.<//><div class="heading"><label>topic <select name="topic" value=${only || ''} onChange=${e => set('topic', e.target.value)}><option value="">all</option>${['history', 'offers', 'services'].map(t => html`<option>${t}</option>`)}</select></label>
     <label>contains <input name="text" defaultValue=${values.get('text') || ''} onChange=${e => set('text', e.target.value)} /></label></div>
     ${list.length === 0 ? html`<${Empty} title="Quiet" command=${`curl -N '${location.origin}/v1/events?since=1h'`}>Nothing that this choice shows has happened yet.<//>` : html`
     <${Table} label="Events" head=${['time', ['topic'], 'event', 'what']} rows=${list.slice(0, 200).map(e => html`<tr><td class="number">${e.at.toLocaleTimeString()}</td><td class="extra">${e.topic}</td><td>${shown(e.kind, 20)}</td><td class="wraps"><${Text} most=${200}>${peopled(e.text)}<//></td></tr>`)} />

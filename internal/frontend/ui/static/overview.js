@@ -1,13 +1,13 @@
 // The first view: the state in one sentence, and where to look.
 
 import { html, ago, cli, go, Elsewhere, shown, span, useCall, useMemo, Heading, NotLoaded, Text, Whole, short, textOf } from './lib.js';
-import { nameOfPeer, peopled, useLive } from './live.js';
+import { nameOfPeer, peerOf, peopled, useLive } from './live.js';
 import { Legend, World } from './map.js';
 import { Bar, grouped } from './services.js';
 
 const counted = (n, one) => `${n} ${one}${n === 1 ? '' : 's'}`;
 const named = m => m.name || nameOfPeer(m.peer_id) || short(m.peer_id);
-const ownerName = id => { const peer = id.replace(/^.*~/, ''); return id.startsWith('@') ? id.slice(1) : nameOfPeer(peer) || short(peer); };
+const ownerName = id => { const peer = peerOf(id); return peer ? nameOfPeer(peer) || short(peer) : id.replace(/^@/, ''); };
 const wellOf = services => services.filter(s => s.counts.UP === s.total).length;
 
 // causes lists what is wrong, the worst first, as [tone, sentence].
@@ -48,7 +48,7 @@ function LocksTile({ locks }) {
 
 export function OverviewView() {
   const live = useLive();
-  const { group: g, peers, offers, answer, loaded, topics, keysRevision } = live;
+  const { group: g, peers, offers, answer, loaded, planes, keysRevision } = live;
   const locks = useCall('/v1/coordination/locks?limit=500', [keysRevision], 5000).value?.locks;
   const usable = useCall('/v1/discovery/query?types=compute,storage,bandwidth,cdn&limit=1&exact_total=true', [offers.size], 15000).value?.total, known = usable === undefined || usable > offers.size; // a larger total counts what this page has not loaded
   const services = grouped(live.services), well = wellOf(services);
@@ -67,13 +67,13 @@ export function OverviewView() {
   return html`${title}<section class=${`verdict ${tone}`} aria-label="State"><p><b>${wrong.length ? shown(wrong[0][1], 300) : 'All well.'}</b> <span>${facts.join(' · ')}</span></p>
       ${wrong.length > 1 && html`<ul>${wrong.slice(1, mostCauses).map(([, text]) => html`<li key=${text}>${shown(text, 300)}</li>`)}${wrong.length > mostCauses && html`<li>and ${wrong.length - mostCauses} more</li>`}</ul>`}</section>
     <div class="tiles">
-      ${topics.includes('keys') && html`<${Tile} title="Voters" view="group">${g ? html`<${Ring} group=${g} /><p class="quiet">${g.leader ? html`led by <${Text} most=${24}>${named(voters.find(m => m.peer_id === g.leader) || { peer_id: g.leader })}<//>, term ${g.term}` : 'no leader'}</p>` : html`<p class="quiet">not loaded</p>`}<//>`}
+      ${planes.includes('coordination') && html`<${Tile} title="Voters" view="group">${g ? html`<${Ring} group=${g} /><p class="quiet">${g.leader ? html`led by <${Text} most=${24}>${named(voters.find(m => m.peer_id === g.leader) || { peer_id: g.leader })}<//>, term ${g.term}` : 'no leader'}</p>` : html`<p class="quiet">not loaded</p>`}<//>`}
       <${Tile} title="Apps" view="services">${!loaded.has('services') ? html`<p class="quiet">not loaded</p>` : html`<p class="hero">${well} <small>of ${counted(services.length, 'service')} all UP</small></p>
         <ul class="plain bars">${worst.slice(0, 4).map(s => html`<li key=${s.name}><a href=${`#/services?service=${encodeURIComponent(s.name)}`}><${Text} most=${20}>${s.name}<//></a><${Bar} ...${s} /></li>`)}</ul>`}<//>
       <${Tile} title="Offers" view="map">${!loaded.has('offers') ? html`<p class="quiet">not loaded</p>` : html`<p class="hero">${known ? offers.size : usable} <small>${known ? 'known' : `of ${offers.size} usable`}</small></p><${Legend} offers=${list} /><${Whole} of=${answer} />`}<//>
-      ${topics.includes('keys') && html`<${Tile} title="Locks" view="locks"><${LocksTile} locks=${locks} /><//>`}
+      ${planes.includes('coordination') && html`<${Tile} title="Locks" view="locks"><${LocksTile} locks=${locks} /><//>`}
     </div>
     <div class="beside"><${World} offers=${list} onPick=${() => go('map')} label=${`World map with ${list.length} offers; the view Map lists them`} />
-      <section class="tile"><h3><a href="#/timeline">Recent events</a></h3>${live.events.length === 0 ? html`<p class="quiet">Nothing has changed since this page was opened.</p>` : html`<ul class="plain recent">${live.events.filter(e => !e.text.startsWith('requirements-status/')).slice(0, 14).map(e => html`<li><span class="quiet">${ago(e.at)}</span> <${Text} most=${140}>${`${e.topic === 'history' ? '' : `${e.topic} `}${e.kind}: ${peopled(e.text)}`}<//></li>`)}</ul>`}</section></div>
+      <section class="tile"><h3><a href="#/timeline">Recent events</a></h3>${live.events.length === 0 ? html`<p class="quiet">Nothing has changed since this page was opened.</p>` : html`<ul class="plain recent">${live.events.slice(0, 14).map(e => html`<li><span class="quiet">${ago(e.at)}</span> <${Text} most=${140}>${`${e.topic === 'history' ? '' : `${e.topic} `}${e.kind}: ${peopled(e.text)}`}<//></li>`)}</ul>`}</section></div>
     <${Elsewhere} commands=${[cli('status'), `curl ${location.origin}/v1/status`]} />`;
 }

@@ -1,6 +1,6 @@
 // A question to the network, kept in the address bar.
 
-import { call, cli, colour, html, quote, useEffect, useMemo, useState, Badge, Elsewhere, Empty, Failed, Heading, Price, Text, Whole, shown, where, go } from './lib.js';
+import { asOffer, call, cli, colour, html, quote, useEffect, useMemo, useState, Badge, Elsewhere, Empty, Failed, Heading, Price, Text, Whole, shown, where, go } from './lib.js';
 import { World, Picked, whatOf } from './map.js';
 import { cities } from './cities.js';
 
@@ -44,15 +44,6 @@ function discOf(q) {
   const km = Number(q.get('radius_km'));
   return Number.isFinite(lat) && Number.isFinite(lon) && km > 0 ? { lat, lon, km } : null;
 }
-
-const asOffer = r => {
-  const m = r.record.metadata || {}, l = r.record.location || {}, p = r.record.pricing || {};
-  return {
-    key: r.record.key, id: r.record.id, provider_id: r.record.provider_id, type: m.type, subtype: m.subtype, name: m.name,
-    latitude: l.latitude, longitude: l.longitude, city: l.city, country: l.country, price: p.base_price, currency: p.currency, price_unit: p.price_unit,
-    capabilities: r.record.capabilities, updated_at: r.record.updated_at, expires_at: r.record.expires_at, measured: r.peer, endpoint: r.endpoint, domain: r.domain, doubts: r.doubts, distance_km: r.distance_km, score: r.score ?? 0, parts: r.explain || [],
-  };
-};
 
 // A field keeps what the reader types while live changes draw the page again: its element is given its first value only.
 function Field({ name, label, options: o, values }) {

@@ -23,12 +23,8 @@ const (
 
 type FollowRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Topics        []string               `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`       // history, offers, services, keys; empty means all that the peer serves
-	Types         []string               `protobuf:"bytes,2,rep,name=types,proto3" json:"types,omitempty"`         // of offers; empty means storage, compute, cdn and bandwidth
-	Namespace     string                 `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"` // of services
-	Prefix        string                 `protobuf:"bytes,4,opt,name=prefix,proto3" json:"prefix,omitempty"`       // of keys
-	After         string                 `protobuf:"bytes,5,opt,name=after,proto3" json:"after,omitempty"`         // id of the last event; its topics continue there, or say reset
-	Since         string                 `protobuf:"bytes,6,opt,name=since,proto3" json:"since,omitempty"`         // of the topic history: a duration (1h) or a time (RFC 3339); empty means from now
+	After         string                 `protobuf:"bytes,5,opt,name=after,proto3" json:"after,omitempty"` // id of the last event
+	Since         string                 `protobuf:"bytes,6,opt,name=since,proto3" json:"since,omitempty"` // without after: a duration (1h) or a time (RFC 3339); empty means from now
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -63,34 +59,6 @@ func (*FollowRequest) Descriptor() ([]byte, []int) {
 	return file_blackhole_api_v1_events_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *FollowRequest) GetTopics() []string {
-	if x != nil {
-		return x.Topics
-	}
-	return nil
-}
-
-func (x *FollowRequest) GetTypes() []string {
-	if x != nil {
-		return x.Types
-	}
-	return nil
-}
-
-func (x *FollowRequest) GetNamespace() string {
-	if x != nil {
-		return x.Namespace
-	}
-	return ""
-}
-
-func (x *FollowRequest) GetPrefix() string {
-	if x != nil {
-		return x.Prefix
-	}
-	return ""
-}
-
 func (x *FollowRequest) GetAfter() string {
 	if x != nil {
 		return x.After
@@ -108,9 +76,8 @@ func (x *FollowRequest) GetSince() string {
 // FollowResponse is one event.
 type FollowResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`     // position in all topics together; empty if this event does not move it
-	Data          []byte                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"` // JSON as in GET /v1/events; empty if only the position moves
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`     // continues after this event
+	Data          []byte                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"` // JSON as in GET /v1/events
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -145,13 +112,6 @@ func (*FollowResponse) Descriptor() ([]byte, []int) {
 	return file_blackhole_api_v1_events_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *FollowResponse) GetTopic() string {
-	if x != nil {
-		return x.Topic
-	}
-	return ""
-}
-
 func (x *FollowResponse) GetId() string {
 	if x != nil {
 		return x.Id
@@ -170,18 +130,13 @@ var File_blackhole_api_v1_events_proto protoreflect.FileDescriptor
 
 const file_blackhole_api_v1_events_proto_rawDesc = "" +
 	"\n" +
-	"\x1dblackhole/api/v1/events.proto\x12\x10blackhole.api.v1\"\x9f\x01\n" +
-	"\rFollowRequest\x12\x16\n" +
-	"\x06topics\x18\x01 \x03(\tR\x06topics\x12\x14\n" +
-	"\x05types\x18\x02 \x03(\tR\x05types\x12\x1c\n" +
-	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x16\n" +
-	"\x06prefix\x18\x04 \x01(\tR\x06prefix\x12\x14\n" +
+	"\x1dblackhole/api/v1/events.proto\x12\x10blackhole.api.v1\"c\n" +
+	"\rFollowRequest\x12\x14\n" +
 	"\x05after\x18\x05 \x01(\tR\x05after\x12\x14\n" +
-	"\x05since\x18\x06 \x01(\tR\x05since\"J\n" +
-	"\x0eFollowResponse\x12\x14\n" +
-	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x0e\n" +
+	"\x05since\x18\x06 \x01(\tR\x05sinceJ\x04\b\x01\x10\x05R\x06topicsR\x05typesR\tnamespaceR\x06prefix\"A\n" +
+	"\x0eFollowResponse\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data2]\n" +
+	"\x04data\x18\x03 \x01(\fR\x04dataJ\x04\b\x01\x10\x02R\x05topic2]\n" +
 	"\fEventService\x12M\n" +
 	"\x06Follow\x12\x1f.blackhole.api.v1.FollowRequest\x1a .blackhole.api.v1.FollowResponse0\x01B=Z;github.com/blackhole/blackhole/proto/blackhole/api/v1;apiv1b\x06proto3"
 

@@ -26,9 +26,9 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// EventService carries all watches of a peer in one stream.
+// EventService tells what mattered at a peer.
 type EventServiceClient interface {
-	// Follow sends what GET /v1/events sends: first an event of the topic open, then what mattered since a time, then each topic's state and its changes.
+	// Follow sends the history of GET /v1/events: first what mattered since a time, even if that is nothing, then what is added.
 	Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowResponse], error)
 }
 
@@ -63,9 +63,9 @@ type EventService_FollowClient = grpc.ServerStreamingClient[FollowResponse]
 // All implementations must embed UnimplementedEventServiceServer
 // for forward compatibility.
 //
-// EventService carries all watches of a peer in one stream.
+// EventService tells what mattered at a peer.
 type EventServiceServer interface {
-	// Follow sends what GET /v1/events sends: first an event of the topic open, then what mattered since a time, then each topic's state and its changes.
+	// Follow sends the history of GET /v1/events: first what mattered since a time, even if that is nothing, then what is added.
 	Follow(*FollowRequest, grpc.ServerStreamingServer[FollowResponse]) error
 	mustEmbedUnimplementedEventServiceServer()
 }

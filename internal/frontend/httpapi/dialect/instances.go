@@ -1,6 +1,5 @@
 // Package dialect translates instances between JSON bodies and the domain: the low-level design
-// "Service Discovery" is dialect A, the JSON view of package instance, and SAP-044 Registry is
-// dialect B.
+// "Service Discovery", which is the JSON view of package instance, and SAP-044 Registry.
 //
 // The package turns bodies into registrations, URL parameters into selectors, and instances into
 // values for encoding/json. URL parameters are its only contact with HTTP.
@@ -16,7 +15,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// Parse reads a registration in dialect A. The namespace of name may be empty. Without its own
+// Parse reads a registration in the dialect of instances. The namespace of name may be empty. Without its own
 // threshold an instance is removed as soon as it becomes unhealthy, like an expired lease, unless
 // its check alone keeps it. The result still needs Normalize. Errors: Invalid, with the field.
 func Parse(text []byte, name instance.Name) (instance.Registration, error) {

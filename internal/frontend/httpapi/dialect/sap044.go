@@ -12,7 +12,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// record is a registration in dialect B. Its schema allows unknown fields and includes fields
+// record is a registration in SAP-044. Its schema allows unknown fields and includes fields
 // that only the registry writes: both are ignored.
 type record struct {
 	*instance.RegistrationJSON
@@ -20,7 +20,7 @@ type record struct {
 
 	HealthCheck json.RawMessage `json:"health_check"` // read by itself, without unknown fields
 
-	// Dialect B has these fields in the metadata only, and ignores them here.
+	// SAP-044 has these fields in the metadata only, and ignores them here.
 	Tags         json.RawMessage `json:"tags"`
 	Dependencies json.RawMessage `json:"dependencies"`
 	Environment  json.RawMessage `json:"environment"`
@@ -30,7 +30,7 @@ type record struct {
 	Status       json.RawMessage `json:"status"`
 }
 
-// ParseService reads a registration in dialect B. The namespace parameter of the request, if not
+// ParseService reads a registration in SAP-044. The namespace parameter of the request, if not
 // empty, must match the body.
 // The result still needs Normalize. Errors: Invalid, with the field.
 func ParseService(text []byte, namespace string) (instance.Registration, error) {
@@ -42,7 +42,7 @@ func ParseService(text []byte, namespace string) (instance.Registration, error) 
 		return instance.Registration{}, err
 	}
 	metadata := q.Metadata
-	q.Metadata = nil // dialect B does not lift version, zone and weight
+	q.Metadata = nil // SAP-044 does not lift version, zone and weight
 	r, err := q.Registration(instance.Name{Namespace: namespace, Service: q.Name})
 	if err != nil {
 		return r, err
@@ -50,7 +50,7 @@ func ParseService(text []byte, namespace string) (instance.Registration, error) 
 	return r, describe(&r.Spec, metadata)
 }
 
-// check applies the schema of dialect B and reads the health check.
+// check applies the schema of SAP-044 and reads the health check.
 func (q *record) check() error {
 	switch {
 	case q.Name == "":
@@ -103,10 +103,10 @@ func describe(s *instance.Spec, metadata map[string]json.RawMessage) error {
 	return err
 }
 
-// notLabel reports whether a name or a tag of dialect B excludes a character.
+// notLabel reports whether a name or a tag of SAP-044 excludes a character.
 func notLabel(c rune) bool { return c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') }
 
-// Renamed replaces the field of an error by its name in dialect B.
+// Renamed replaces the field of an error by its name in SAP-044.
 func Renamed(err error) error {
 	field := fault.FieldOf(err)
 	name := field
@@ -126,7 +126,7 @@ func Renamed(err error) error {
 	return &fault.Error{Kind: fault.KindOf(err), Field: name, Value: fault.ValueOf(err), Err: err}
 }
 
-// ServiceStatus returns the name of a status in dialect B. STARTING is unknown and OUT_OF_SERVICE
+// ServiceStatus returns the name of a status in SAP-044. STARTING is unknown and OUT_OF_SERVICE
 // is down.
 func ServiceStatus(s instance.Status) string {
 	switch s {
@@ -141,7 +141,7 @@ func ServiceStatus(s instance.Status) string {
 	}
 }
 
-// service is the rendering of an instance in dialect B, without the last heartbeat.
+// service is the rendering of an instance in SAP-044, without the last heartbeat.
 type service struct {
 	Name       string            `json:"name"`
 	ID         string            `json:"id"`
