@@ -31,7 +31,7 @@ func exceptions() []exception {
 // room is next changed.
 func sharedEnv() (all []exception) {
 	for _, part := range []string{
-		"ask Asker", "ask Findings", "ask Watches", "keeper Keeper", "keeper server",
+		"ask Asker", "ask Findings", "keeper Keeper", "keeper server",
 		"place Intake", "place Publisher", "place Splits", "place Store", "route Authority", "route Closest",
 	} {
 		room, name, _ := strings.Cut(part, " ")

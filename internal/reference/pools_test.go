@@ -56,7 +56,7 @@ func places() map[string]pool {
 			access + "TestConnectionsAreBounded", "internal/daemon.TestCallersAreBounded"}},
 		"answer_bytes": {"a sixteenth of the memory limit, 8 to 64 MiB, of HTTP, gRPC and clients of etcd and Consul together; 16 KiB of an answer are free", rule, known, "", []string{
 			access + "TestBytes", access + "TestKeptPlaces", front + "httpapi.TestSilentReaders", front + "grpcapi.TestSilentReaders",
-			front + "etcdapi.TestAnswersAreBounded", front + "consulapi.TestBounds", front + "consulapi.TestSilentReaders"}},
+			front + "etcdapi.TestAnswersAreBounded", front + "consulapi.TestBounds", front + "consulapi.TestSilentReaders", front + "consulapi.TestRoomBeforeReading"}},
 		"watch_bytes": {"as of `answer_bytes`, of clients of etcd: 1 KiB and the length of key and range for each watch, 16 KiB for each wait for a lock or election", rule, "", "", []string{
 			front + "etcdapi.TestManyWatches"}},
 		"watches": {"1,024 of each plane and front but etcd's, 4,096 of peers, 4,096 of instances", rule, known, "", []string{access + "TestKeptPlaces",
@@ -71,10 +71,9 @@ func places() map[string]pool {
 			front + "httpapi.TestHalfBodies", front + "grpcapi.TestRequestsAtWork", front + "etcdapi.TestRequestsAreBounded", front + "consulapi.TestBounds", access + "TestKeptPlaces"}},
 		"arriving_bytes": {"as many of each of these fronts, of messages over gRPC until they have arrived", rule + ", of an address or user", known, "", []string{
 			front + "grpcapi.TestHalfRequests", front + "etcdapi.TestRequestsAreBounded"}},
-		"reading_bytes": {"as of `answer_bytes`, of clients of Consul: what is read before its size is known; a reader waits 2 s for it", rule, known, "", []string{front + "consulapi.TestSilentReaders"}},
-		"backups":       {"2", rule, "", "", []string{front + "httpapi.TestBackup"}},
-		"viewers":       {"256", rule, "", "", []string{front + "httpapi.TestViewersAreBounded"}},
-		"sessions":      {"1,024", "16: the oldest ends", "", "", []string{access + "TestSessionsAreBounded"}},
+		"backups":  {"2", rule, "", "", []string{front + "httpapi.TestBackup"}},
+		"viewers":  {"256", rule, "", "", []string{front + "httpapi.TestViewersAreBounded"}},
+		"sessions": {"1,024", "16: the oldest ends", "", "", []string{access + "TestSessionsAreBounded"}},
 		"instances": {setting("agent.limits.instances"), rule + "; who owns those of callers without a name is forgotten at a restart", "", "agent.limits.instances", []string{
 			"internal/agent/registry.TestRegisterRefuses", "internal/agent/registry.TestInstancesAreShared"}},
 		"checks": {"as of instances: one each", "", "", "agent.limits.instances", []string{"internal/agent/health.TestBounds"}},

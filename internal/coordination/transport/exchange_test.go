@@ -71,7 +71,7 @@ func TestAsk(t *testing.T) {
 		require.ErrorIs(t, err, fault.TooLarge)
 		_, err = ask(Information, []byte("refuse"))
 		require.ErrorIs(t, err, fault.Conflict)
-		require.Equal(t, "because of ?", fault.Message(err))
+		require.Equal(t, "because of \ufffd", fault.Message(err))
 		_, err = ask(Information, []byte("too much"))
 		require.ErrorIs(t, err, fault.TooLarge)
 		_, err = ask(Topic(9), nil)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -133,6 +134,7 @@ type how struct {
 	at       int64 // revision; 0: the present
 	local    bool  // from the nearest member: it may be old
 	keysOnly bool
+	before   func() error // each page; nil: nothing
 }
 
 // pages calls each for the pages of a span at one revision, which it returns. It keeps none.
@@ -140,6 +142,11 @@ func (s *Server) pages(ctx context.Context, span coord.Span, h how, each func([]
 	ask := span.Request(0)
 	ask.Revision, ask.Local, ask.KeysOnly = h.at, h.local, h.keysOnly
 	for {
+		if h.before != nil {
+			if err := h.before(); err != nil {
+				return ask.Revision, err
+			}
+		}
 		within, cancel := context.WithTimeout(ctx, answerWithin)
 		page, err := coord.Range(within, s.Service, ask)
 		cancel()
@@ -170,23 +177,25 @@ func (s *Server) visit(ctx context.Context, span coord.Span, h how, each func(*e
 	return at, err
 }
 
-// read returns all keys of a span at one revision. It takes room for each page that it keeps.
-func (l *ledger) read(span coord.Span) (kvs []*apiv1.KeyVal, err error) {
-	size := 0
-	l.how.at, err = l.s.pages(l.ctx, span, l.how, func(page []*apiv1.KeyVal) error {
-		n := 0
-		for _, kv := range page {
-			n += len(kv.GetKey()) + len(kv.GetValue())
+// read returns all keys of a span at one revision. It takes room for each page, of at most some bytes, before it reads
+// it; a single key needs none while what was read is small.
+func (l *ledger) read(span coord.Span, most int) (kvs []*apiv1.KeyVal, err error) {
+	h := l.how
+	h.before = func() error {
+		if most == singleBytes && l.size <= access.Small {
+			return nil
 		}
-		if size += n; size > maxAnswer {
+		return l.room.To(l.ctx, l.size+most, patience)
+	}
+	l.how.at, err = l.s.pages(l.ctx, span, h, func(page []*apiv1.KeyVal) error {
+		for _, kv := range page {
+			l.size += len(kv.GetKey()) + len(kv.GetValue())
+		}
+		if l.size > maxAnswer {
 			return tooLarge()
 		}
-		release, err := l.s.reading.TakeBytes(l.ctx, "consulapi", n, patience)
-		if release != nil {
-			l.held = append(l.held, release)
-		}
 		kvs = append(kvs, page...)
-		return err
+		return nil
 	})
 	return kvs, err
 }
@@ -208,29 +217,23 @@ type staged struct{ before, now entry }
 type ledger struct {
 	s       *Server
 	ctx     context.Context
+	room    *access.Growing // of the request
+	size    int             // of what was read
 	how     how
 	entries map[string]*staged
 	order   []string
 	trees   []coord.Span // read as a whole
-	held    []func()     // room for what was read
-}
-
-func (l *ledger) release() {
-	for _, release := range l.held {
-		release()
-	}
-	l.held = nil
 }
 
 // change runs a request on a copy of the present entries, and executes what it changed in one transaction, again while others change them too.
 // The first attempt trusts the nearest member, because the transaction proves what was read: only a refusal must be read anew. It returns the
 // revision of the change, or of what was read, and whether it changed something.
-func (s *Server) change(ctx context.Context, run func(*ledger) error) (revision int64, changed bool, err error) {
-	l := &ledger{}
-	defer func() { l.release() }()
+func (s *Server) change(r *request, run func(*ledger) error) (revision int64, changed bool, err error) {
+	ctx, cancel := bounded(r)
+	defer cancel()
 	for try := range maxTries {
-		l.release()
-		l = &ledger{s: s, ctx: ctx, how: how{local: try == 0}, entries: map[string]*staged{}}
+		r.giveBack()
+		l := &ledger{s: s, ctx: ctx, room: r.room, how: how{local: try == 0}, entries: map[string]*staged{}}
 		err := run(l)
 		steps := l.steps()
 		if (err != nil || len(steps) == 0) && try == 0 {
@@ -261,7 +264,7 @@ func (l *ledger) get(key string) (*entry, error) {
 	if key == "" || strings.Contains(key, mark) {
 		return nil, fault.Invalidf("key", nil, "must have a name without zero bytes")
 	}
-	kvs, err := l.read(l.s.whole(key))
+	kvs, err := l.read(l.s.whole(key), singleBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -54,15 +54,11 @@ type reading struct {
 	at    int64 // revision of the answer
 }
 
-// look reads the keys of a query, and keeps them if they are few. The index of a key, or of a prefix with keys, is that of its last change, and
-// otherwise that of the group. A prefix waits for room, since others may be large.
+// look reads the keys of a query, and keeps them if they are few. The index of a key, or of a prefix with keys, is
+// that of its last change, and otherwise that of the group. A prefix takes room for a page first; a key has one value.
 func (s *Server) look(r *request, span coord.Span, h how, prefix bool) (out reading, err error) {
 	if prefix {
-		release, err := s.room(r, pageBytes)
-		if err != nil {
-			return out, err
-		}
-		defer release()
+		h.before = func() error { return r.take(pageBytes) }
 	}
 	all := 0
 	out.at, err = s.visit(r.Context(), span, h, func(e *entry) error {
@@ -103,6 +99,7 @@ func (s *Server) getKey(r *request) error {
 	}
 	if r.index > 0 && out.index <= r.index && r.index <= out.at { // an index from the future is told the present one
 		out.list = nil // it keeps nothing while it waits
+		r.giveBack()
 		changed, err := s.await(r, span, out, prefix)
 		if err != nil {
 			return err
@@ -129,18 +126,16 @@ func (s *Server) getKey(r *request) error {
 		s.write(r, http.StatusOK, "text/plain; charset=utf-8", out.list[0].value)
 		return nil
 	}
-	var release func()
-	if out.list != nil {
-		release, err = s.Answers.TakeBytes(r.Context(), "consulapi", out.bytes, 0)
-	}
-	if out.list == nil || err != nil {
+	if out.list == nil || r.room.To(r.Context(), out.bytes, 0) != nil {
 		out.list = nil // it keeps nothing while it waits for others
-		if release, err = s.Answers.TakeBytes(r.Context(), "consulapi", pageBytes, patience); err != nil {
+		r.giveBack()
+		// It needs a page more than it keeps: readers that take nothing of their answers leave their caller room to look.
+		if err = r.take(2 * pageBytes); err == nil {
+			err = r.take(pageBytes)
+		}
+		if err != nil {
 			return err
 		}
-	}
-	if release != nil {
-		defer release()
 	}
 	return s.stream(r, out.index, func(put func(any) error) error {
 		show := func(e *entry) error { return put(e.pair()) }
@@ -265,9 +260,7 @@ func (s *Server) putKey(r *request) error {
 
 // changeOne changes a key, and answers whether its state allowed it.
 func (s *Server) changeOne(r *request, key string, change func(*entry) error) error {
-	ctx, cancel := bounded(r)
-	defer cancel()
-	revision, _, err := s.change(ctx, func(l *ledger) error {
+	revision, _, err := s.change(r, func(l *ledger) error {
 		e, err := l.get(key)
 		if err == nil {
 			err = change(e)

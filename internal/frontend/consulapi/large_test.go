@@ -1,6 +1,7 @@
 package consulapi_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/blackhole/blackhole/internal/frontend/consulapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/pkg/coord"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // silent is a client that sends a request and reads nothing of the answer until it goes.
@@ -107,5 +110,82 @@ func TestWaitingReaders(t *testing.T) {
 			require.Equal(t, http.StatusOK, w.ends(t).code)
 		}
 		require.Zero(t, answers.Used())
+	})
+}
+
+// observed is a coordination plane that tells each question and how many bytes of keys and values its answer has.
+type observed struct {
+	coord.Service
+	before func()
+	after  func(bytes int)
+}
+
+// Read implements coord.Service.
+func (o observed) Read(ctx context.Context, q *coordv1.Question) (*coordv1.Answer, error) {
+	o.before()
+	a, err := o.Service.Read(ctx, q)
+	size := 0
+	for _, kv := range a.GetRange().GetKvs() {
+		size += len(kv.GetKey()) + len(kv.GetValue())
+	}
+	o.after(size)
+	return a, err
+}
+
+// TestRoomBeforeReading: a request has room for a page, and a transaction for all that it keeps too, before the page is read.
+// A single key needs none while what was read is small. All is given back.
+func TestRoomBeforeReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := access.NewPool("answer_bytes", 64<<20, nil)
+		var room, sizes []int // of the pages of a request
+		f := startWith(t, nil, func(c *consulapi.Config) {
+			c.Answers = answers
+			c.Service = observed{c.Service, func() { room = append(room, answers.Used()) }, func(n int) { sizes = append(sizes, n) }}
+		})
+		for n := range 20 {
+			f.yes("PUT", fmt.Sprintf("kv/big/%02d", n), strings.Repeat("x", 256<<10))
+		}
+		f.yes("PUT", "kv/small/a", "1")
+		const small = `{"KV":{"Verb":"get","Key":"small/a"}}`
+		const tree = `{"KV":{"Verb":"get-tree","Key":"big/"}}`
+		const one = `{"KV":{"Verb":"get","Key":"big/00"}}`
+		for _, c := range []struct {
+			path, body string
+			keeps      bool // what it read
+			pages      int
+			free       int // pages without room
+		}{
+			{"kv/big/?recurse", "", false, 6, 0}, // to look, and to answer
+			{"kv/big/?keys", "", false, 1, 0},
+			{"kv/big/00", "", false, 1, 1},
+			{"txn", "[" + tree + "]", true, 6, 0}, // a transaction that changes nothing reads twice
+			{"txn", "[" + small + "," + one + "," + tree + "]", true, 10, 4},
+			{"txn", "[" + one + "," + small + "]", true, 4, 2},
+			{"txn", "[" + small + "," + small + "]", true, 2, 2},
+		} {
+			room, sizes = nil, nil
+			if c.body == "" {
+				require.Equal(t, http.StatusOK, f.get(c.path).code)
+			} else {
+				require.Equal(t, http.StatusOK, f.put(c.path, c.body).code)
+			}
+			require.Len(t, sizes, c.pages, "%s %s", c.path, c.body)
+			free, kept := 0, 0
+			for n, size := range sizes {
+				if c.body != "" && n == len(sizes)/2 {
+					kept = 0
+				}
+				if room[n] == 0 {
+					free++
+				} else {
+					require.GreaterOrEqual(t, room[n], kept+size, "%s %s, page %d", c.path, c.body, n)
+				}
+				if c.keeps {
+					kept += size
+				}
+			}
+			require.Equal(t, c.free, free, "%s %s", c.path, c.body)
+			require.Zero(t, answers.Used())
+		}
 	})
 }

@@ -58,6 +58,7 @@ const (
 	maxTxn       = 6 << 20          // body of a transaction
 	maxAnswer    = 64 << 20         // keys and values of one answer
 	pageBytes    = 3 << 20          // a page of the group: 2 MiB and a last value
+	singleBytes  = 1 << 20          // one key of the group
 	keptBytes    = 1 << 20          // of entries between reading and writing; more are read again, page by page
 	entryBytes   = 256              // of an entry besides key and value
 	pieceBytes   = 64 << 10         // of a list, after which a part goes out
@@ -104,7 +105,6 @@ type Config struct {
 type Server struct {
 	Config
 	watches *access.Pool
-	reading *access.Pool // bytes of what is read before its size is known
 	lasting lasting
 	agent   *agentAPI // nil: off
 
@@ -119,7 +119,7 @@ func New(c Config) (*Server, error) {
 		return nil, fault.Wrap("consulapi.New", err)
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	s := &Server{Config: c, watches: access.NewPool("watches", maxWatches, c.Refused), reading: c.Answers.Twin("reading_bytes"), faults: map[string]error{}}
+	s := &Server{Config: c, watches: access.NewPool("watches", maxWatches, c.Refused), faults: map[string]error{}}
 	s.lasting.plane, s.lasting.peer = c.Plane, c.Peer
 	if c.Agent != nil {
 		s.agent = newAgent(s)
@@ -230,19 +230,18 @@ func (s *Server) Routes() []httpapi.Route {
 	for _, r := range routes {
 		served.Handle(r.Pattern, r.Handler)
 	}
-	absent := http.HandlerFunc(func(w http.ResponseWriter, hr *http.Request) {
-		r := &request{Request: hr, w: w}
+	absent := s.handler(func(r *request) error {
 		for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete} {
-			if _, path := served.Handler(&http.Request{Method: method, Host: hr.Host, URL: hr.URL}); path != "" {
-				w.Header().Add("Allow", method)
+			if _, path := served.Handler(&http.Request{Method: method, Host: r.Host, URL: r.URL}); path != "" {
+				r.w.Header().Add("Allow", method)
 			}
 		}
-		if w.Header().Get("Allow") == "" {
-			s.fail(r, fault.New("", fault.NotFound, "this peer does not have this path of Consul's API"))
-			return
+		if r.w.Header().Get("Allow") == "" {
+			return fault.New("", fault.NotFound, "this peer does not have this path of Consul's API")
 		}
 		s.header(r, 1)
-		s.write(r, http.StatusMethodNotAllowed, "text/plain; charset=utf-8", []byte("method "+hr.Method+" not allowed"))
+		s.write(r, http.StatusMethodNotAllowed, "text/plain; charset=utf-8", []byte("method "+r.Method+" not allowed"))
+		return nil
 	})
 	for _, rest := range []string{
 		"acl/", "agent/", "catalog/", "config", "config/", "connect/", "coordinate/", "event/", "health/", "internal/", "kv/", "operator/", "query", "query/", "session/",
@@ -258,7 +257,8 @@ type request struct {
 	*http.Request
 	w      http.ResponseWriter
 	values url.Values
-	index  int64 // that the client has; 0: it does not wait
+	room   *access.Growing // for what is read and answered, until the handler returns
+	index  int64           // that the client has; 0: it does not wait
 	wait   time.Duration
 	reads  bool // it changed nothing, whatever its method
 }
@@ -266,22 +266,38 @@ type request struct {
 // has reports whether a parameter is there; its value does not count.
 func (r *request) has(name string) bool { return r.values.Has(name) }
 
-// route makes a route whose handler reads some parameters besides the common ones.
-func (s *Server) route(pattern string, role access.Role, serve func(*request) error, parameters ...string) httpapi.Route {
-	serves := func(w http.ResponseWriter, hr *http.Request) {
-		r := &request{Request: hr, w: w, values: hr.URL.Query()}
-		err := r.read(parameters)
-		if err == nil {
-			if later := r.values.Get("index"); r.Method == http.MethodGet && r.index == 0 && later != "" && later != "0" && !slices.Contains(parameters, "index") {
-				pause.For(r.Context(), time.Second) // a blocking query may end at any time: its client asks again at once
-			}
-			err = serve(r)
-		}
-		if err != nil {
+// take takes room for n bytes instead of what the request had. It waits until others have read.
+func (r *request) take(n int) error { return r.room.To(r.Context(), n, patience) }
+
+// giveBack gives the room back.
+func (r *request) giveBack() { _ = r.take(0) }
+
+// handler answers requests by a function, or the error that it returns.
+func (s *Server) handler(serve func(*request) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, hr *http.Request) {
+		r := &request{Request: hr, w: w, values: hr.URL.Query(), room: s.Answers.Growing("consulapi")}
+		defer r.giveBack()
+		if err := serve(r); err != nil {
 			s.fail(r, err)
 		}
-	}
-	return httpapi.Route{Pattern: pattern, Role: role, Waits: slices.Contains(parameters, "index"), Handler: http.HandlerFunc(serves), Outside: tokenOf}
+	})
+}
+
+// route makes a route whose handler reads some parameters besides the common ones.
+func (s *Server) route(
+	pattern string, role access.Role, serve func(*request) error, parameters ...string,
+) httpapi.Route {
+	waits := slices.Contains(parameters, "index")
+	h := s.handler(func(r *request) error {
+		if err := r.read(parameters); err != nil {
+			return err
+		}
+		if later := r.values.Get("index"); r.Method == http.MethodGet && !waits && later != "" && later != "0" {
+			pause.For(r.Context(), time.Second) // a blocking query may end at any time: its client asks again at once
+		}
+		return serve(r)
+	})
+	return httpapi.Route{Pattern: pattern, Role: role, Waits: waits, Handler: h, Outside: tokenOf}
 }
 
 // tokenOf takes the token of a client of Consul for a bearer token.
@@ -443,14 +459,6 @@ func (s *Server) header(r *request, index int64) {
 	h.Set("X-Consul-LastContact", strconv.FormatInt(age.Milliseconds(), 10))
 }
 
-// room waits for room for what is read or rendered before anything is written; the release ends it.
-func (s *Server) room(r *request, bytes int) (release func(), err error) {
-	if release, err = s.reading.TakeBytes(r.Context(), "consulapi", bytes, patience); release == nil {
-		release = func() {}
-	}
-	return release, err
-}
-
 // answer writes an answer in JSON.
 func (s *Server) answer(r *request, index int64, v any) error {
 	return s.answerCode(r, http.StatusOK, index, v)
@@ -468,24 +476,14 @@ func (s *Server) answerCode(r *request, code int, index int64, v any) error {
 
 // render writes an answer in JSON that takes some bytes until it is text.
 func (s *Server) render(r *request, index int64, bytes int, made func() (any, error)) error {
-	release, err := s.room(r, bytes)
-	if err != nil {
+	if err := r.take(bytes); err != nil {
 		return err
 	}
-	release = sync.OnceFunc(release)
-	defer release()
 	v, err := made()
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("an answer has no JSON: %w", err)
-	}
-	release()
-	s.header(r, index)
-	s.write(r, http.StatusOK, "application/json", text)
-	return nil
+	return s.answer(r, index, v)
 }
 
 // stream writes a list in JSON while it is made, and keeps a piece of it.
@@ -531,19 +529,18 @@ func (s *Server) stream(r *request, index int64, list func(put func(any) error) 
 
 // write sends a whole answer, if the budget has room for it.
 func (s *Server) write(r *request, code int, kind string, text []byte) {
-	take := func() (func(), error) { return s.Answers.TakeBytes(r.Context(), "consulapi", len(text), 0) }
-	if !r.reads && (r.Method == http.MethodPut || r.Method == http.MethodDelete) { // the change is made, so its answer must not look refused
-		take = func() (func(), error) { return s.Answers.TakeForChange(r.Context(), "consulapi", len(text)) }
+	var err error
+	if !r.reads && (r.Method == http.MethodPut || r.Method == http.MethodDelete) {
+		err = r.room.ToForChange(r.Context(), len(text)) // the change is made, so its answer must not look refused
+	} else {
+		err = r.room.To(r.Context(), len(text), 0)
 	}
-	release, err := take()
 	if err != nil {
+		r.giveBack()
 		code, kind, text = http.StatusInternalServerError, "text/plain; charset=utf-8", []byte(fault.Message(err))
 		if fault.KindOf(err) == fault.PoolExhausted {
 			code = http.StatusTooManyRequests
 		}
-	}
-	if release != nil {
-		defer release()
 	}
 	h := r.w.Header()
 	h.Set("Content-Type", kind)

@@ -71,11 +71,9 @@ func (s *Server) txn(r *request) error {
 			return fault.New("", fault.TooLarge, "Value for key %q is too large (%d > %d bytes)", op.KV.Key, len(op.KV.Value), maxValue)
 		}
 	}
-	ctx, cancel := bounded(r)
-	defer cancel()
 	var results []*entry
 	var failed []txnError
-	revision, changed, err := s.change(ctx, func(l *ledger) error {
+	revision, changed, err := s.change(r, func(l *ledger) error {
 		results, failed = nil, nil
 		for n := range ops {
 			some, err := l.do(&ops[n])
@@ -191,7 +189,7 @@ func (l *ledger) do(op *txnOp) ([]*entry, error) {
 // tree reads or deletes all keys with a prefix.
 func (l *ledger) tree(prefix string, remove bool) (out []*entry, err error) {
 	span := l.s.span(prefix, true)
-	kvs, err := l.read(span)
+	kvs, err := l.read(span, pageBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ package clean
 
 import (
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -35,20 +36,25 @@ func cleaned(s string, most int, kept string) string {
 		return s
 	}
 	var out []byte
-	before, fit := "", 0 // the last character, and the length that leaves room for the mark
+	before, fit := "", 0 // the last character with its selector, and the length that leaves room for the mark
 	for _, r := range s {
 		c := string(r)
 		switch {
 		case strings.ContainsRune(kept, r):
 		case strings.ContainsRune(breaks, r):
 			c = " "
-		case fault.Text("", before+c, 2*utf8.UTFMax) != nil:
+		case fault.Text("", before+c, 3*utf8.UTFMax) != nil:
 			c = string(utf8.RuneError)
 		}
 		if len(out)+len(c) > most {
 			return string(out[:fit]) + mark
 		}
-		out, before = append(out, c...), strings.Trim(c, kept)
+		out = append(out, c...)
+		if c == string(r) && unicode.Is(unicode.Variation_Selector, r) {
+			before += c
+		} else {
+			before = strings.Trim(c, kept)
+		}
 		if len(out)+len(mark) <= most {
 			fit = len(out)
 		}

@@ -31,6 +31,7 @@ func TestText(t *testing.T) {
 		"tags":                    {"a\U000e0041\U000e0042", "a\ufffd\ufffd"},
 		"fillers":                 {"a\u3164b\u2800c", "a\ufffdb\ufffdc"},
 		"selectors without a use": {"☁\ufe0f\ufe0fa\U000e0100", "☁\ufe0f\ufffda\U000e0100"},
+		"text after a selector":   {"☁\ufe0f b\n", "☁\ufe0f b "},
 		"a selector first":        {"\ufe0fa", "\ufffda"},
 	} {
 		require.Equal(t, tc.want, clean.Text(tc.in, 64), name)

@@ -241,9 +241,12 @@ export function Peer({ id }) {
   return html`${name && html`<${Text} most=${24}>${name}<//> `}<code title=${id}>${short(id)}</code>`;
 }
 
+// peerOf is the peer in an owner: itself, or the one that let a caller without a name in, whose user or address follows.
+export const peerOf = owner => /^(?:&[\w-]+)?~?(12D3\w+)(?:~.*)?$/.exec(owner)?.[1];
+
 // Owner shows who has a lease: a program by the name that it gives itself, then the caller whom the peer knows, or the peer that let a caller
 // without a name in.
 export function Owner({ id, application }) {
-  const peer = /^(?:&[\w-]+)?~?(12D3\w+)$/.exec(id);
-  return html`${application && html`<${Text} most=${30}>${application}<//> `}<span class=${application && 'quiet'}>${peer ? html`at <${Peer} id=${peer[1]} />` : html`<${Text} most=${30}>${id.replace(/^@/, '')}<//>`}</span>`;
+  const peer = peerOf(id);
+  return html`${application && html`<${Text} most=${30}>${application}<//> `}<span class=${application && 'quiet'}>${peer ? html`at <${Peer} id=${peer} />` : html`<${Text} most=${30}>${id.replace(/^@/, '')}<//>`}</span>`;
 }

@@ -1,13 +1,13 @@
 // The first view: the state in one sentence, and where to look.
 
 import { html, ago, cli, go, Elsewhere, shown, span, useCall, useMemo, Heading, NotLoaded, Text, Whole, short, textOf } from './lib.js';
-import { nameOfPeer, peopled, useLive } from './live.js';
+import { nameOfPeer, peerOf, peopled, useLive } from './live.js';
 import { Legend, World } from './map.js';
 import { Bar, grouped } from './services.js';
 
 const counted = (n, one) => `${n} ${one}${n === 1 ? '' : 's'}`;
 const named = m => m.name || nameOfPeer(m.peer_id) || short(m.peer_id);
-const ownerName = id => { const peer = id.replace(/^.*~/, ''); return id.startsWith('@') ? id.slice(1) : nameOfPeer(peer) || short(peer); };
+const ownerName = id => { const peer = peerOf(id); return peer ? nameOfPeer(peer) || short(peer) : id.replace(/^@/, ''); };
 const wellOf = services => services.filter(s => s.counts.UP === s.total).length;
 
 // causes lists what is wrong, the worst first, as [tone, sentence].
