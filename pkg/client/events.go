@@ -18,17 +18,18 @@ type EventQuery struct {
 	Since string // without After, the begin: a duration such as 1h, or a time as of RFC 3339; a peer remembers an hour
 }
 
-// PeerEvent is one event of a peer: what mattered, oldest first. The first one has all notes since the begin, even none.
+// PeerEvent is one event of a peer: what mattered, oldest first. The first one has all notes since the begin, even
+// none.
 type PeerEvent struct {
 	ID    string           `json:"id"` // for EventQuery.After
 	Notes []discovery.Note `json:"notes"`
 }
 
-// Events follows what matters at the peer, such as leaders, voters, conditions and ended instances, until the loop or ctx
-// ends. It connects again after a loss and continues at the last id.
+// Events follows what matters at the peer, such as leaders, voters, conditions and ended instances, until the loop or
+// ctx ends. It connects again after a loss and continues at the last id.
 //
-// The last pair has an error: that of ctx, or one that a repetition would not change. Errors: Invalid for a malformed id
-// or begin, Unsupported for a peer without events.
+// The last pair has an error: that of ctx, or one that a repetition would not change. Errors: Invalid for a malformed
+// id or begin, Unsupported for a peer without events.
 func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[PeerEvent, error] {
 	return func(yield func(PeerEvent, error) bool) {
 		err := c.repeat(ctx, func(run *attempt.Run) error {

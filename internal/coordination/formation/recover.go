@@ -39,8 +39,8 @@ func (c *RecoverConfig) dir() Dir {
 // permanent loss of a majority of voters. Other survivors are refused afterwards; they join again with an
 // empty directory.
 //
-// Data that only lost members had stays lost. The revision leaps ahead, so no fencing token is granted twice, and watches
-// receive "compacted". Leases and locks survive; leases get their full time again.
+// Data that only lost members had stays lost. The revision leaps ahead, so no fencing token is granted twice, and
+// watches receive "compacted". Leases and locks survive; leases get their full time again.
 //
 // Errors: NotFound for a directory without a member; Conflict if a peer uses it, if its peer was removed from
 // the group, or if its group has no other voter; Invalid; Internal.
@@ -105,7 +105,8 @@ func (c *RecoverConfig) self(disk *raftlog.Storage, s *replica.RecoveredState) (
 	for _, m := range s.Members() {
 		own := m.ID == disk.Member()
 		if own && m.Peer != id.String() {
-			return "", fault.New("", fault.Conflict, "directory of peer %s, key of peer %s: use the key of the directory", m.Peer, id)
+			return "", fault.New("", fault.Conflict,
+				"directory of peer %s, key of peer %s: use the key of the directory", m.Peer, id)
 		}
 		member, others = member || own, others || m.Voter && !own
 	}

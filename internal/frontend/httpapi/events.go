@@ -85,8 +85,11 @@ func sinceOf(after, text string) (time.Time, error) {
 	return at, nil
 }
 
-// follow sends the notes after a time, as one event even if there are none, and then new ones. At each beat it sends nil.
-func (e *eventsAPI) follow(ctx context.Context, since time.Time, beat <-chan time.Time, send func(*api.FollowResponse) error) error {
+// follow sends the notes after a time, as one event even if there are none, and then new ones. At each beat it sends
+// nil.
+func (e *eventsAPI) follow(
+	ctx context.Context, since time.Time, beat <-chan time.Time, send func(*api.FollowResponse) error,
+) error {
 	release, err := e.viewers.Take(ctx, "httpapi.events")
 	if err != nil {
 		return err
