@@ -69,7 +69,7 @@ func agentServiceOf(i *instance.Instance) agentService { return agentServiceBy(i
 // agentServiceBy is agentServiceOf for who has read the record.
 func agentServiceBy(i *instance.Instance, rec *record) agentService {
 	if rec == nil {
-		rec = &record{}
+		rec = &record{ID: i.ID}
 	}
 	meta := map[string]string{}
 	maps.Copy(meta, i.Spec.Metadata)
@@ -120,7 +120,7 @@ func checksOf(i *instance.Instance) []healthCheck { return checksBy(i, recordOf(
 // checksBy is checksOf for who has read the record.
 func checksBy(i *instance.Instance, rec *record) []healthCheck {
 	if rec == nil {
-		rec = &record{}
+		rec = &record{ID: i.ID}
 		if i.Spec.Check != nil {
 			rec.Checks = []*check{{ID: "service:" + i.ID, Name: "Service '" + i.Service + "' check", Type: strings.ToLower(string(i.Spec.Check.Type))}}
 		}
