@@ -130,12 +130,10 @@ func (s *Server) getKey(r *request) error {
 		out.list = nil // it keeps nothing while it waits for others
 		r.giveBack()
 		// It needs a page more than it keeps: readers that take nothing of their answers leave their caller room to look.
-		if err = r.take(2 * pageBytes); err == nil {
-			err = r.take(pageBytes)
-		}
-		if err != nil {
+		if err = r.take(2 * pageBytes); err != nil {
 			return err
 		}
+		_ = r.take(pageBytes)
 	}
 	return s.stream(r, out.index, func(put func(any) error) error {
 		show := func(e *entry) error { return put(e.pair()) }
