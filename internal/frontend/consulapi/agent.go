@@ -51,7 +51,8 @@ type Probe struct {
 	Head  bool // a check by HTTP asks for the header alone
 }
 
-// agentAPI serves the services of this peer. The clocks of their checks are here, the statuses in the records of instances.
+// agentAPI serves the services of this peer. The clocks of their checks are here, the statuses in the records of
+// instances.
 type agentAPI struct {
 	Agent
 	*Server
@@ -288,8 +289,8 @@ func (a *agentAPI) enter(ctx context.Context, r *request, d *serviceDefinition) 
 	return nil
 }
 
-// claim keeps the ids of a service's checks for it until its record stands. Errors: an id is that of another service, or this peer cannot
-// run a check.
+// claim keeps the ids of a service's checks for it until its record stands. Errors: an id is that of another service,
+// or this peer cannot run a check.
 func (a *agentAPI) claim(reg *instance.Registration, rec *record) (release func(), err error) {
 	for _, c := range rec.Checks {
 		if c.Run != nil {
@@ -331,7 +332,8 @@ func (a *agentAPI) allowed(r *request, service string) error {
 	return a.May(r.Context(), instance.DefaultNamespace+"/"+service)
 }
 
-// store registers an instance with its record, and what its checks force upon it. Silence never ends it: this front sends the heartbeats.
+// store registers an instance with its record, and what its checks force upon it. Silence never ends it: this front
+// sends the heartbeats.
 func (a *agentAPI) store(ctx context.Context, reg instance.Registration, rec *record, before *instance.Instance) (err error) {
 	if reg.Spec.Note, err = rec.note(); err != nil {
 		return err
@@ -432,8 +434,8 @@ func (a *agentAPI) force(ctx context.Context, k instance.Key) error {
 	return err
 }
 
-// attend sends the heartbeats of services. It finds the checks of an earlier run of this peer, forces upon services what their records say,
-// and forgets checks whose service has ended. Its error tells of records that do not pass.
+// attend sends the heartbeats of services. It finds the checks of an earlier run of this peer, forces upon services
+// what their records say, and forgets checks whose service has ended. Its error tells of records that do not pass.
 func (a *agentAPI) attend(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()

@@ -17,8 +17,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// noteMark begins the notes of this front, which keep as JSON what an instance of this program does not have. The directory thus
-// shows it at every peer.
+// noteMark begins the notes of this front, which keep as JSON what an instance of this program does not have. The
+// directory thus shows it at every peer.
 const noteMark = Front + " "
 
 // record is what Consul knows of a service besides the instance.
@@ -69,7 +69,8 @@ const (
 	maxWeight = 65535
 )
 
-// note is the record as a note of its instance. Many checks have shorter outputs; what is still too long, the registry refuses.
+// note is the record as a note of its instance. Many checks have shorter outputs; what is still too long, the registry
+// refuses.
 func (r *record) note() (string, error) {
 	text, err := json.Marshal(r)
 	for most := maxOutput; err == nil && len(noteMark)+len(text) > instance.MaxNote && most > 0; text, err = json.Marshal(r) {
@@ -84,8 +85,9 @@ func (r *record) note() (string, error) {
 	return noteMark + string(text), err
 }
 
-// recordOf reads the record of an instance; nil without one: another front end registered it. Another member of the group may have written
-// the note, so the rules of a registration hold for each part of it, and what breaks them is left out.
+// recordOf reads the record of an instance; nil without one: another front end registered it. Another member of the
+// group may have written the note, so the rules of a registration hold for each part of it, and what breaks them is
+// left out.
 func recordOf(i *instance.Instance) *record {
 	text, ok := strings.CutPrefix(i.Spec.Note, noteMark)
 	if !ok {
@@ -166,7 +168,8 @@ func idOf(i *instance.Instance, rec *record) string {
 	return cmp.Or(rec.ID, plainID(i.ID, i.Peer))
 }
 
-// orderOf is the order of tags, of which an instance keeps each once and ascending. A tag that occurs twice has two places.
+// orderOf is the order of tags, of which an instance keeps each once and ascending. A tag that occurs twice has two
+// places.
 func orderOf(tags []string) (order []int) {
 	ascending := slices.Compact(slices.Sorted(slices.Values(tags)))
 	if slices.Equal(ascending, tags) {
@@ -179,7 +182,8 @@ func orderOf(tags []string) (order []int) {
 	return order
 }
 
-// tagsOf are the tags of a service in the order of its registration. After another front end has changed their number they are ascending.
+// tagsOf are the tags of a service in the order of its registration. After another front end has changed their number
+// they are ascending.
 func tagsOf(i *instance.Instance, rec *record) []string {
 	all := i.Spec.Tags
 	if len(rec.Order) == 0 || slices.Max(rec.Order) != len(all)-1 {
@@ -235,8 +239,9 @@ func (r *record) check(id string) *check {
 	return nil
 }
 
-// unsupported are fields of Consul that change what a service or a check is: without them it would be another one than its client thinks. What
-// else is unknown here has no effect on an answer, and is left out as Consul leaves out what it does not know.
+// unsupported are fields of Consul that change what a service or a check is: without them it would be another one than
+// its client thinks. What else is unknown here has no effect on an answer, and is left out as Consul leaves out what it
+// does not know.
 var errMesh = errors.New("is not supported here, and left out it would mislead: there is no service mesh")
 
 func unsupported(field string) error {
@@ -272,7 +277,8 @@ func void(value json.RawMessage) bool {
 	return none(v)
 }
 
-// lenient drops fields without a value, which would have no effect, and the underscores of names: Consul takes both ways to write them.
+// lenient drops fields without a value, which would have no effect, and the underscores of names: Consul takes both
+// ways to write them.
 func lenient(text []byte) ([]byte, error) {
 	var fields, kept = map[string]json.RawMessage{}, map[string]json.RawMessage{}
 	if err := json.Unmarshal(text, &fields); err != nil {
@@ -379,8 +385,9 @@ type serviceDefinition struct {
 	scope
 }
 
-// registration returns what the agent plane registers. Checks of the service before stay, unless they are to be replaced; one with the same id keeps
-// its status. It fails for what this program cannot carry. The definition has an id.
+// registration returns what the agent plane registers. Checks of the service before stay, unless they are to be
+// replaced; one with the same id keeps its status. It fails for what this program cannot carry. The definition has an
+// id.
 func (d *serviceDefinition) registration(
 	before *instance.Instance, replace bool, peer, address string,
 ) (reg instance.Registration, rec *record, err error) {
