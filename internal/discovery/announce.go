@@ -3,7 +3,6 @@ package discovery
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -205,13 +204,9 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []discov
 		}
 	}
 	s.feed.waitFor(ctx, s.Index.Seq()) // the caller's next query must not get an older answer from the cache
-	store := s.Keepers.Store
-	if !slices.ContainsFunc(recs, func(r *records.Record) bool { return !s.Registry.Early(r) }) {
-		store = s.Keepers.StoreEarly
-	}
 	receipts := make([]discovery.Receipt, len(recs))
 	var failure error
-	for i, o := range store(ctx, recs) {
+	for i, o := range s.Keepers.Store(ctx, recs) {
 		r := recs[i]
 		if o.Err != nil && fault.KindOf(o.Err) != fault.Exists {
 			s.Metrics.Failed("keeper.Store", o.Err)
@@ -245,12 +240,12 @@ func (s *Service) reportUnstored(cause error) {
 }
 
 // settled converts an outcome for the registry. Keepers with a newer version refuse an overtaken one with
-// Exists, which counts as stored, unless the registry hands that version out to fewer keepers.
+// Exists, which counts as stored.
 func (s *Service) settled(r *records.Record, o records.Outcome) records.Stored {
 	latest, ok := s.Index.Latest(r.Name())
 	overtaken := ok && records.Compare(latest, r) > 0
-	if overtaken && !s.Registry.Superseded(r) && (o.Err == nil || fault.KindOf(o.Err) == fault.Exists) {
-		return records.Stored{On: o.Stored.Of, Of: o.Stored.Of, OthersLater: o.Stored.OthersLater}
+	if overtaken && (o.Err == nil || fault.KindOf(o.Err) == fault.Exists) {
+		return records.Stored{On: o.Stored.Of, Of: o.Stored.Of}
 	}
 	return o.Stored
 }

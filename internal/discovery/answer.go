@@ -74,7 +74,7 @@ func (p *Parts) localMatches(plan *query.Plan, found query.Found, now time.Time)
 		case p.leftOut(plan, h.Record, gone):
 		case h.Record.Name().Provider == p.Registry.Self():
 			hits = append(hits, h)
-		case now.Sub(h.Record.Issued()) < propagation, mayBeNews(h.Record) && now.Sub(h.Record.Issued()) < propagation+records.NewsWithin:
+		case now.Sub(h.Record.Issued()) < propagation:
 			hits = append(hits, h)
 			if listed {
 				unlisted = append(unlisted, h.Record)
@@ -86,33 +86,21 @@ func (p *Parts) localMatches(plan *query.Plan, found query.Found, now time.Time)
 	return hits, unlisted
 }
 
-// mayBeNews reports whether keepers that do not list a young record may await it as news, and hold a version that does not match.
-func mayBeNews(r *records.Record) bool {
-	return r.Service().GetCreatedAt().AsTime().Before(r.Issued())
-}
-
-// confirm looks up the young records that a complete answer should list and does not. Withdrawn ones
-// enter the index. The answer gets those that may be news. Beyond confirmMost the answer stays incomplete.
-func (p *Parts) confirm(ctx context.Context, plan *query.Plan, found *query.Found) {
+// confirm looks up the young records that a complete answer should list and does not. The index learns which of
+// them are withdrawn. Beyond confirmMost the answer stays incomplete.
+func (p *Parts) confirm(ctx context.Context, plan *query.Plan, found query.Found) {
 	if !found.Complete || found.Local {
 		return
 	}
-	_, unlisted := p.localMatches(plan, *found, p.Now())
+	_, unlisted := p.localMatches(plan, found, p.Now())
 	if len(unlisted) > confirmMost {
 		return
 	}
-	newest := make([]*records.Record, len(unlisted))
 	var lookups sync.WaitGroup
-	for i, r := range unlisted {
-		lookups.Go(func() { newest[i], _ = p.Keepers.Resolve(ctx, r.Key()) }) // after an error the record stays unlisted
+	for _, r := range unlisted {
+		lookups.Go(func() { _, _ = p.Keepers.Resolve(ctx, r.Key()) }) // after an error the record stays unlisted
 	}
 	lookups.Wait()
-	for i, r := range newest {
-		if r != nil && r.Digest() == unlisted[i].Digest() && mayBeNews(r) {
-			found.Records = append(found.Records, r)
-		}
-	}
-	found.Total = max(found.Total, len(found.Records))
 }
 
 // answer converts ranked hits to an answer. It ranks those of a judged plan again, by all that this peer knows.

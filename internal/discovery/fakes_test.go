@@ -70,14 +70,6 @@ func (n *fakeKeepers) Store(_ context.Context, recs []*records.Record) []records
 	return out
 }
 
-func (n *fakeKeepers) StoreEarly(ctx context.Context, recs []*records.Record) []records.Outcome {
-	out := n.Store(ctx, recs)
-	for i := range out {
-		out[i].Stored.OthersLater = true
-	}
-	return out
-}
-
 func (n *fakeKeepers) Epoch() uint64 { return n.epoch.Load() }
 
 func (n *fakeKeepers) Query(ctx context.Context, p *query.Plan) (query.Found, error) {

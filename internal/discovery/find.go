@@ -125,7 +125,7 @@ func (s *Service) ask(ctx context.Context, plan *query.Plan, excluded []peer.ID)
 		release()
 		return s.fallback(e, err)
 	}
-	s.confirm(ctx, plan, &found)
+	s.confirm(ctx, plan, found)
 	e.seq = s.Index.Seq()
 	return s.finish(e, found), nil
 }

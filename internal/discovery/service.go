@@ -37,8 +37,6 @@ import (
 type Keepers interface {
 	// Store sends records to the keepers of their cells. It returns one outcome for each record, in order.
 	Store(ctx context.Context, recs []*records.Record) []records.Outcome
-	// StoreEarly is Store for the keepers that questions about the provider or its city reach.
-	StoreEarly(ctx context.Context, recs []*records.Record) []records.Outcome
 	// Local answers without a message, if this peer keeps all cells of the plan. Else Reason says why not.
 	Local(p *query.Plan) (query.Found, bool)
 	// Query queries the keepers of the covering cells and puts verified records into the index.

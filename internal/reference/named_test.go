@@ -40,9 +40,7 @@ func TestNamed(t *testing.T) {
 	found := map[string]int{}
 	documents(t, func(name, text string) {
 		for _, m := range named(text) {
-			if found[m.kind]++; name == "CHANGELOG.md" && m.kind == "setting" {
-				continue // it names settings that are gone, too
-			}
+			found[m.kind]++
 			if fault := world.fault(name, m); fault != "" {
 				t.Errorf("%s: %s", name, fault)
 			}

@@ -23,7 +23,7 @@ func toReceipt(r *api.Receipt) discovery.Receipt {
 	return discovery.Receipt{
 		ID: r.GetId(), Key: r.GetKey(), Sequence: r.GetSequence(), ExpiresAt: r.GetExpiresAt().AsTime(),
 		Stored: records.Stored{
-			On: int(r.GetStored().GetOn()), Of: int(r.GetStored().GetOf()), ThisPeerOnly: r.GetStored().GetThisPeerOnly(), OthersLater: r.GetStored().GetOthersLater(),
+			On: int(r.GetStored().GetOn()), Of: int(r.GetStored().GetOf()), ThisPeerOnly: r.GetStored().GetThisPeerOnly(),
 		},
 		Warnings: r.GetWarnings(),
 	}

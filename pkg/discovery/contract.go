@@ -97,8 +97,7 @@ type Status struct {
 	RecordsOwn    int      `json:"records_own"`
 	// RecordsUnstored are the ids of the own records that no keeper holds. This peer announces them again.
 	RecordsUnstored []string `json:"records_unstored,omitempty"`
-	// RecordsAnnouncing counts the changes of own records, withdrawals included, that some keeper has not taken, without
-	// those that it is to get later (Stored.OthersLater).
+	// RecordsAnnouncing counts the changes of own records, withdrawals included, that some keeper has not taken.
 	// Another peer's complete answer may lack them. This peer announces them again, at first after a second.
 	RecordsAnnouncing int  `json:"records_announcing,omitempty"`
 	Ready             bool `json:"ready"`

@@ -169,6 +169,16 @@ type Summary struct {
 	Tags      []string `json:"tags,omitempty"` // of all instances, ascending
 }
 
+// Bytes returns about how many bytes a rendering of the summary has.
+func (s Summary) Bytes() int {
+	const numbers, one = 64, 8 // numbers, names and marks of all; marks of a text
+	n := numbers + len(s.Name)
+	for _, tag := range s.Tags {
+		n += one + len(tag)
+	}
+	return n
+}
+
 // EventType is the kind of a change, with the number that it has on the wire.
 type EventType uint8
 

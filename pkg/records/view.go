@@ -94,8 +94,6 @@ type Stored struct {
 	Of int `json:"of"`
 	// ThisPeerOnly says that its provider alone holds the record, so nobody else finds it.
 	ThisPeerOnly bool `json:"this_peer_only,omitempty"`
-	// OthersLater says that more keepers get this version later, within NewsWithin, and show an earlier one until then.
-	OthersLater bool `json:"others_later,omitempty"`
 }
 
 // Outcome is the result of storing one record at its keepers. Err is nil if at least one keeper

@@ -165,9 +165,6 @@ func addReceipt(o *remote.Results, id string, r discovery.Receipt, err error) {
 	if r.Stored.ThisPeerOnly {
 		stored += " (this peer only)"
 	}
-	if r.Stored.OthersLater {
-		stored += " (others within 1m)"
-	}
 	o.Add(r, r.ID, strconv.FormatUint(r.Sequence, 10), stored, term.At(r.ExpiresAt), r.Key)
 }
 

@@ -72,7 +72,6 @@ type group struct {
 	answers []answer
 	failure error // of the last failed keeper
 	diverse bool  // the keepers belong to more than one network
-	news    bool  // answers differ in news that some keepers await
 
 	older   int      // number of asked keepers that do not know a field of the query
 	unknown []string // these fields, with repetitions
@@ -117,7 +116,7 @@ func (g *group) odd() (id peer.ID, some bool) {
 			full = append(full, &g.answers[i])
 		}
 	}
-	if len(full) < 3 || g.news {
+	if len(full) < 3 {
 		return "", false
 	}
 	for i, x := range full {

@@ -542,8 +542,8 @@ func TestChosenKeepersAreAskedAround(t *testing.T) {
 	listed := keepertest.Many(t, 1, 1)[0]
 	newest := map[records.Name]*records.Record{listed.Name(): listed}
 	plan := keepertest.Compile(t, query.Query{})
-	require.Empty(t, g.answers[1].unlisted(plan, newest, time.Now(), func(_, _ *records.Record) bool { return false }), "it need not have all")
-	require.Len(t, g.answers[0].unlisted(plan, newest, time.Now(), func(_, _ *records.Record) bool { return false }), 1)
+	require.Empty(t, g.answers[1].unlisted(plan, newest, time.Now()), "it need not have all")
+	require.Len(t, g.answers[0].unlisted(plan, newest, time.Now()), 1)
 	g.set = &route.Set{Peers: set.Peers, Outer: ids[len(ids)-1:]}
 	require.Equal(t, 2, g.needed())
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/blackhole/blackhole/internal/discovery/place"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -40,7 +39,7 @@ func (a *Asker) judge(ctx context.Context, q cellQuery, g *group, trace *queryTr
 	var probes []probe
 	for i := range g.answers {
 		if x := &g.answers[i]; x.full {
-			for _, r := range x.unlisted(q.plan, newest, a.Now(), func(older, newer *records.Record) bool { return a.awaits(g, x, older, newer) }) {
+			for _, r := range x.unlisted(q.plan, newest, a.Now()) {
 				probes = append(probes, probe{of: x, listed: r})
 			}
 		}
@@ -54,20 +53,9 @@ func (a *Asker) judge(ctx context.Context, q cellQuery, g *group, trace *queryTr
 	}
 }
 
-// awaits reports whether the keeper of an answer may have the older of two versions without having missed anything: the provider gathers
-// news for it.
-func (a *Asker) awaits(g *group, x *answer, older, newer *records.Record) bool {
-	late := !a.Now().Before(newer.Issued().Add(records.NewsWithin + records.ClockSkew))
-	if late || slices.ContainsFunc(g.cells, func(c records.CellKey) bool { return place.Early(c) && newer.In(c) }) || !newer.News(older) {
-		return false
-	}
-	g.news = true
-	return true
-}
-
-// unlisted returns records that the answer must list and does not, or lists in an older version that awaits no news. Each record is returned
+// unlisted returns records that the answer must list and does not, or lists in an older version. Each record is returned
 // once in the life of the answer.
-func (x *answer) unlisted(p *query.Plan, newest map[records.Name]*records.Record, now time.Time, awaits func(older, newer *records.Record) bool) (some []*records.Record) {
+func (x *answer) unlisted(p *query.Plan, newest map[records.Name]*records.Record, now time.Time) (some []*records.Record) {
 	if len(x.splits) > 0 || x.around {
 		return nil // samples of a split cell differ, and a peer around the keepers need not have all
 	}
@@ -85,7 +73,7 @@ func (x *answer) unlisted(p *query.Plan, newest map[records.Name]*records.Record
 		case len(x.probed) >= maxProbes:
 			return some
 		case slices.Contains(x.probed, name) || r.Expires().Before(now.Add(expiresSoon)):
-		case ok && (records.Compare(mine, r) >= 0 || awaits(mine, r)):
+		case ok && records.Compare(mine, r) >= 0:
 		case !ok && x.withheld && p.Value(r) >= x.bound:
 		default:
 			x.probed = append(x.probed, name)
@@ -108,12 +96,10 @@ func (a *Asker) conclude(p probe, g *group, trace *queryTrace) {
 	case v.newest != nil && records.Compare(v.newest, p.listed) > 0:
 		_, _ = a.intake.Put(v.newest) // if the index is full, the listed version stays in the answer
 		for i := range g.answers {
-			x := &g.answers[i]
-			if slices.ContainsFunc(x.records, func(r *records.Record) bool { return r.Name() == name && !a.awaits(g, x, r, v.newest) }) {
+			if x := &g.answers[i]; slices.ContainsFunc(x.records, func(r *records.Record) bool { return r.Name() == name }) {
 				a.fallBehind(x, name, trace)
 			}
 		}
-	case v.newest != nil && a.awaits(g, p.of, v.newest, p.listed):
 	case !v.keptOut:
 		a.fallBehind(p.of, name, trace)
 	}

@@ -79,11 +79,6 @@ func (n *Network) Store(_ context.Context, recs []*records.Record) []records.Out
 	return outcomes
 }
 
-// StoreEarly implements discovery.Keepers.
-func (n *Network) StoreEarly(ctx context.Context, recs []*records.Record) []records.Outcome {
-	return n.Store(ctx, recs)
-}
-
 // Query implements discovery.Keepers.
 func (n *Network) Query(_ context.Context, p *query.Plan) (query.Found, error) {
 	found, err := n.live(p.Match)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/discovery/cell"
-	"github.com/blackhole/blackhole/internal/discovery/place"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/platform/heap"
@@ -26,7 +25,7 @@ const (
 )
 
 // simulation plays a script as events in virtual time, without goroutines, so it knows networks that no machine plays. The rules of
-// cells, news, hashes and records are the real ones. It simplifies:
+// cells, hashes and records are the real ones. It simplifies:
 //
 //   - The keepers of a divided cell share one cell.Cell: they differ by delays. So do their hints to a publisher.
 //   - Messages arrive at once, each peer knows who is there, and no publisher repeats for a silent keeper. A hand-over by SYNC
@@ -97,11 +96,8 @@ type simOffer struct {
 	cells   [cellsOf]int32
 	created time.Duration
 	issued  time.Duration
-	reached time.Duration // last announcement to all keepers
-	owed    time.Duration // of news to all keepers; 0: none
 	next    *event
 	held    []holding // by peer
-	early   []sending // keepers that have the version already
 	told    uint8     // cells of the last announcement: bits
 }
 
@@ -221,7 +217,7 @@ func (x *simulation) register(p int) {
 	for i := p * x.each; i < min((p+1)*x.each, len(x.records)); i++ {
 		o := &x.records[i]
 		o.record = x.sign(i, 0, records.Stamp{Sequence: 1, Issued: x.clock()})
-		o.created, o.issued, o.reached = x.now, x.now, x.now
+		o.created, o.issued = x.now, x.now
 		for _, c := range o.cells {
 			if a := &x.cells[c]; a.total != nil {
 				a.total.Add(o.record)
@@ -230,7 +226,7 @@ func (x *simulation) register(p int) {
 		}
 		all = append(all, int32(i))
 	}
-	x.announce(x.at[p], all, false)
+	x.announce(x.at[p], all)
 	for _, i := range all {
 		x.records[i].next = x.after(x.renewal(), func() { x.due(int(i)) })
 	}
@@ -241,27 +237,22 @@ func (x *simulation) renewal() time.Duration {
 	return x.now + time.Duration(float64(x.refresh)*(0.9+0.2*x.random.Float64())) // registry.jitterShare
 }
 
-// due announces news that all keepers are owed, a version that replaces one, or a tombstone again: registry.scheduler.
+// due announces a version that replaces one, or a tombstone again: registry.scheduler.
 func (x *simulation) due(i int) {
-	o, again := &x.records[i], x.renewal()
-	switch {
-	case o.gone && x.now >= o.issued+registry.DefaultTTL:
+	o := &x.records[i]
+	if o.gone && x.now >= o.issued+registry.DefaultTTL {
 		return
-	case o.owed > 0:
-		again -= x.now - o.issued
-	case !o.gone:
+	}
+	if !o.gone {
 		o.issued = x.now
 	}
-	x.toAll(i, again)
+	x.announceNow(i)
 }
 
-// toAll announces a version to all keepers, and again at a time.
-func (x *simulation) toAll(i int, again time.Duration) {
-	o := &x.records[i]
-	o.owed, o.reached = 0, x.now
-	x.announce(x.at[i/x.each], []int32{int32(i)}, false)
-	o.early = nil
-	o.next = x.after(again, func() { x.due(i) })
+// announceNow announces a version, and again after a while.
+func (x *simulation) announceNow(i int) {
+	x.announce(x.at[i/x.each], []int32{int32(i)})
+	x.records[i].next = x.after(x.renewal(), func() { x.due(i) })
 }
 
 // change announces another price.
@@ -272,7 +263,7 @@ func (x *simulation) change(i int, price float64) {
 	}
 	before := o.record
 	o.record = x.sign(i, price, records.Stamp{Sequence: before.Sequence() + 1, Created: x.began.Add(o.created), Issued: x.clock()})
-	o.issued, o.early = x.now, nil
+	o.issued = x.now
 	was, _ := query.LowestRate(before)
 	for _, c := range o.cells {
 		a := &x.cells[c]
@@ -283,14 +274,7 @@ func (x *simulation) change(i int, price float64) {
 		}
 	}
 	x.events.Remove(o.next)
-	owed := o.reached + records.NewsWithin
-	if x.now >= owed || !o.record.News(before) { // registry.scheduler.handOut
-		x.toAll(i, x.renewal())
-		return
-	}
-	o.owed = owed
-	x.announce(x.at[i/x.each], []int32{int32(i)}, true)
-	o.next = x.after(owed, func() { x.due(i) })
+	x.announceNow(i)
 }
 
 func (x *simulation) withdraw(i int) {
@@ -298,7 +282,7 @@ func (x *simulation) withdraw(i int) {
 	if !o.live() {
 		return
 	}
-	o.gone, o.early, o.issued = true, nil, x.now
+	o.gone, o.issued = true, x.now
 	for _, c := range o.cells {
 		a := &x.cells[c]
 		a.live--
@@ -308,15 +292,15 @@ func (x *simulation) withdraw(i int) {
 		}
 	}
 	x.events.Remove(o.next)
-	x.toAll(i, x.renewal())
+	x.announceNow(i)
 }
 
-// announce sends records of one provider to their keepers: place.Publisher. Early: to those of the early cells alone.
-func (x *simulation) announce(from int32, all []int32, early bool) {
+// announce sends records of one provider to their keepers: place.Publisher.
+func (x *simulation) announce(from int32, all []int32) {
 	x.announced += len(all)
 	var asked []int32
 	for _, i := range all {
-		sends := x.address(from, i, early)
+		sends := x.address(from, i)
 		x.receive(&x.records[i], sends)
 		for _, s := range sends {
 			if s.peer != from {
@@ -338,16 +322,13 @@ func (x *simulation) announce(from int32, all []int32, early bool) {
 	}
 }
 
-// address returns the keepers that want a record and lack this version, each with the cells that it gets the record for.
-func (x *simulation) address(from, i int32, early bool) (sends []sending) {
+// address returns the keepers that want a record, each with the cells that it gets the record for.
+func (x *simulation) address(from, i int32) (sends []sending) {
 	o := &x.records[i]
 	o.told = 0
-	soon := false // the cell around is early
 	for j, c := range o.cells {
 		a, h := &x.cells[c], x.hints[hintAt{from, c}]
-		is := j == cellsOf-1 || soon || place.Early(records.CellKey{Cell: a.place})
-		soon = is && h != nil && x.now < h.last
-		if early && !is || h != nil && x.now < h.until && !o.gone && !h.wants(a.place, o.record) {
+		if h != nil && x.now < h.until && !o.gone && !h.wants(a.place, o.record) {
 			continue
 		}
 		for _, k := range x.keepersOf(c) {
@@ -357,10 +338,6 @@ func (x *simulation) address(from, i int32, early bool) (sends []sending) {
 			}
 			sends[at].cells |= 1 << j
 		}
-	}
-	sends = slices.DeleteFunc(sends, func(s sending) bool { return slices.Contains(o.early, s) })
-	if early {
-		o.early = append(o.early, sends...)
 	}
 	for _, s := range sends {
 		o.told |= s.cells

@@ -43,45 +43,9 @@ const (
 // Err is nil if at least one keeper holds the record. Otherwise it is Exists with the highest
 // sequence as its value, or the error of the first keeper.
 func (p *Publisher) Store(ctx context.Context, recs []*records.Record) []records.Outcome {
-	return p.storeIn(ctx, recs, (*records.Record).Cells)
-}
-
-// StoreEarly is Store for the early cells alone: news (records.Record.News) are frequent, and at the keepers of all cells each would cost
-// as much as a new offer. In a small network these are the same keepers.
-func (p *Publisher) StoreEarly(ctx context.Context, recs []*records.Record) []records.Outcome {
-	if p.Router.Size() < route.AcceptWithin {
-		return p.Store(ctx, recs)
-	}
-	outcomes := p.storeIn(ctx, recs, p.earlyCells)
-	for i := range outcomes {
-		outcomes[i].Stored.OthersLater = true
-	}
-	return outcomes
-}
-
-// cityLen is the length of the cells that answer a question about a city: 9 of them cover a disc of 16 km at least.
-const cityLen = 4
-
-// Early reports whether the keepers of a cell get each change at once: a provider's, and a city's. A disc is searched in cells of one
-// length, so shorter and longer ones are left to the next announcement to all keepers.
-func Early(c records.CellKey) bool { return c.OfProvider() || c.Cell.Len() == cityLen }
-
-// earlyCells returns the early cells of a record. Of a divided one the cells inside answer, as far as they do.
-func (p *Publisher) earlyCells(r *records.Record) (early []records.CellKey) {
-	now := p.Now()
-	for _, c := range r.Cells() {
-		parent, _ := c.Cell.Parent()
-		if around := wire.CellAt(c, parent); Early(c) || slices.Contains(early, around) && p.hints.isSplit(around, now) {
-			early = append(early, c)
-		}
-	}
-	return early
-}
-
-func (p *Publisher) storeIn(ctx context.Context, recs []*records.Record, cells func(*records.Record) []records.CellKey) []records.Outcome {
 	sends := make([]*send, len(recs))
 	for i, r := range recs {
-		sends[i] = &send{record: r, cells: cells(r)}
+		sends[i] = &send{record: r, cells: r.Cells()}
 	}
 	ctx, end, err := p.Begin(ctx, "store", storeTimeout)
 	if err != nil {

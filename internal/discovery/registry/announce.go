@@ -87,9 +87,7 @@ func (r *Registry) advance(tasks []task, now time.Time) map[version]bool {
 	defer r.mu.Unlock()
 	for _, t := range tasks {
 		if renewed[t.version] {
-			next := r.scheduler.tasks[versionOf(r.services[t.id].current)]
-			next.failures = t.failures // a new signature does not repair the network
-			r.scheduler.handOutToAll(next, now)
+			r.scheduler.handOut(versionOf(r.services[t.id].current), t.failures, now)
 		}
 	}
 	return renewed
@@ -113,41 +111,17 @@ func (r *Registry) deferRenewal(v version, now time.Time, err error) {
 }
 
 // Announced reports the outcome of announcing a version from Due, Register, Update or Withdraw. After an
-// incomplete announcement (On < Of, or On = 0) the version is due again soon, otherwise at its refresh; after one to
-// some keepers (OthersLater), all keepers get it within records.NewsWithin. An incomplete one of a superseded version
-// concerns its news: a keeper that missed it waits no longer. Announced ignores other superseded versions and other
-// providers.
+// incomplete announcement (On < Of, or On = 0) the version is due again soon, otherwise at its refresh.
+// Announced ignores superseded versions and other providers.
 func (r *Registry) Announced(n records.Name, sequence uint64, s records.Stored, now time.Time) {
 	if n.Provider != r.self {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	v, complete := version{id: n.ID, sequence: sequence}, s.On > 0 && s.On >= s.Of
-	if last := r.services[n.ID]; r.scheduler.tasks[v] == nil && last != nil && !complete && !s.OthersLater {
-		if t := r.scheduler.tasks[versionOf(last.current)]; t.first <= sequence && sequence < t.sequence {
-			r.scheduler.missed(t, wall(now))
-		}
-		return
-	}
-	r.scheduler.announced(v, complete, s.OthersLater, wall(now))
+	v := version{id: n.ID, sequence: sequence}
+	r.scheduler.announced(v, s.On > 0 && s.On >= s.Of, wall(now))
 	r.scheduler.report(v, s.On)
-}
-
-// Early reports whether a version that was handed out is for some keepers alone: all get it, or its news, within records.NewsWithin of the
-// last one for all.
-func (r *Registry) Early(v *records.Record) bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	t := r.scheduler.tasks[versionOf(v)]
-	return t != nil && t.early
-}
-
-// Superseded reports whether a version of this peer is announced no more.
-func (r *Registry) Superseded(v *records.Record) bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.scheduler.tasks[versionOf(v)] == nil
 }
 
 // Unstored returns the ids of the live services whose newest version no keeper holds, in order. A version without
@@ -159,7 +133,7 @@ func (r *Registry) Unstored() []string {
 }
 
 // Announcing counts the newest versions of services, withdrawals included, that some keeper has not taken. Another
-// peer's complete answer may lack them. News that only waits for its time does not count.
+// peer's complete answer may lack them.
 func (r *Registry) Announcing() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

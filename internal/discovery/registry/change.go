@@ -145,7 +145,7 @@ func (r *Registry) handOut(made []*records.Record, now time.Time) {
 	defer r.mu.Unlock()
 	for _, rec := range made {
 		if rec != nil {
-			r.scheduler.handOut(versionOf(rec), now)
+			r.scheduler.handOut(versionOf(rec), 0, now)
 		}
 	}
 }

@@ -31,8 +31,6 @@ type model struct {
 	// handedOut has the end of each version's ack timeout. The scheduler's tests cover clocks that are set
 	// back.
 	handedOut map[version]time.Time
-
-	told map[string]time.Time // when a version was last handed out for all keepers, as far as known
 }
 
 type modelService struct {
@@ -47,7 +45,6 @@ func newModel() *model {
 		seen:      map[version][32]byte{},
 		last:      map[string]uint64{},
 		handedOut: map[version]time.Time{},
-		told:      map[string]time.Time{},
 	}
 }
 
@@ -95,7 +92,6 @@ func (s *system) open(t require.TestingT) {
 	s.registry, err = Open(s.config, s.now)
 	require.NoError(t, err)
 	clear(s.model.handedOut)
-	clear(s.model.told)
 	for v, task := range s.registry.scheduler.tasks {
 		require.False(t, task.due.After(s.now), "%v is not due at once", v)
 	}
@@ -105,8 +101,6 @@ func drawOffer(t *rapid.T) records.Offer {
 	o := offer(rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "id"))
 	o.Metadata.Version = rapid.SampledFrom([]string{"1", "2"}).Draw(t, "version")
 	o.Metadata.Type = rapid.SampledFrom([]string{"relay", "relay", "relay", "proxy", "Not Valid"}).Draw(t, "type")
-	price := float64(rapid.IntRange(1, 3).Draw(t, "price"))
-	o.Pricing = &records.Pricing{Currency: "USD", PriceUnit: "per-hour", BasePrice: &price}
 	switch rapid.IntRange(0, 3).Draw(t, "place") {
 	case 1:
 		return at(o, 52.52, 13.40)
@@ -135,7 +129,6 @@ func (s *system) register(t *rapid.T) {
 		if want == nil {
 			s.model.made(t, accepted[i], s.now)
 			s.model.live[o.ID] = modelService{o, s.now, accepted[i]}
-			s.tell(t, accepted[i], false)
 		}
 	}
 }
@@ -153,20 +146,6 @@ func (s *system) update(t *rapid.T) {
 		require.NoError(t, err)
 		s.model.made(t, r, s.now)
 		s.model.live[o.ID] = modelService{o, was.created, r}
-		s.tell(t, r, r.News(was.current))
-	}
-}
-
-// tell checks that only news waits for all keepers, and only within a minute of the last version for all.
-func (s *system) tell(t *rapid.T, r *records.Record, news bool) {
-	id := r.Name().ID
-	if !s.registry.Early(r) {
-		s.model.told[id] = s.now
-		return
-	}
-	require.True(t, news, "%s waits, and is not news", id)
-	if last, ok := s.model.told[id]; ok {
-		require.Less(t, s.now.Sub(last), records.NewsWithin)
 	}
 }
 
@@ -182,7 +161,6 @@ func (s *system) withdraw(t *rapid.T) {
 	require.True(t, r.Withdrawn())
 	require.False(t, r.Expires().Before(was.current.Expires()))
 	s.model.made(t, r, s.now)
-	require.False(t, s.registry.Early(r), "a withdrawal never waits")
 	delete(s.model.live, id)
 }
 
@@ -197,7 +175,7 @@ func (s *system) report(t *rapid.T) {
 		t.Skip("nothing is handed out")
 	}
 	v, on := rapid.SampledFrom(made).Draw(t, "made"), rapid.IntRange(0, 2).Draw(t, "on")
-	s.registry.Announced(records.Name{Provider: s.registry.self, ID: v.id}, v.sequence, records.Stored{On: on, Of: 2, OthersLater: s.registry.scheduler.tasks[v].early}, s.now)
+	s.registry.Announced(records.Name{Provider: s.registry.self, ID: v.id}, v.sequence, records.Stored{On: on, Of: 2}, s.now)
 	delete(s.model.handedOut, v)
 	next, ok := s.registry.NextDue()
 	require.True(t, ok)
@@ -227,8 +205,6 @@ func (s *system) announce(t *rapid.T) {
 		}
 		s.model.see(t, r)
 		s.model.free(t, r, s.now)
-		require.False(t, s.registry.Early(r), "what is due is for all keepers")
-		s.model.told[id] = s.now
 		s.registry.Announced(r.Name(), r.Sequence(), records.Stored{On: rapid.IntRange(0, 2).Draw(t, "on"), Of: 2}, s.now)
 	}
 	next, ok := s.registry.NextDue()
@@ -285,11 +261,6 @@ func (s *system) check(t *rapid.T) {
 	}
 	require.Len(t, s.registry.scheduler.tasks, versions, "every version is scheduled, and nothing else")
 	require.Equal(t, versions, s.registry.scheduler.queue.Len())
-	for v, task := range s.registry.scheduler.tasks {
-		if task.early && !task.flying {
-			require.False(t, task.due.After(task.reached.Add(records.NewsWithin)), "all keepers get %v in time", v)
-		}
-	}
 	s.checkHandedOut(t)
 }
 
@@ -326,7 +297,6 @@ func TestAgainstModel(t *testing.T) {
 			"set back": func(t *rapid.T) {
 				s.now = s.now.Add(-time.Duration(rapid.IntRange(1, 5000).Draw(t, "min")) * time.Minute)
 				clear(s.model.handedOut)
-				clear(s.model.told)
 			},
 			"": s.check,
 		})

@@ -182,10 +182,6 @@ func (r *Registry) Len() int {
 // replace sets the state of id; nil deletes it. The caller holds the locks of services.
 func (r *Registry) replace(id string, s *service, now time.Time) {
 	last := r.services[id]
-	var before *task
-	if s != nil && s.news {
-		before = r.scheduler.tasks[versionOf(last.current)]
-	}
 	for _, v := range last.versions() {
 		if s.version(v.Sequence()) == nil {
 			r.scheduler.drop(versionOf(v))
@@ -193,9 +189,6 @@ func (r *Registry) replace(id string, s *service, now time.Time) {
 	}
 	for _, v := range s.versions() {
 		r.scheduler.add(v, now)
-	}
-	if before != nil {
-		r.scheduler.follow(before, versionOf(s.current))
 	}
 	if last.live() {
 		r.live--

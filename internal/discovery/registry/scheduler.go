@@ -46,15 +46,8 @@ type task struct {
 	renew     time.Time // end of use of a live version, at most half of its life away
 	failures  int       // consecutive incomplete announcements
 	unstored  bool      // no keeper took the last announcement
-	spread    bool      // all keepers that it was for took the last announcement, and none waits for a repetition
+	spread    bool      // all keepers took the last announcement
 	slot      int       // in the queue
-
-	// Of news, versions that differ in amounts alone, only the first of a minute goes to all keepers at once.
-	first   uint64    // sequence of the version that the later ones, up to this, are news of
-	reached time.Time // one of these was last handed out for all keepers; zero: never
-	owed    time.Time // the time by which all keepers get this version; zero: it was handed out for them
-	early   bool      // handed out for some keepers alone
-	flying  bool      // handed out, without an outcome so far
 }
 
 // lapsed reports whether the tombstone has expired, so that its announcement has no purpose.
@@ -87,7 +80,7 @@ func (s *scheduler) add(r *records.Record, now time.Time) {
 	if s.tasks[v] != nil {
 		return
 	}
-	t := &task{version: v, first: v.sequence, withdrawn: r.Withdrawn(), issued: r.Issued(), expires: r.Expires(), due: now}
+	t := &task{version: v, withdrawn: r.Withdrawn(), issued: r.Issued(), expires: r.Expires(), due: now}
 	if !t.withdrawn {
 		t.renew = earlier(t.issued.Add(s.jittered(s.refresh)), t.issued.Add(t.expires.Sub(t.issued)/2))
 		if p := r.Paused(); p != nil && !p.Until.IsZero() {
@@ -97,13 +90,6 @@ func (s *scheduler) add(r *records.Record, now time.Time) {
 	}
 	s.tasks[v] = t
 	s.queue.Push(t)
-}
-
-// follow has a version continue the schedule of the one before, whose news it is.
-func (s *scheduler) follow(before *task, v version) {
-	if t := s.tasks[v]; t != nil && t != before {
-		t.first, t.reached, t.owed, t.failures = before.first, before.reached, before.owed, before.failures
-	}
 }
 
 // renewNow makes a live version stale.
@@ -132,34 +118,18 @@ func (s *scheduler) take(now time.Time, limit int) []task {
 			break
 		}
 		due = append(due, *t)
-		s.handOutToAll(t, now)
+		s.postpone(t, now.Add(ackTimeout), now)
 	}
 	return due
 }
 
-// handOutToAll postpones a version that all keepers get now.
-func (s *scheduler) handOutToAll(t *task, now time.Time) {
-	t.reached, t.owed, t.early, t.flying = now, time.Time{}, false, true
-	s.postpone(t, now.Add(ackTimeout), now)
-}
-
-// handOut postpones a version that a caller of Register, Update or Withdraw received. News within a minute are for some keepers.
-func (s *scheduler) handOut(v version, now time.Time) {
-	t := s.tasks[v]
-	if t == nil {
-		return
+// handOut postpones a version that a caller of Register, Update or Withdraw received. failures continues the
+// count of the renewed version: a new signature does not repair the network.
+func (s *scheduler) handOut(v version, failures int, now time.Time) {
+	if t := s.tasks[v]; t != nil {
+		t.failures = failures
+		s.postpone(t, now.Add(ackTimeout), now)
 	}
-	s.observe(now)
-	owed := t.reached.Add(records.NewsWithin)
-	if !t.owed.IsZero() {
-		owed = earlier(owed, t.owed)
-	}
-	if t.first == t.sequence || !now.Before(owed) {
-		s.handOutToAll(t, now)
-		return
-	}
-	t.owed, t.early, t.flying = owed, true, true
-	s.postpone(t, now.Add(ackTimeout), now)
 }
 
 // deferRenewal keeps a version whose replacement failed.
@@ -169,48 +139,24 @@ func (s *scheduler) deferRenewal(v version, now time.Time) {
 	}
 }
 
-// announced handles the outcome of an announcement, to some keepers or to all.
-func (s *scheduler) announced(v version, complete, early bool, now time.Time) {
+// announced handles the outcome of an announcement. It ignores superseded versions.
+func (s *scheduler) announced(v version, complete bool, now time.Time) {
 	s.observe(now)
 	t := s.tasks[v]
-	if t == nil || early && !t.early { // all keepers were handed it meanwhile
+	if t == nil {
 		return
 	}
-	t.spread, t.flying = complete && (!early || t.failures == 0), false
+	t.spread = complete
 	switch {
 	case !complete:
-		if !early {
-			t.owed = time.Time{}
-		}
-		s.repeat(t, now)
-		s.postpone(t, t.owed, now)
-	case early:
-		s.postpone(t, earlier(t.owed, t.renew), now)
+		t.failures++
+		s.postpone(t, now.Add(s.jittered(backoff(t.failures))), now)
 	case t.withdrawn: // repeated, because keepers change
 		t.failures = 0
 		s.postpone(t, now.Add(s.jittered(s.refresh)), now)
 	default:
-		t.failures, t.owed = 0, time.Time{}
+		t.failures = 0
 		s.postpone(t, t.renew, now)
-	}
-}
-
-// repeat notes that some keeper missed a version. It gets this one or its news in time.
-func (s *scheduler) repeat(t *task, now time.Time) {
-	t.failures++
-	again := now.Add(s.jittered(backoff(t.failures)))
-	if t.owed.IsZero() || again.Before(t.owed) {
-		t.owed = again
-	}
-}
-
-// missed handles an incomplete announcement to all keepers of a version whose news is t.
-func (s *scheduler) missed(t *task, now time.Time) {
-	s.observe(now)
-	s.repeat(t, now)
-	if !t.flying {
-		t.spread = false
-		s.postpone(t, earlier(t.due, t.owed), now)
 	}
 }
 
@@ -269,10 +215,6 @@ func (s *scheduler) observe(now time.Time) {
 		t.due = t.due.Add(-back)
 		if !t.withdrawn {
 			t.renew = t.renew.Add(-back)
-			t.reached = t.reached.Add(-back)
-			if !t.owed.IsZero() {
-				t.owed = t.owed.Add(-back)
-			}
 			t.replaceIfFuture(now)
 		}
 	}

@@ -58,7 +58,7 @@ func TestClockSetBackKeepsIntervals(t *testing.T) {
 	}
 	require.Len(t, m.take(now, 9), 3)
 	for _, v := range []*records.Record{a, b, tombstone} {
-		m.announced(versionOf(v), true, false, now)
+		m.announced(versionOf(v), true, now)
 	}
 
 	// One second back, as by NTP: no effect.
@@ -173,7 +173,7 @@ func TestSchedulerAgainstList(t *testing.T) {
 			},
 			"announced": func(t *rapid.T) {
 				v, complete := pick(), rapid.Bool().Draw(t, "complete")
-				m.announced(v, complete, false, d.now)
+				m.announced(v, complete, d.now)
 				d.announced(pool[v], complete)
 			},
 			"take": func(t *rapid.T) {
@@ -185,9 +185,10 @@ func TestSchedulerAgainstList(t *testing.T) {
 				}
 			},
 			"hand out": func(t *rapid.T) {
-				v := pick()
-				m.handOut(v, d.now)
+				v, failures := pick(), rapid.IntRange(0, 12).Draw(t, "failures")
+				m.handOut(v, failures, d.now)
 				if _, ok := d.due[v]; ok {
+					d.failures[v] = failures
 					d.at(pool[v], d.now.Add(ackTimeout))
 				}
 			},

@@ -23,7 +23,6 @@ type service struct {
 	created time.Time // of the first version since its registration
 	until   time.Time // latest expiry of all signed versions; no tombstone may lapse earlier
 	current *records.Record
-	news    bool // current differs in amounts alone from the version before; false after a restart
 
 	// tombstones end older versions at keys and cells that the service has left, oldest first. Without them,
 	// keepers of those cells would offer the old version until its expiry.
@@ -106,7 +105,6 @@ func (i *signer) nextVersion(last *service, floor uint64, o records.Offer, pause
 			return nil, err
 		}
 	}
-	s.news = last.live() && s.current.News(last.current)
 	if s.offer, err = json.Marshal(o); err != nil {
 		return nil, fault.As("", fault.Internal, err)
 	}

@@ -59,13 +59,27 @@ func Grow(ctx context.Context, n int) error {
 	return g.To(ctx, n, growWithin)
 }
 
-// charge puts an answer into the budget until it is written; nil: it costs nothing. take is a method of the pool.
-func charge(ctx context.Context, m proto.Message, take func(bytes int) (release func(), err error)) (*Charged, error) {
-	release, err := take(proto.Size(m))
-	if err != nil || release == nil {
+// Growing returns the context of a call, in which Grow takes room in a pool, and what the call occupies of it. Whoever
+// has it from here gives it back.
+func Growing(ctx context.Context, pool *access.Pool, op string) (context.Context, *access.Growing) {
+	room := pool.Growing(op)
+	return context.WithValue(ctx, growingKey{}, room), room
+}
+
+// charge puts an answer into the budget until it is written; nil: it costs nothing. grow is a method of room, which
+// afterwards belongs to the answer.
+func charge(
+	ctx context.Context, m proto.Message, room *access.Growing, grow func(bytes int) error,
+) (*Charged, error) {
+	none := func() { _ = room.To(ctx, 0, 0) }
+	if err := grow(proto.Size(m)); err != nil {
+		none()
 		return nil, err
 	}
-	release = sync.OnceFunc(release)
+	if room.Occupied() == 0 {
+		return nil, nil
+	}
+	release := sync.OnceFunc(none)
 	late := time.AfterFunc(takenWithin, func() {
 		access.Cut(ctx)
 		release()
@@ -94,28 +108,18 @@ func (b Budget) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 			defer release()
 		}
 	}
-	room := b.Answers.Growing(b.Op)
-	none := func() { _ = room.To(ctx, 0, 0) }
-	resp, err := call(context.WithValue(ctx, growingKey{}, room), req)
+	growing, room := Growing(ctx, b.Answers, b.Op)
+	resp, err := call(growing, req)
 	m, ok := resp.(proto.Message)
 	if err != nil || !ok {
-		none()
+		_ = room.To(ctx, 0, 0)
 		return resp, err
 	}
-	c, err := charge(ctx, m, func(n int) (func(), error) {
-		var err error
+	c, err := charge(ctx, m, room, func(n int) error {
 		if b.Changes(info.FullMethod) {
-			err = room.ToForChange(ctx, n)
-		} else {
-			err = room.To(ctx, n, 0)
+			return room.ToForChange(ctx, n)
 		}
-		if err != nil {
-			none()
-		}
-		if err != nil || room.Occupied() == 0 {
-			return nil, err
-		}
-		return none, nil
+		return room.To(ctx, n, 0)
 	})
 	if err != nil || c != nil {
 		return c, err
@@ -133,15 +137,21 @@ func (b Budget) Stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, 
 	defer release()
 	late := time.AfterFunc(takenWithin, func() { access.Cut(ss.Context()) })
 	late.Stop()
-	return call(srv, stream{ss, b, late, sync.OnceFunc(func() { arrived(ss.Context()) })})
+	ctx, room := Growing(ss.Context(), b.Answers, b.Op)
+	defer func() { _ = room.To(ctx, 0, 0) }()
+	return call(srv, stream{ss, ctx, room, late, sync.OnceFunc(func() { arrived(ctx) })})
 }
 
 type stream struct {
 	grpc.ServerStream
-	budget Budget
-	late   *time.Timer // runs while an answer is being sent: a stream sends one at a time
-	first  func()      // at each request
+	ctx   context.Context
+	room  *access.Growing // of the next answer
+	late  *time.Timer     // runs while an answer is being sent: a stream sends one at a time
+	first func()          // at each request
 }
+
+// Context returns a context in which Grow takes room for the next answer, in the goroutine that sends it.
+func (s stream) Context() context.Context { return s.ctx }
 
 // RecvMsg receives a request.
 func (s stream) RecvMsg(m any) error {
@@ -161,9 +171,8 @@ func (s stream) SendMsg(m any) error {
 	if _, charged := m.(*Charged); charged || !ok {
 		return s.ServerStream.SendMsg(m)
 	}
-	c, err := charge(s.Context(), message, func(n int) (func(), error) {
-		return s.budget.Answers.TakeBytes(s.Context(), s.budget.Op, n, takenWithin/2)
-	})
+	room := s.room.Split()
+	c, err := charge(s.ctx, message, room, func(n int) error { return room.To(s.ctx, n, takenWithin/2) })
 	switch {
 	case err != nil:
 		return err

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -106,6 +107,9 @@ func (a *agent) Discover(ctx context.Context, req *agentv1.DiscoverRequest) (*ag
 	if err != nil {
 		return nil, err
 	}
+	if err := budget.Grow(ctx, r.Bytes()); err != nil {
+		return nil, err
+	}
 	resp := &agentv1.DiscoverResponse{
 		Service: req.GetServiceName(), Instances: convert(r.Instances, a.known), Revision: r.Index,
 		Stale: r.Stale, Reason: r.Reason,
@@ -122,6 +126,9 @@ func (a *agent) ListServices(ctx context.Context, req *agentv1.ListServicesReque
 	if err != nil {
 		return nil, err
 	}
+	if err := growFor(ctx, s.Services, instance.Summary.Bytes); err != nil {
+		return nil, err
+	}
 	return &agentv1.ListServicesResponse{
 		Revision: s.Index,
 		Services: convert(s.Services, func(s instance.Summary) *agentv1.ServiceSummary {
@@ -131,14 +138,18 @@ func (a *agent) ListServices(ctx context.Context, req *agentv1.ListServicesReque
 }
 
 // ListRemoved implements agentv1.DiscoveryServiceServer.
-func (a *agent) ListRemoved(_ context.Context, req *agentv1.ListRemovedRequest) (*agentv1.ListRemovedResponse, error) {
+func (a *agent) ListRemoved(ctx context.Context, req *agentv1.ListRemovedRequest) (*agentv1.ListRemovedResponse, error) {
 	n := instance.Name{Namespace: cmp.Or(req.GetNamespace(), instance.DefaultNamespace), Service: req.GetServiceName()}
 	if err := (instance.Name{Namespace: n.Namespace, Service: cmp.Or(n.Service, "any")}).Validate(); err != nil {
 		return nil, fault.Wrap("grpcapi.ListRemoved", err)
 	}
 	resp := new(agentv1.ListRemovedResponse)
 	if a.Removed != nil {
-		resp.Removals = convert(a.Removed(n), func(r instance.Removal) *agentv1.Removal {
+		list := a.Removed(n)
+		if err := growFor(ctx, list, func(r instance.Removal) int { return r.Bytes() + len(r.Cause) }); err != nil {
+			return nil, err
+		}
+		resp.Removals = convert(list, func(r instance.Removal) *agentv1.Removal {
 			return &agentv1.Removal{Instance: r.Proto(), RemovedAt: timestamppb.New(r.At), Cause: r.Cause}
 		})
 	}

@@ -41,6 +41,9 @@ func (a *agent) ListInstances(ctx context.Context, req *agentv1.ListInstancesReq
 		return cmp.Or(placeOf(i).compare(after), -1) // the instance itself belongs to the previous page
 	})
 	page := r.Instances[from:min(from+size, len(r.Instances))]
+	if err := growFor(ctx, page, (*instance.Instance).Bytes); err != nil {
+		return nil, err
+	}
 	resp := &agentv1.ListInstancesResponse{
 		Instances: convert(page, a.known), Total: uint32(len(r.Instances)), Revision: r.Index, Stale: r.Stale, Reason: r.Reason,
 	}

@@ -1,11 +1,13 @@
 package grpcapi
 
 import (
+	"context"
 	"strings"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -38,6 +40,18 @@ func toOffer(s *pb.ServiceRecord) (records.Offer, error) {
 	return records.OfferOf(s), nil
 }
 
+// growFor takes room for an answer with a list, of whose elements size tells about how many bytes they have there.
+func growFor[T any](ctx context.Context, list []T, size func(T) int) error {
+	n := 0
+	for _, one := range list {
+		n += size(one)
+	}
+	return budget.Grow(ctx, n)
+}
+
+// recordBytes returns about how many bytes a record has in an answer: its fields, and the same in its envelope.
+func recordBytes(r *records.Record) int { return 2*len(r.Envelope()) + 512 }
+
 func fromRecord(r *records.Record, m *records.Measured) *api.Record {
 	out := &api.Record{
 		Service: r.Service(), Envelope: r.Envelope(), Key: r.Key().String(), ContentId: r.ContentID().String(),
@@ -62,7 +76,7 @@ func fromMeasured(m *records.Measured) *api.Measured {
 func fromReceipt(r discovery.Receipt) *api.Receipt {
 	return &api.Receipt{
 		Id: r.ID, Key: r.Key, Sequence: r.Sequence, ExpiresAt: timestamppb.New(r.ExpiresAt),
-		Stored:   &api.Stored{On: uint32(r.Stored.On), Of: uint32(r.Stored.Of), ThisPeerOnly: r.Stored.ThisPeerOnly, OthersLater: r.Stored.OthersLater},
+		Stored:   &api.Stored{On: uint32(r.Stored.On), Of: uint32(r.Stored.Of), ThisPeerOnly: r.Stored.ThisPeerOnly},
 		Warnings: r.Warnings,
 	}
 }

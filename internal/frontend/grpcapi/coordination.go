@@ -66,6 +66,11 @@ func (c *coordination) Execute(ctx context.Context, cmd *coordv1.Command) (*coor
 	if err := c.check(ctx, caller, cmd); err != nil {
 		return nil, fault.Wrap("grpcapi", err)
 	}
+	if t := cmd.GetTxn(); lists(t.GetThen()) || lists(t.GetElse()) {
+		if err := budget.Grow(ctx, maxTxn); err != nil { // of what it reads the group gives no more
+			return nil, err
+		}
+	}
 	if cmd.GetLock().GetTimeoutMs() == 0 {
 		return c.Service.Execute(ctx, cmd)
 	}
@@ -110,6 +115,9 @@ func (c *coordination) Read(ctx context.Context, q *coordv1.Question) (*coordv1.
 	}
 	if !c.Peers { // a peer restricts the lists of its callers itself
 		q.Owner = caller
+	}
+	if err := budget.Grow(ctx, most(q)); err != nil {
+		return nil, err
 	}
 	return c.Service.Read(ctx, q)
 }

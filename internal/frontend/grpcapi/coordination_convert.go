@@ -1,16 +1,44 @@
 package grpcapi
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // pageBytes is the size after which a message ends: most clients of gRPC take 4 MiB.
 const pageBytes = 2 << 20
+
+// most returns about the most bytes that a list of the group has. What has one key, lock or lease needs no room before:
+// it is read as a whole.
+func most(q *coordv1.Question) int {
+	const leaseBytes = 512
+	switch r := q.GetRequest().(type) {
+	case *coordv1.Question_ListLocks:
+		return pageBytes
+	case *coordv1.Question_ListLeases:
+		return min(pageBytes, leaseBytes*cmp.Or(int(r.ListLeases.GetLimit()), 1000))
+	case *coordv1.Question_Range:
+		if one := !r.Range.GetPrefix() && len(r.Range.GetRangeEnd()) == 0; !one && !r.Range.GetCountOnly() {
+			return pageBytes
+		}
+	}
+	return 0
+}
+
+// lists reports whether steps of a transaction may answer with many keys.
+func lists(steps []*api.TxnStep) bool {
+	return slices.ContainsFunc(steps, func(s *api.TxnStep) bool {
+		many := len(s.GetRange().GetRangeEnd()) > 0 && !s.GetRange().GetCountOnly() || s.GetDelete().GetPrevKv()
+		return many || lists(s.GetTxn().GetThen()) || lists(s.GetTxn().GetElse())
+	})
+}
 
 func convert[From, To any](list []From, one func(From) To) []To {
 	out := make([]To, len(list))

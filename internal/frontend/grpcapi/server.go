@@ -397,8 +397,11 @@ func (s *Server) Get(_ context.Context, req *api.GetRequest) (*api.GetResponse, 
 }
 
 // List implements api.RecordServiceServer.
-func (s *Server) List(_ context.Context, _ *api.ListRequest) (*api.ListResponse, error) {
+func (s *Server) List(ctx context.Context, _ *api.ListRequest) (*api.ListResponse, error) {
 	own := s.Registrar.OwnAll()
+	if err := growFor(ctx, own, recordBytes); err != nil {
+		return nil, err
+	}
 	resp := &api.ListResponse{Records: make([]*api.Record, len(own))}
 	for i, r := range own {
 		resp.Records[i] = fromRecord(r, nil)
@@ -423,6 +426,9 @@ func (s *Server) Query(ctx context.Context, req *api.QueryRequest) (*api.QueryRe
 	}
 	a, err := s.Finder.Query(ctx, q)
 	if err != nil {
+		return nil, err
+	}
+	if err := growFor(ctx, a.Results, func(r query.Result) int { return recordBytes(r.Record) }); err != nil {
 		return nil, err
 	}
 	return fromAnswer(a), nil

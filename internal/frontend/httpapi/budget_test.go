@@ -19,9 +19,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // TestSilentReaders: answers that nobody takes stay within the budget, who asks for more is refused by the name of the pool, and
@@ -308,4 +311,66 @@ func TestSilentReadersOfLists(t *testing.T) {
 		}
 		require.Eventually(t, func() bool { return answers.Used() == 0 }, time.Minute, time.Millisecond, path)
 	}
+}
+
+// reads counts what is asked of a group.
+type reads struct {
+	*coordtest.Solo
+	n int
+}
+
+func (r *reads) Read(ctx context.Context, q *coordv1.Question) (*coordv1.Answer, error) {
+	r.n++
+	return r.Solo.Read(ctx, q)
+}
+
+func (r *reads) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
+	r.n++
+	return r.Solo.Execute(ctx, cmd)
+}
+
+// TestRefusedBeforeTheGroupIsAsked: lists of the group wait for room of a page before the group is asked.
+func TestRefusedBeforeTheGroupIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := access.NewPool("answer_bytes", 8<<20, nil)
+		group := &reads{Solo: coordtest.New(coordtest.Config{})}
+		s := New(Config{
+			Answers: answers, Metrics: http.NotFoundHandler(),
+			Coordination: coordinationOf(t, grpcapi.Config{Coordination: &grpcapi.Coordination{Service: group, Admin: group, Owner: ownerOf}}),
+		})
+		send := func(line, body string) *httptest.ResponseRecorder {
+			method, path, _ := strings.Cut(line, " ")
+			w := httptest.NewRecorder()
+			s.Handler().ServeHTTP(w, httptest.NewRequest(method, "http://localhost/v1/coordination"+path, strings.NewReader(body)))
+			return w
+		}
+		require.Equal(t, 200, send("PUT /requirements/store", storage).Code)
+		require.Equal(t, 200, send("PUT /keys/a", "v").Code)
+		for line, body := range map[string]string{
+			"GET /keys?prefix=true": "", "GET /locks": "", "GET /leases": "", "GET /requirements": "",
+			"POST /txn": `{"then":[{"range":{"key":"YQ==","range_end":"Yg=="}}]}`,
+		} {
+			want := send(line, body)
+			require.Equal(t, 200, want.Code, want.Body.String())
+			var releases []func()
+			for left := 8 << 20; left > 20<<10; left = 8<<20 - answers.Used() {
+				other := access.With(t.Context(), access.Principal{Name: fmt.Sprint("other", left)})
+				release, err := answers.TakeWithin(other, "test", left/2, 0)
+				require.NoError(t, err)
+				releases = append(releases, release)
+			}
+			asked := group.n
+			got := send(line, body)
+			require.Equal(t, 429, got.Code, line)
+			require.Contains(t, got.Body.String(), `"pool.answer_bytes`)
+			require.Equal(t, asked, group.n, line)
+			require.Equal(t, 200, send("GET /keys/a", "").Code, "a small answer goes on")
+			for _, release := range releases {
+				time.AfterFunc(2*time.Second, release)
+			}
+			require.Equal(t, want.Code, send(line, body).Code, line)
+			synctest.Wait()
+			require.Zero(t, answers.Used(), line)
+		}
+	})
 }

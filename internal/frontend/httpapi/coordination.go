@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/transcode"
 	"github.com/blackhole/blackhole/internal/platform/access"
@@ -112,6 +113,8 @@ func (p *coordinationAPI) call(c *transcode.Call, answer func(context.Context, c
 func (p *coordinationAPI) answer(ctx context.Context, c calling) error {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
+	ctx, room := budget.Growing(ctx, p.answers, "httpapi")
+	defer func() { _ = room.To(ctx, 0, 0) }()
 	var resp proto.Message
 	err := c.Run(ctx, c.req, func(m proto.Message) error { resp = m; return nil })
 	if err == nil {
@@ -126,7 +129,8 @@ func (p *coordinationAPI) answer(ctx context.Context, c calling) error {
 	if g, ok := resp.(*api.GroupResponse); ok && g.GetMissing() != "" {
 		code = http.StatusServiceUnavailable
 	}
-	return writeMessage(c.w, code, resp)
+	_ = room.To(ctx, min(proto.Size(resp), room.Occupied()), 0) // less never fails
+	return writeMessage(c.w, code, resp, room.Occupied())
 }
 
 // bounded bounds the time of a call: answerWithin, after the wait that the request asks for.
@@ -158,12 +162,12 @@ func absent(c calling, resp proto.Message) error {
 	return nil
 }
 
-// writeMessage writes an answer, a long one element by element. The budget holds the message, and the text of its largest
-// element, at most of a value.
-func writeMessage(w http.ResponseWriter, code int, m proto.Message) error {
+// writeMessage writes an answer, a long one element by element. The budget holds the message, of which it
+// has some bytes already, and the text of its largest element, at most of a value.
+func writeMessage(w http.ResponseWriter, code int, m proto.Message, reserved int) error {
 	size := proto.Size(m)
 	if size > pieceBytes && code == http.StatusOK {
-		release, err := reserve(w, size+2*min(size, coord.MaxValue), 0)
+		release, err := reserve(w, size-reserved+2*min(size, coord.MaxValue), 0)
 		if err != nil {
 			return err
 		}

@@ -77,7 +77,7 @@ func (p *coordinationAPI) change(ctx context.Context, w http.ResponseWriter, key
 	case resp.GetFailed() > 0:
 		return fault.Refused(fault.Conflict, "if_revision", "%s", resp.GetReason())
 	}
-	return writeMessage(w, http.StatusOK, resp)
+	return writeMessage(w, http.StatusOK, resp, 0)
 }
 
 // ofParameter names the part of the request in place of the field of a transaction.

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/transcode"
@@ -18,6 +21,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // Times of requests for requirements.
@@ -143,24 +147,38 @@ func (p *coordinationAPI) deleteRequirement(ctx context.Context, w http.Response
 	if err != nil {
 		return err
 	}
-	return writeMessage(w, http.StatusOK, result.GetDeleteRequirement())
+	return writeMessage(w, http.StatusOK, result.GetDeleteRequirement(), 0)
 }
 
 func (p *coordinationAPI) listRequirements(ctx context.Context, w http.ResponseWriter, _ *http.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	all, h, err := requirements.List(ctx, p.Reader)
+	ctx, room := budget.Growing(ctx, p.answers, "httpapi")
+	defer func() { _ = room.To(ctx, 0, 0) }()
+	all, h, err := requirements.List(ctx, &paged{Service: p.Reader})
 	if err != nil {
 		return err
 	}
-	list := make([]requirementAnswer, len(all))
-	for i, one := range all {
-		list[i] = fromEvaluated(one)
+	return writeList(w, `{"header":`+string(headerJSON(h))+`,"requirements":[`, all,
+		func(e requirements.Evaluated) int { return len(e.Name) + len(e.Question) + len(e.Problem) + 256 },
+		func(e requirements.Evaluated) []byte { return dialect.JSON(fromEvaluated(e)) }, "]}")
+}
+
+// paged takes room for each page of the group beside those before.
+type paged struct {
+	coord.Service
+	read int // bytes
+}
+
+// Read implements coord.Service.
+func (p *paged) Read(ctx context.Context, q *coordv1.Question) (*coordv1.Answer, error) {
+	const pageBytes = 2 << 20 // about as much as a page has
+	if err := budget.Grow(ctx, p.read+pageBytes); err != nil {
+		return nil, err
 	}
-	return writeJSON(w, http.StatusOK, struct {
-		Header       json.RawMessage     `json:"header"`
-		Requirements []requirementAnswer `json:"requirements"`
-	}{headerJSON(h), list})
+	a, err := p.Service.Read(ctx, q)
+	p.read += proto.Size(a)
+	return a, err
 }
 
 // getRequirement answers the status at once or, with wait, when the requirement is satisfied or

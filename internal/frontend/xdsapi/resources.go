@@ -2,9 +2,7 @@ package xdsapi
 
 import (
 	"cmp"
-	"maps"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -62,13 +60,12 @@ func fixed(kind, name string) *xdsv1.Any {
 	}
 }
 
-// endpoints returns the instances of a service by region and zone, in a constant order. A place has the weight of its instances: Envoy's
+// endpoints returns the instances of a service, sorted by id, by region and zone. A place has the weight of its instances: Envoy's
 // protocol gives the calls of a place without one to nobody.
-func endpoints(name string, up map[instance.Key]*instance.Instance) *xdsv1.Any {
+func endpoints(name string, up []*instance.Instance) *xdsv1.Any {
 	all := &xdsv1.ClusterLoadAssignment{ClusterName: name}
 	places, taken := map[place]*xdsv1.LocalityEndpoints{}, map[string]bool{}
-	for _, key := range slices.SortedFunc(maps.Keys(up), func(a, b instance.Key) int { return cmp.Compare(a.ID, b.ID) }) {
-		i := up[key]
+	for _, i := range up {
 		host, port, ok := addressOf(i.Spec)
 		address := net.JoinHostPort(host, strconv.Itoa(int(port)))
 		if !ok || taken[address] { // clients refuse an address that stands twice

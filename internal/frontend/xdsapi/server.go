@@ -9,7 +9,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -77,7 +77,7 @@ func File() *descriptorpb.FileDescriptorProto {
 // Stream answers until the client closes its side, its call ends, or the server closes.
 func (s *Server) Stream(wire grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(wire.Context())
-	c := &client{Server: s, wire: wire, ctx: ctx, kinds: map[string]*kind{}, follows: map[string]context.CancelFunc{}, news: make(chan news)}
+	c := &client{Server: s, wire: wire, ctx: ctx, kinds: map[string]*kind{}, follows: map[string]*follow{}, news: make(chan news)}
 	defer c.watches.Wait()
 	defer cancel()
 	asked, ended := make(chan *xdsv1.DiscoveryRequest), make(chan error, 1)
@@ -120,8 +120,8 @@ type client struct {
 	*Server
 	wire    grpc.ServerStream
 	ctx     context.Context
-	kinds   map[string]*kind              // by type
-	follows map[string]context.CancelFunc // by the name of a service: its watch
+	kinds   map[string]*kind   // by type
+	follows map[string]*follow // by the name of a service
 	watches sync.WaitGroup
 	news    chan news
 	sent    uint64 // answers so far: the next nonce
@@ -134,11 +134,17 @@ type kind struct {
 	nonce string   // of the last answer
 }
 
-// news is what a watch has to tell: the instances that are UP, or why it ended.
+// news is that a watch has found other instances, or why it ended.
 type news struct {
 	name string
-	up   map[instance.Key]*instance.Instance
 	err  error
+}
+
+// follow is the watch of a service.
+type follow struct {
+	of    instance.Name
+	end   context.CancelFunc
+	index uint64 // of the result that was sent last
 }
 
 // take answers a request, unless it only confirms the last answer.
@@ -184,9 +190,9 @@ func (c *client) take(r *xdsv1.DiscoveryRequest) error {
 
 // follow begins and ends watches, so that they are those of names. Each tells its service at once.
 func (c *client) follow(names []string) error {
-	for name, end := range c.follows {
+	for name, f := range c.follows {
 		if !slices.Contains(names, name) {
-			end()
+			f.end()
 			delete(c.follows, name)
 		}
 	}
@@ -203,7 +209,7 @@ func (c *client) follow(names []string) error {
 			return err
 		}
 		ctx, cancel := context.WithCancel(c.ctx)
-		c.follows[name] = cancel
+		c.follows[name] = &follow{of: n, end: cancel}
 		c.watches.Go(func() {
 			defer release()
 			defer cancel()
@@ -213,47 +219,48 @@ func (c *client) follow(names []string) error {
 	return nil
 }
 
-// watch tells the instances of a service after each change until ctx ends. A change of the contact alone changes no instance.
+// watch tells of each change of a service until ctx ends, and keeps no instances: a client may never read of them.
 func (c *client) watch(ctx context.Context, name string, n instance.Name) {
-	up := map[instance.Key]*instance.Instance{}
-	tell := func(n news) error {
+	tell := func(n news) {
 		select {
 		case c.news <- n:
-			return nil
 		case <-ctx.Done():
-			return ctx.Err()
 		}
 	}
-	err := c.Catalog.Watch(ctx, instance.Query{Name: n}, 0, func(b instance.Batch) error {
-		if b.Reset {
-			clear(up)
+	for known := uint64(0); ctx.Err() == nil; {
+		r, err := c.Catalog.Await(ctx, instance.Query{Name: n}, known)
+		if err != nil && ctx.Err() == nil {
+			tell(news{err: err}) // the stream ends
 		}
-		for _, e := range b.Events {
-			if e.Type == instance.Removed {
-				delete(up, e.Instance.Key)
-			} else {
-				up[e.Instance.Key] = e.Instance
-			}
+		if err != nil {
+			return
 		}
-		if !b.Reset && len(b.Events) == 0 {
-			return nil
+		if index := r.Index; index != known {
+			known = index
+			tell(news{name: name})
 		}
-		return tell(news{name: name, up: maps.Clone(up)})
-	})
-	if err != nil && ctx.Err() == nil {
-		_ = tell(news{err: err}) // the stream ends
 	}
 }
 
-// tell sends what a watch has found. The news of a watch that was ended meanwhile are none.
+// tell sends the present instances of a service, unless they were sent. The news of a watch that was ended meanwhile
+// are none.
 func (c *client) tell(n news) error {
+	f := c.follows[n.name]
 	switch {
 	case n.err != nil:
 		return n.err
-	case c.follows[n.name] == nil:
+	case f == nil:
 		return nil
 	}
-	return c.send(endpointType, []*xdsv1.Any{endpoints(n.name, n.up)})
+	r, err := c.Catalog.Discover(c.ctx, instance.Query{Name: f.of})
+	if err != nil || r.Index == f.index {
+		return err
+	}
+	if err := budget.Grow(c.wire.Context(), r.Bytes()); err != nil {
+		return err
+	}
+	f.index = r.Index
+	return c.send(endpointType, []*xdsv1.Any{endpoints(n.name, r.Instances)})
 }
 
 func (c *client) send(kind string, list []*xdsv1.Any) error {

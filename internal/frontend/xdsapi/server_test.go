@@ -5,7 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -13,35 +17,60 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	xdsv1 "github.com/blackhole/blackhole/proto/blackhole/xds/v1"
 )
 
-// catalog is a Catalog whose watches tell what a test sends.
+// catalog is a Catalog with the result that a test sets, of every service.
 type catalog struct {
 	instance.Catalog
-	batches chan instance.Batch
-	over    chan string // the service of each ended watch
+	mu     sync.Mutex
+	result instance.Result
+	moved  chan struct{}
+	over   chan string // the service of each ended watch
 }
 
-func (c *catalog) Watch(ctx context.Context, q instance.Query, _ uint64, send func(instance.Batch) error) error {
-	defer func() { c.over <- q.Service }()
-	for {
+func (c *catalog) set(stale bool, list ...*instance.Instance) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	index := c.result.Index
+	if !stale {
+		index++
+	}
+	c.result = instance.Result{View: &instance.View{Index: index, Instances: list}, Contact: instance.Contact{Stale: stale}}
+	close(c.moved)
+	c.moved = make(chan struct{})
+}
+
+func (c *catalog) Discover(context.Context, instance.Query) (instance.Result, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.result, nil
+}
+
+func (c *catalog) Await(ctx context.Context, q instance.Query, after uint64) (instance.Result, error) {
+	for first := true; ; first = false {
+		c.mu.Lock()
+		r, moved := c.result, c.moved
+		c.mu.Unlock()
+		if r.Index > after || !first {
+			return r, nil
+		}
 		select {
-		case b := <-c.batches:
-			if err := send(b); err != nil {
-				return err
-			}
+		case <-moved:
 		case <-ctx.Done():
-			return ctx.Err()
+			c.over <- q.Service
+			return instance.Result{}, ctx.Err()
 		}
 	}
 }
 
 // stream opens a stream to a server, which may follow two services.
 func stream(t *testing.T) (*catalog, grpc.ClientStream, context.CancelFunc) {
-	c := &catalog{batches: make(chan instance.Batch), over: make(chan string, 8)}
+	c := &catalog{result: instance.Result{View: &instance.View{}}, moved: make(chan struct{}), over: make(chan string, 8)}
 	closing, stop := context.WithCancel(t.Context())
 	s := grpc.NewServer()
 	s.RegisterService(Desc(), &Server{Catalog: c, Watches: access.NewPool("watches", 2, nil), Closing: closing, Logger: slog.New(slog.DiscardHandler)})
@@ -97,17 +126,92 @@ func TestConfirmations(t *testing.T) {
 func TestEndpointsFollowTheCatalog(t *testing.T) {
 	c, wire, _ := stream(t)
 	ask(t, wire, endpointType, "", "web")
-	c.batches <- instance.Batch{Reset: true, Events: []instance.Event{{Type: instance.Added, Instance: instanceOf("a", "10.0.0.1", 80, 0, "")}, {Type: instance.Added, Instance: instanceOf("b", "10.0.0.2", 80, 3, "z")}}}
+	b := instanceOf("b", "10.0.0.2", 80, 3, "z")
+	c.set(false, instanceOf("a", "10.0.0.1", 80, 0, ""), b)
 	require.Equal(t, []string{"/: 10.0.0.1:80*1 =1", "/z: 10.0.0.2:80*3 =3"}, listed(t, answer(t, wire)))
-	c.batches <- instance.Batch{Contact: instance.Contact{Stale: true}} // progress
-	again := instanceOf("c", "10.0.0.2", 80, 9, "z")
-	c.batches <- instance.Batch{Events: []instance.Event{{Type: instance.Removed, Instance: instanceOf("a", "10.0.0.1", 80, 0, "")}, {Type: instance.Added, Instance: again}}}
+	c.set(true) // of the contact alone
+	c.set(false, b, instanceOf("c", "10.0.0.2", 80, 9, "z"))
 	second := answer(t, wire)
 	require.Equal(t, []string{"/z: 10.0.0.2:80*3 =3"}, listed(t, second), "an address stands once")
 	ask(t, wire, endpointType, second.GetNonce(), "till")
 	require.Equal(t, "web", <-c.over)
-	c.batches <- instance.Batch{Reset: true}
+	require.Len(t, listed(t, answer(t, wire)), 1)
+	c.set(false)
 	require.Empty(t, listed(t, answer(t, wire)))
+}
+
+// TestSilentReaders: streams that nobody reads hold no more than their budget, a stream without room builds nothing
+// and ends with the name of the pool, and a reader with room has its endpoints.
+func TestSilentReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &catalog{result: instance.Result{View: &instance.View{}}, moved: make(chan struct{}), over: make(chan string, 99)}
+		for n := range 2000 {
+			c.result.Instances = append(c.result.Instances, instanceOf(fmt.Sprint(n), fmt.Sprint(strings.Repeat("h", 200), n), 80, 1, "z"))
+		}
+		c.result.Index = 1
+		size := c.result.Bytes()
+		answers := access.NewPool("answer_bytes", 8*size, nil)
+		b := budget.Budget{Answers: answers, AtOnce: access.NewPool("calls", 99, nil), Op: "test"}
+		s := &Server{Catalog: c, Watches: access.NewPool("watches", 99, nil), Closing: t.Context(), Logger: slog.New(slog.DiscardHandler)}
+		sent := make(chan string, 41)
+		ask := func(caller string, silent bool) error {
+			ctx, cancel := context.WithTimeout(access.With(t.Context(), access.Principal{Name: caller}), 20*time.Second)
+			defer cancel()
+			w := &wire{ctx: ctx, asked: make(chan *xdsv1.DiscoveryRequest, 1), silent: silent, sent: func() { sent <- caller }}
+			w.asked <- &xdsv1.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: []string{"web"}}
+			return b.Stream(s, w, nil, func(srv any, ss grpc.ServerStream) error { return srv.(*Server).Stream(ss) })
+		}
+		refused := make(chan error, 40)
+		for range 40 {
+			go func() { refused <- ask("greedy", true) }()
+		}
+		synctest.Wait()
+		require.LessOrEqual(t, answers.Used(), 6*size)
+		without := 40 - len(sent)
+		require.Positive(t, without)
+		for len(sent) > 0 {
+			<-sent
+		}
+		over := make(chan error, 1)
+		go func() { over <- ask("honest", false) }()
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		require.Equal(t, "honest", <-sent)
+		require.Empty(t, sent)
+		require.Len(t, refused, without, "they waited for room before they built what they would send")
+		require.Equal(t, "pool.answer_bytes.share", fault.FieldOf(<-refused))
+		require.ErrorIs(t, <-over, context.DeadlineExceeded)
+	})
+}
+
+// wire is the stream of a client that reads what it is sent, or nothing at all.
+type wire struct {
+	grpc.ServerStream
+	ctx    context.Context
+	asked  chan *xdsv1.DiscoveryRequest
+	silent bool
+	sent   func()
+}
+
+func (w *wire) Context() context.Context { return w.ctx }
+
+func (w *wire) RecvMsg(m any) error {
+	select {
+	case r := <-w.asked:
+		proto.Merge(m.(proto.Message), r)
+		return nil
+	case <-w.ctx.Done():
+		return w.ctx.Err()
+	}
+}
+
+func (w *wire) SendMsg(m any) error {
+	w.sent()
+	if w.silent {
+		<-w.ctx.Done()
+	}
+	budget.Written(m)
+	return w.ctx.Err()
 }
 
 func listed(t *testing.T, r *xdsv1.DiscoveryResponse) (lines []string) {
@@ -150,7 +254,7 @@ func TestRefusals(t *testing.T) {
 func TestClosing(t *testing.T) {
 	c, wire, stop := stream(t)
 	ask(t, wire, endpointType, "", "web")
-	c.batches <- instance.Batch{Reset: true}
+	c.set(false)
 	answer(t, wire)
 	stop()
 	require.ErrorContains(t, wire.RecvMsg(&xdsv1.DiscoveryResponse{}), "shutting down")

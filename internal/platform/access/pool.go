@@ -188,6 +188,13 @@ func (g *Growing) To(ctx context.Context, n int, patience time.Duration) error {
 	return nil
 }
 
+// Split moves what it occupies to another one, which another goroutine may have.
+func (g *Growing) Split() *Growing {
+	other := *g
+	g.n = 0
+	return &other
+}
+
 // Occupied returns the bytes that it occupies.
 func (g *Growing) Occupied() int { return g.n }
 

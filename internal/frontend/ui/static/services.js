@@ -72,7 +72,9 @@ function Service({ name }) {
     <${Removed} service=${name} />`;
 }
 
-const addressOf = i => (i.host ? `${i.host}:${i.port}` : Object.values(i.interfaces || {})[0] || '–');
+const hostPort = i => (i.port ? `${i.host.includes(':') ? `[${i.host}]` : i.host}:${i.port}` : i.host);
+
+const addressOf = i => (i.host ? hostPort(i) : Object.values(i.interfaces || {})[0] || '–');
 
 const ended = c => (c.passing ? c.state : `${c.state}: ${c.cause || 'no cause'}`);
 

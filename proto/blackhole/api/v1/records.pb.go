@@ -377,7 +377,6 @@ type Stored struct {
 	On            uint32                 `protobuf:"varint,1,opt,name=on,proto3" json:"on,omitempty"`
 	Of            uint32                 `protobuf:"varint,2,opt,name=of,proto3" json:"of,omitempty"`
 	ThisPeerOnly  bool                   `protobuf:"varint,3,opt,name=this_peer_only,json=thisPeerOnly,proto3" json:"this_peer_only,omitempty"` // its provider alone holds the record, so nobody else finds it
-	OthersLater   bool                   `protobuf:"varint,4,opt,name=others_later,json=othersLater,proto3" json:"others_later,omitempty"`      // more keepers get this version within a minute, and show an earlier one until then
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -429,13 +428,6 @@ func (x *Stored) GetOf() uint32 {
 func (x *Stored) GetThisPeerOnly() bool {
 	if x != nil {
 		return x.ThisPeerOnly
-	}
-	return false
-}
-
-func (x *Stored) GetOthersLater() bool {
-	if x != nil {
-		return x.OthersLater
 	}
 	return false
 }
@@ -3061,12 +3053,11 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"providerId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x120\n" +
 	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x1b\n" +
-	"\trecord_id\x18\x04 \x01(\tR\brecordId\"q\n" +
+	"\trecord_id\x18\x04 \x01(\tR\brecordId\"b\n" +
 	"\x06Stored\x12\x0e\n" +
 	"\x02on\x18\x01 \x01(\rR\x02on\x12\x0e\n" +
 	"\x02of\x18\x02 \x01(\rR\x02of\x12$\n" +
-	"\x0ethis_peer_only\x18\x03 \x01(\bR\fthisPeerOnly\x12!\n" +
-	"\fothers_later\x18\x04 \x01(\bR\vothersLater\"[\n" +
+	"\x0ethis_peer_only\x18\x03 \x01(\bR\fthisPeerOnlyJ\x04\b\x04\x10\x05R\fothers_later\"[\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x18\n" +
