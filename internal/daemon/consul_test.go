@@ -106,6 +106,41 @@ func TestConsulAtTwoPeers(t *testing.T) {
 	}
 	text, _ = call(b, "GET", "agent/services", "")
 	require.Equal(t, "{}", text, "an agent knows its own services")
+
+	// The same registration at both, without an id: both stay, and each peer deregisters its own.
+	nodes := func(p *peerUnderTest) (nodes []string) {
+		text, _ := call(p, "GET", "catalog/service/web", "")
+		var list []struct{ Node, ServiceID string }
+		require.NoError(t, json.Unmarshal([]byte(text), &list))
+		for _, one := range list {
+			require.Equal(t, "web", one.ServiceID)
+			nodes = append(nodes, one.Node)
+		}
+		return nodes
+	}
+	of := func(p *peerUnderTest) string { return p.parts.node.Host().ID().String() }
+	text, _ = call(b, "PUT", "agent/service/register", `{"Name":"web","Address":"127.0.0.1","Port":2,"Check":{"TTL":"1h"}}`)
+	require.Empty(t, text)
+	for _, p := range []*peerUnderTest{a, b} {
+		until(t, "both", func() bool { return len(nodes(p)) == 2 })
+		require.ElementsMatch(t, []string{of(a), of(b)}, nodes(p))
+	}
+	_, _ = call(b, "PUT", "agent/check/pass/service:web", "")
+	until(t, "two that pass", func() bool {
+		text, _ := call(a, "GET", "health/service/web?passing", "")
+		return strings.Count(text, `"ServiceID":"web"`) == 2
+	})
+	text, _ = call(a, "PUT", "agent/service/deregister/web", "")
+	require.Empty(t, text)
+	for _, p := range []*peerUnderTest{a, b} {
+		until(t, "one", func() bool { return len(nodes(p)) == 1 })
+		require.Equal(t, []string{of(b)}, nodes(p))
+	}
+	text, _ = call(a, "PUT", "agent/service/deregister/web", "")
+	require.Contains(t, text, "Unknown service ID")
+	text, _ = call(b, "PUT", "agent/service/deregister/web", "")
+	require.Empty(t, text)
+	until(t, "none", func() bool { return len(nodes(a)) == 0 })
 }
 
 // TestNotesOfCallers writes what this program would take for a note of its own at each place where callers can write, over each front: the peer lives,

@@ -51,7 +51,8 @@ type Probe struct {
 	Head  bool // a check by HTTP asks for the header alone
 }
 
-// agentAPI serves the services of this peer. The clocks of their checks are here, the statuses in the records of instances.
+// agentAPI serves the services of this peer. The clocks of their checks are here, the statuses in the records of
+// instances.
 type agentAPI struct {
 	Agent
 	*Server
@@ -60,11 +61,11 @@ type agentAPI struct {
 
 	mu     sync.Mutex // guards what follows
 	clocks map[string]*clock
-	claims map[string]string // ids of checks that are being registered, to the id of their instance
+	claims map[string]instance.Key // ids of checks that are being registered, to their instance
 }
 
 func newAgent(s *Server) *agentAPI {
-	a := &agentAPI{Agent: *s.Config.Agent, Server: s, clocks: map[string]*clock{}, claims: map[string]string{}}
+	a := &agentAPI{Agent: *s.Config.Agent, Server: s, clocks: map[string]*clock{}, claims: map[string]instance.Key{}}
 	for n := range a.turns {
 		a.turns[n] = make(chan struct{}, 1)
 	}
@@ -106,15 +107,21 @@ func (a *agentAPI) self(r *request) error {
 	})
 }
 
-// own returns the instances of this peer in the namespace of clients; with an id those of it.
+// own returns the instances of this peer in the namespace of clients; with an id those of it, first the ones of this
+// front, since others may give an id to several.
 func (a *agentAPI) own(ctx context.Context, id string) (list []*instance.Instance, err error) {
 	all, err := a.Catalog.List(ctx, instance.ListQuery{Namespace: instance.DefaultNamespace, Selector: instance.Selector{AnyStatus: true}})
 	if err != nil {
 		return nil, err
 	}
-	key := instanceID(id)
+	made := instanceID(id, a.Peer)
 	for _, i := range all.Instances {
-		if i.Peer == a.Peer && (id == "" || i.ID == key) {
+		switch {
+		case i.Peer != a.Peer || id != "" && i.ID != id && i.ID != made:
+		case id != "" && idOf(i, recordOf(i)) != id:
+		case id != "" && ours(i):
+			list = slices.Insert(list, 0, i)
+		default:
 			list = append(list, i)
 		}
 	}
@@ -124,7 +131,7 @@ func (a *agentAPI) own(ctx context.Context, id string) (list []*instance.Instanc
 // ours reports whether this front registered an instance.
 func ours(i *instance.Instance) bool { return strings.HasPrefix(i.Spec.Note, noteMark) }
 
-// one returns the service of this peer with an id: first that of this front, since others may give an id to several.
+// one returns the service of this peer with an id.
 func (a *agentAPI) one(ctx context.Context, id string) (*instance.Instance, error) {
 	list, err := a.own(ctx, id)
 	if err == nil && len(list) == 0 {
@@ -133,7 +140,7 @@ func (a *agentAPI) one(ctx context.Context, id string) (*instance.Instance, erro
 	if err != nil {
 		return nil, err
 	}
-	return list[max(slices.IndexFunc(list, ours), 0)], nil
+	return list[0], nil
 }
 
 // at returns the instance of this peer with a key.
@@ -157,12 +164,12 @@ func (a *agentAPI) changeable(r *request, id string) (*instance.Instance, error)
 	return i, err
 }
 
-// alone runs a change of an instance while no other one of its id runs.
+// alone runs a change of an instance while no other one of its service's id runs.
 func (a *agentAPI) alone(ctx context.Context, id string, change func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(instanceID(id)))
+	_, _ = h.Write([]byte(plainID(id, a.Peer)))
 	turn := a.turns[h.Sum32()%uint32(len(a.turns))]
 	select {
 	case turn <- struct{}{}:
@@ -237,12 +244,14 @@ func (a *agentAPI) register(r *request) error {
 	if err != nil {
 		return err
 	}
-	return a.done(r, a.alone(r.Context(), cmp.Or(d.ID, d.Name), func(ctx context.Context) error { return a.enter(ctx, r, &d) }))
+	d.ID = cmp.Or(d.ID, d.Name)
+	enter := func(ctx context.Context) error { return a.enter(ctx, r, &d) }
+	return a.done(r, a.alone(r.Context(), instanceID(d.ID, a.Peer), enter))
 }
 
 // enter registers a service in the place of the present one of its id. What it replaces ends when it stands.
 func (a *agentAPI) enter(ctx context.Context, r *request, d *serviceDefinition) error {
-	before, err := a.own(ctx, cmp.Or(d.ID, d.Name))
+	before, err := a.own(ctx, d.ID)
 	if err != nil {
 		return err
 	}
@@ -250,7 +259,8 @@ func (a *agentAPI) enter(ctx context.Context, r *request, d *serviceDefinition) 
 	if at := slices.IndexFunc(before, func(i *instance.Instance) bool { return i.Service == d.Name }); at >= 0 {
 		same = before[at]
 	}
-	reg, rec, err := d.registration(same, r.has("replace-existing-checks") && r.values.Get("replace-existing-checks") != "false", a.Address)
+	replace := r.has("replace-existing-checks") && r.values.Get("replace-existing-checks") != "false"
+	reg, rec, err := d.registration(same, replace, a.Peer, a.Address)
 	if err != nil {
 		return err
 	}
@@ -279,8 +289,8 @@ func (a *agentAPI) enter(ctx context.Context, r *request, d *serviceDefinition) 
 	return nil
 }
 
-// claim keeps the ids of a service's checks for it until its record stands. Errors: an id is that of another service, or this peer cannot
-// run a check.
+// claim keeps the ids of a service's checks for it until its record stands. Errors: an id is that of another service,
+// or this peer cannot run a check.
 func (a *agentAPI) claim(reg *instance.Registration, rec *record) (release func(), err error) {
 	for _, c := range rec.Checks {
 		if c.Run != nil {
@@ -294,14 +304,15 @@ func (a *agentAPI) claim(reg *instance.Registration, rec *record) (release func(
 	for _, c := range rec.Checks {
 		of := a.claims[c.ID]
 		if t := a.clocks[c.ID]; t != nil {
-			of = t.of.ID
+			of = t.of
 		}
-		if of != "" && of != reg.ID {
-			return nil, fault.Invalidf("CheckID", c.ID, "is that of a check of the service %s: ids of checks are unique at a peer", of)
+		if of.ID != "" && of.ID != reg.ID {
+			text := "is that of a check of the service %s: ids of checks are unique at a peer"
+			return nil, fault.Invalidf("CheckID", c.ID, text, of.Service)
 		}
 	}
 	for _, c := range rec.Checks {
-		a.claims[c.ID] = reg.ID
+		a.claims[c.ID] = reg.Key
 	}
 	return func() {
 		a.mu.Lock()
@@ -321,7 +332,8 @@ func (a *agentAPI) allowed(r *request, service string) error {
 	return a.May(r.Context(), instance.DefaultNamespace+"/"+service)
 }
 
-// store registers an instance with its record, and what its checks force upon it. Silence never ends it: this front sends the heartbeats.
+// store registers an instance with its record, and what its checks force upon it. Silence never ends it: this front
+// sends the heartbeats.
 func (a *agentAPI) store(ctx context.Context, reg instance.Registration, rec *record, before *instance.Instance) (err error) {
 	if reg.Spec.Note, err = rec.note(); err != nil {
 		return err
@@ -359,7 +371,8 @@ func (a *agentAPI) change(ctx context.Context, k instance.Key, local bool, chang
 	case rec == nil:
 		return fault.New("", fault.Invalid, "the service %q was not registered by the API of Consul: change it where it was", k.ID)
 	case rec.broken != "":
-		return fault.New("", fault.Invalid, "a part of the record of the service %q does not pass (%s): register it again", k.ID, rec.broken)
+		text := "a part of the record of the service %q does not pass (%s): register it again"
+		return fault.New("", fault.Invalid, text, idOf(i, rec), rec.broken)
 	}
 	if err := change(rec); err != nil {
 		return err
@@ -421,8 +434,8 @@ func (a *agentAPI) force(ctx context.Context, k instance.Key) error {
 	return err
 }
 
-// attend sends the heartbeats of services. It finds the checks of an earlier run of this peer, forces upon services what their records say,
-// and forgets checks whose service has ended. Its error tells of records that do not pass.
+// attend sends the heartbeats of services. It finds the checks of an earlier run of this peer, forces upon services
+// what their records say, and forgets checks whose service has ended. Its error tells of records that do not pass.
 func (a *agentAPI) attend(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -453,7 +466,7 @@ func (a *agentAPI) attend(ctx context.Context) error {
 		}
 		refs = append(refs, instance.Ref{Key: i.Key})
 	}
-	a.forget(func(id string, c *clock) bool { return !known[id] && a.claims[id] == "" })
+	a.forget(func(id string, c *clock) bool { return !known[id] && a.claims[id].ID == "" })
 	for part := range slices.Chunk(refs, instance.MaxBeats) {
 		_, failed := a.Registrar.Heartbeat(ctx, part)
 		err = cmp.Or(err, failed)

@@ -69,7 +69,7 @@ func agentServiceOf(i *instance.Instance) agentService { return agentServiceBy(i
 // agentServiceBy is agentServiceOf for who has read the record.
 func agentServiceBy(i *instance.Instance, rec *record) agentService {
 	if rec == nil {
-		rec = &record{}
+		rec = &record{ID: i.ID}
 	}
 	meta := map[string]string{}
 	maps.Copy(meta, i.Spec.Metadata)
@@ -114,13 +114,14 @@ type healthCheck struct {
 	CreateIndex, ModifyIndex                                                 uint64
 }
 
-// checksOf returns the checks of an instance; of one that another front end registered, with the status of the instance.
+// checksOf returns the checks of an instance; of one that another front end registered, with the status of the
+// instance.
 func checksOf(i *instance.Instance) []healthCheck { return checksBy(i, recordOf(i)) }
 
 // checksBy is checksOf for who has read the record.
 func checksBy(i *instance.Instance, rec *record) []healthCheck {
 	if rec == nil {
-		rec = &record{}
+		rec = &record{ID: i.ID}
 		if i.Spec.Check != nil {
 			rec.Checks = []*check{{ID: "service:" + i.ID, Name: "Service '" + i.Service + "' check", Type: strings.ToLower(string(i.Spec.Check.Type))}}
 		}
@@ -156,7 +157,8 @@ func checksBy(i *instance.Instance, rec *record) []healthCheck {
 	return out
 }
 
-// nodeCheckOf is the check of a node: its peer lived at the last contact to the group, or its instances would have ended. Headers tell the contact.
+// nodeCheckOf is the check of a node: its peer lived at the last contact to the group, or its instances would have
+// ended. Headers tell the contact.
 func nodeCheckOf(i *instance.Instance) healthCheck {
 	return healthCheck{
 		Node: i.Peer, CheckID: nodeCheck, Name: "Serf Health Status", Status: passing, Output: "Agent alive at the last contact to the group", ServiceTags: []string{}, CreateIndex: 1, ModifyIndex: 1,

@@ -22,8 +22,8 @@ type clock struct {
 	since   time.Time // of a critical check
 }
 
-// track keeps the clocks of an instance's checks, and runs those without a TTL. A check whose id is that of another service has no clock: the
-// first one stays.
+// track keeps the clocks of an instance's checks, and runs those without a TTL. A check whose id is that of another
+// service has no clock: the first one stays.
 func (a *agentAPI) track(k instance.Key, spec instance.Spec, rec *record) {
 	a.forget(func(id string, c *clock) bool { return c.of == k && rec.check(id) == nil })
 	a.mu.Lock()
@@ -236,7 +236,8 @@ func reported(id, status, output string) func(*record) error {
 	}
 }
 
-// expire makes checks critical whose clock ran out, tells what others found, and ends instances that were critical for too long.
+// expire makes checks critical whose clock ran out, tells what others found, and ends instances that were critical for
+// too long.
 func (a *agentAPI) expire(ctx context.Context) error {
 	all := map[string]instance.Key{}
 	a.mu.Lock()
@@ -269,8 +270,8 @@ func (c *clock) due(now time.Time) (status, output string, due bool) {
 	return "", "", c.status == critical && c.remove > 0 && !now.Before(c.since.Add(c.remove))
 }
 
-// overdue gives a check the status that it must get, if it still must: a report may have come before its turn. The clock gets it
-// first, so a report during the change counts as news and waits for its own turn.
+// overdue gives a check the status that it must get, if it still must: a report may have come before its turn. The
+// clock gets it first, so a report during the change counts as news and waits for its own turn.
 func (a *agentAPI) overdue(ctx context.Context, id string) error {
 	a.mu.Lock()
 	c := a.clocks[id]

@@ -225,9 +225,10 @@ type ledger struct {
 	trees   []coord.Span // read as a whole
 }
 
-// change runs a request on a copy of the present entries, and executes what it changed in one transaction, again while others change them too.
-// The first attempt trusts the nearest member, because the transaction proves what was read: only a refusal must be read anew. It returns the
-// revision of the change, or of what was read, and whether it changed something.
+// change runs a request on a copy of the present entries, and executes what it changed in one transaction, again while
+// others change them too. The first attempt trusts the nearest member, because the transaction proves what was read:
+// only a refusal must be read anew. It returns the revision of the change, or of what was read, and whether it changed
+// something.
 func (s *Server) change(r *request, run func(*ledger) error) (revision int64, changed bool, err error) {
 	ctx, cancel := bounded(r)
 	defer cancel()

@@ -2,7 +2,9 @@ package consulapi_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,6 +107,50 @@ func TestIDsOfOthers(t *testing.T) {
 		require.Equal(t, " 1", f.statuses("aaa"), "it stays")
 		f.done("agent/service/deregister/web-1", "")
 		require.Equal(t, `{"aaa":[]}`, f.get("catalog/services").body)
+	})
+}
+
+// TestIDsStay: a service has the same instance over restarts and registrations. One that another front end registered under
+// its id at this peer becomes it, and what ends like an instance of this peer is another service.
+func TestIDsStay(t *testing.T) {
+	playAgent(t, func(t *testing.T, f *peerOf) {
+		ids := func() (ids []string) {
+			all, err := f.agent.List(t.Context(), instance.ListQuery{Namespace: instance.DefaultNamespace, Selector: instance.Selector{AnyStatus: true}})
+			require.NoError(t, err)
+			for _, i := range all.Instances {
+				ids = append(ids, i.ID)
+			}
+			return ids
+		}
+		own := func() []string {
+			return slices.Sorted(maps.Keys(read[map[string]any](t, f.get("agent/services"))))
+		}
+		native := instance.Registration{Key: instance.Key{Service: "web", ID: "native"}, Spec: instance.Spec{Host: "192.0.2.1", Port: 1}}
+		_, err := f.agent.Register(t.Context(), native)
+		require.NoError(t, err)
+		for range 2 {
+			f.done("agent/service/register", `{"Name":"web"}`)
+			f.done("agent/service/register", `{"Name":"web","ID":"web-solo"}`)
+			f.done("agent/service/register", `{"Name":"web","ID":"native"}`)
+			f.done("agent/service/register", `{"Name":"web","ID":"a/b"}`)
+			require.Equal(t, []string{"a/b", "native", "web", "web-solo"}, own())
+			require.ElementsMatch(t, []string{"native", "web-solo", "web-solo-solo", ids()[0]}, ids())
+			f.stop()
+			f.close(t)
+			f.start(t)
+			require.Equal(t, []string{"a/b", "native", "web", "web-solo"}, own())
+		}
+		native.ID = "web" // another instance of another front, though both give it the id
+		_, err = f.agent.Register(t.Context(), native)
+		require.NoError(t, err)
+		f.done("agent/service/register", `{"Name":"web"}`)
+		require.Len(t, ids(), 5)
+		for _, id := range []string{"a%2Fb", "native", "web", "web-solo"} {
+			f.done("agent/service/deregister/"+id, "")
+		}
+		require.Equal(t, []string{"web"}, ids())
+		f.done("agent/service/deregister/web", "")
+		require.Empty(t, ids())
 	})
 }
 

@@ -130,12 +130,10 @@ func (s *Server) getKey(r *request) error {
 		out.list = nil // it keeps nothing while it waits for others
 		r.giveBack()
 		// It needs a page more than it keeps: readers that take nothing of their answers leave their caller room to look.
-		if err = r.take(2 * pageBytes); err == nil {
-			err = r.take(pageBytes)
-		}
-		if err != nil {
+		if err = r.take(2 * pageBytes); err != nil {
 			return err
 		}
+		_ = r.take(pageBytes)
 	}
 	return s.stream(r, out.index, func(put func(any) error) error {
 		show := func(e *entry) error { return put(e.pair()) }
@@ -180,8 +178,9 @@ func names(prefix, separator string, put func(any) error) func(*entry) error {
 // errChanged ends a watch at its first event.
 var errChanged = errors.New("changed")
 
-// await waits until keys change after the index that the client has, and returns the revision; 0: they did not. Deletions and ends of sessions
-// count, which no entry tells: they are events after that index. If the history does not reach back so far, the present state is news.
+// await waits until keys change after the index that the client has, and returns the revision; 0: they did not.
+// Deletions and ends of sessions count, which no entry tells: they are events after that index. If the history does not
+// reach back so far, the present state is news.
 func (s *Server) await(r *request, span coord.Span, seen reading, prefix bool) (changed int64, err error) {
 	release, err := s.watches.Take(r.Context(), "consulapi.await")
 	if err != nil {

@@ -132,8 +132,8 @@ func (o observed) Read(ctx context.Context, q *coordv1.Question) (*coordv1.Answe
 	return a, err
 }
 
-// TestRoomBeforeReading: a request has room for a page, and a transaction for all that it keeps too, before the page is read.
-// A single key needs none while what was read is small. All is given back.
+// TestRoomBeforeReading: a request has room for a page, and a transaction for all that it keeps too, before the page is
+// read. A single key needs none while what was read is small. All is given back.
 func TestRoomBeforeReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := access.NewPool("answer_bytes", 64<<20, nil)

@@ -28,7 +28,7 @@ const sound = `{"ID":"a/b","Checks":[{"ID":"t","Type":"ttl","TTL":60000000000,"S
 
 func noted(text string) *instance.Instance {
 	return &instance.Instance{
-		Key:  instance.Key{Namespace: instance.DefaultNamespace, Service: "web", ID: instanceID("a/b")},
+		Key:  instance.Key{Namespace: instance.DefaultNamespace, Service: "web", ID: instanceID("a/b", "p")},
 		Spec: instance.Spec{Host: "192.0.2.1", Port: 1, Weight: 1, Tags: []string{"a", "b"}, Note: text}, Status: instance.StatusUp, Peer: "p",
 	}
 }
@@ -272,4 +272,32 @@ func TestPanics(t *testing.T) {
 	s.round(t.Context(), "checks", func(context.Context) error { return errors.New("no leader") })
 	require.Equal(t, "", told[len(told)-1])
 	require.Equal(t, "fault: a panic in the work for checks, see the log: of a check", told[0])
+}
+
+// TestInstanceIDs: each id of a service makes an id that an instance can have, one at each peer, and is read from it again.
+func TestInstanceIDs(t *testing.T) {
+	peers := []string{"12D3KooWGRUvvGrdJDLkUUcBLJMnvbT1aUTZFqbTYpvCwTAZ8aH9", "12D3KooWBpgDB2WzyWmLtfSLLTLHDYrVWXjJMcUqYrKXpEuqCVBx"}
+	made := map[string]string{}
+	for _, id := range []string{
+		"web", "web-1", ".", "..", "a/b", "a.b", "a b", "ü", "_nomad-task-9e2f-web", "host:redis:6379", strings.Repeat("x", 119), strings.Repeat("x", 120),
+		strings.Repeat("x", 500), strings.Repeat("/", 500), "web" + endOf(peers[0]), "web" + endOf(peers[1]),
+	} {
+		for _, peer := range peers {
+			key := instance.Key{Namespace: instance.DefaultNamespace, Service: "web", ID: instanceID(id, peer)}
+			require.NoError(t, key.Validate(), id)
+			require.Empty(t, made[key.ID], "%s at %s", id, peer)
+			made[key.ID] = id
+			d := serviceDefinition{ID: id, Name: "web"}
+			reg, rec, err := d.registration(nil, false, peer, "192.0.2.1")
+			require.NoError(t, err)
+			require.Equal(t, key, reg.Key)
+			i := &instance.Instance{Key: reg.Key, Peer: peer}
+			i.Spec.Note, err = rec.note()
+			require.NoError(t, err)
+			require.Empty(t, recordOf(i).broken)
+			require.Equal(t, id, idOf(i, recordOf(i)))
+			i.Spec.Note = noteMark + "[]"
+			require.Contains(t, []string{id, plainID(key.ID, peer)}, idOf(i, recordOf(i)), "ordinary ids outlive the record")
+		}
+	}
 }

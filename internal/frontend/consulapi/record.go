@@ -17,13 +17,13 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// noteMark begins the notes of this front, which keep as JSON what an instance of this program does not have. The directory thus
-// shows it at every peer.
+// noteMark begins the notes of this front, which keep as JSON what an instance of this program does not have. The
+// directory thus shows it at every peer.
 const noteMark = Front + " "
 
 // record is what Consul knows of a service besides the instance.
 type record struct {
-	ID          string             `json:",omitempty"` // of the service, where an instance cannot have it
+	ID          string             `json:",omitempty"` // of the service, where that of the instance does not tell it
 	Checks      []*check           `json:",omitempty"`
 	Maintenance *string            `json:",omitempty"` // its reason; nil: none
 	Warning     int                `json:",omitempty"` // weight while a check warns
@@ -69,7 +69,8 @@ const (
 	maxWeight = 65535
 )
 
-// note is the record as a note of its instance. Many checks have shorter outputs; what is still too long, the registry refuses.
+// note is the record as a note of its instance. Many checks have shorter outputs; what is still too long, the registry
+// refuses.
 func (r *record) note() (string, error) {
 	text, err := json.Marshal(r)
 	for most := maxOutput; err == nil && len(noteMark)+len(text) > instance.MaxNote && most > 0; text, err = json.Marshal(r) {
@@ -84,8 +85,9 @@ func (r *record) note() (string, error) {
 	return noteMark + string(text), err
 }
 
-// recordOf reads the record of an instance; nil without one: another front end registered it. Another member of the group may have written
-// the note, so the rules of a registration hold for each part of it, and what breaks them is left out.
+// recordOf reads the record of an instance; nil without one: another front end registered it. Another member of the
+// group may have written the note, so the rules of a registration hold for each part of it, and what breaks them is
+// left out.
 func recordOf(i *instance.Instance) *record {
 	text, ok := strings.CutPrefix(i.Spec.Note, noteMark)
 	if !ok {
@@ -107,7 +109,7 @@ func (r *record) sift(i *instance.Instance) {
 		}
 		return is
 	}
-	if bad(r.ID != "" && instanceID(r.ID) != i.ID, "ID is that of another service") {
+	if bad(r.ID != "" && r.ID != i.ID && instanceID(r.ID, i.Peer) != i.ID, "ID is that of another service") {
 		r.ID = ""
 	}
 	if bad(r.Maintenance != nil && len(*r.Maintenance) > maxOutput, "Maintenance is too long") {
@@ -159,9 +161,15 @@ func (c *check) validate() error {
 }
 
 // idOf is the id of the service of an instance.
-func idOf(i *instance.Instance, rec *record) string { return cmp.Or(rec.ID, i.ID) }
+func idOf(i *instance.Instance, rec *record) string {
+	if rec == nil {
+		return i.ID // as another front end registered it
+	}
+	return cmp.Or(rec.ID, plainID(i.ID, i.Peer))
+}
 
-// orderOf is the order of tags, of which an instance keeps each once and ascending. A tag that occurs twice has two places.
+// orderOf is the order of tags, of which an instance keeps each once and ascending. A tag that occurs twice has two
+// places.
 func orderOf(tags []string) (order []int) {
 	ascending := slices.Compact(slices.Sorted(slices.Values(tags)))
 	if slices.Equal(ascending, tags) {
@@ -174,7 +182,8 @@ func orderOf(tags []string) (order []int) {
 	return order
 }
 
-// tagsOf are the tags of a service in the order of its registration. After another front end has changed their number they are ascending.
+// tagsOf are the tags of a service in the order of its registration. After another front end has changed their number
+// they are ascending.
 func tagsOf(i *instance.Instance, rec *record) []string {
 	all := i.Spec.Tags
 	if len(rec.Order) == 0 || slices.Max(rec.Order) != len(all)-1 {
@@ -187,10 +196,18 @@ func tagsOf(i *instance.Instance, rec *record) []string {
 	return tags
 }
 
-// instanceID is the id of the instance of a service: the same, or one made of it where an instance cannot have it.
-func instanceID(id string) string {
-	if len(id) <= 128 && (instance.Key{Namespace: instance.DefaultNamespace, Service: "any", ID: id}).Validate() == nil {
-		return id
+// endOf ends the ids of the instances of a peer. Tables show peers by the same characters.
+func endOf(peer string) string { return "-" + peer[max(len(peer)-8, 0):] }
+
+// plainID is the id of an instance without the end of its peer.
+func plainID(id, peer string) string { return strings.TrimSuffix(id, endOf(peer)) }
+
+// instanceID is the id of the instance of a service. That of the service is unique at its peer alone, so the end of the
+// peer stands behind it, or behind one made of it where an instance cannot have it.
+func instanceID(id, peer string) string {
+	whole := instance.Key{Namespace: instance.DefaultNamespace, Service: "any", ID: id + endOf(peer)}
+	if whole.Validate() == nil {
+		return whole.ID
 	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id))
@@ -200,7 +217,7 @@ func instanceID(id string) string {
 		}
 		return '.'
 	}, id)
-	return fmt.Sprintf("%s:%016x", kept[:min(len(kept), 100)], h.Sum64())
+	return fmt.Sprintf("%s:%016x%s", kept[:min(len(kept), 100)], h.Sum64(), endOf(peer))
 }
 
 // override is the status that checks and maintenance force upon an instance; StatusUp: none.
@@ -222,8 +239,9 @@ func (r *record) check(id string) *check {
 	return nil
 }
 
-// unsupported are fields of Consul that change what a service or a check is: without them it would be another one than its client thinks. What
-// else is unknown here has no effect on an answer, and is left out as Consul leaves out what it does not know.
+// unsupported are fields of Consul that change what a service or a check is: without them it would be another one than
+// its client thinks. What else is unknown here has no effect on an answer, and is left out as Consul leaves out what it
+// does not know.
 var errMesh = errors.New("is not supported here, and left out it would mislead: there is no service mesh")
 
 func unsupported(field string) error {
@@ -259,7 +277,8 @@ func void(value json.RawMessage) bool {
 	return none(v)
 }
 
-// lenient drops fields without a value, which would have no effect, and the underscores of names: Consul takes both ways to write them.
+// lenient drops fields without a value, which would have no effect, and the underscores of names: Consul takes both
+// ways to write them.
 func lenient(text []byte) ([]byte, error) {
 	var fields, kept = map[string]json.RawMessage{}, map[string]json.RawMessage{}
 	if err := json.Unmarshal(text, &fields); err != nil {
@@ -366,9 +385,12 @@ type serviceDefinition struct {
 	scope
 }
 
-// registration returns what the agent plane registers. Checks of the service before stay, unless they are to be replaced; one with the same id keeps
-// its status. It fails for what this program cannot carry.
-func (d *serviceDefinition) registration(before *instance.Instance, replace bool, node string) (reg instance.Registration, rec *record, err error) {
+// registration returns what the agent plane registers. Checks of the service before stay, unless they are to be
+// replaced; one with the same id keeps its status. It fails for what this program cannot carry. The definition has an
+// id.
+func (d *serviceDefinition) registration(
+	before *instance.Instance, replace bool, peer, address string,
+) (reg instance.Registration, rec *record, err error) {
 	if d.Name == "" {
 		return reg, nil, fault.New("", fault.Invalid, "Missing service name")
 	}
@@ -380,19 +402,19 @@ func (d *serviceDefinition) registration(before *instance.Instance, replace bool
 	if len(d.Tags) > maxPlaces {
 		return reg, nil, fault.Invalidf("Tags", nil, "must be at most %d", maxPlaces)
 	}
-	id := cmp.Or(d.ID, d.Name)
-	reg.Key = instance.Key{Namespace: instance.DefaultNamespace, Service: d.Name, ID: instanceID(id)}
-	reg.Spec = instance.Spec{Host: cmp.Or(d.Address, node), Port: d.Port, Tags: d.Tags, Metadata: map[string]string{}}
+	reg.Key = instance.Key{Namespace: instance.DefaultNamespace, Service: d.Name, ID: instanceID(d.ID, peer)}
+	reg.Spec = instance.Spec{Host: cmp.Or(d.Address, address), Port: d.Port, Tags: d.Tags, Metadata: map[string]string{}}
 	maps.Copy(reg.Spec.Metadata, d.Meta)
 	old := &record{}
 	if before != nil {
+		reg.Key = before.Key
 		if was := recordOf(before); was != nil {
 			old = was
 		}
 	}
 	rec = &record{Override: d.EnableTagOverride, Addresses: d.TaggedAddresses, Maintenance: old.Maintenance, Order: orderOf(d.Tags)}
-	if id != reg.ID {
-		rec.ID = id
+	if plainID(reg.ID, peer) != d.ID {
+		rec.ID = d.ID
 	}
 	if d.Weights != nil {
 		reg.Spec.Weight, rec.Warning = d.Weights.Passing, d.Weights.Warning
@@ -405,7 +427,7 @@ func (d *serviceDefinition) registration(before *instance.Instance, replace bool
 		if one == nil {
 			return reg, nil, fault.Invalidf(fmt.Sprintf("Checks[%d]", n), nil, "must be an object")
 		}
-		name := "service:" + id
+		name := "service:" + d.ID
 		if len(all) > 1 {
 			name += fmt.Sprint(":", n+1)
 		}

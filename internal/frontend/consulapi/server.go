@@ -8,7 +8,8 @@
 //	K\0meta    flags, lock index and the session that was told to hold the key; absent when all are empty
 //	K\0slow    under a lease that outlives the session's by its lock delay: while it exists, nobody acquires a key without holder
 //
-// A change of one key is one transaction, which fails if one of these four has changed since it was read. A session is a lease, see sessionID.
+// A change of one key is one transaction, which fails if one of these four has changed since it was read. A session is
+// a lease, see sessionID.
 package consulapi
 
 import (
@@ -90,8 +91,8 @@ type Config struct {
 	Logger *slog.Logger // nil disables logging
 	Agent  *Agent       // nil disables the agent plane
 
-	// Failed hears why the periodic work of the front failed by a fault of this program or of what it kept, and nil when all
-	// works again. It must not block. Nil ignores it.
+	// Failed hears why the periodic work of the front failed by a fault of this program or of what it kept, and nil when
+	// all works again. It must not block. Nil ignores it.
 	Failed func(error)
 	// Refused hears of each place of a pool that a caller did not get, and must not block. Nil ignores them.
 	Refused func(access.Refusal)
@@ -182,7 +183,8 @@ func (s *Server) round(ctx context.Context, name string, job func(context.Contex
 	s.Failed(err)
 }
 
-// together calls f for all items, some at a time, so that a slow one does not delay all others. It panics after all if one of them did.
+// together calls f for all items, some at a time, so that a slow one does not delay all others. It panics after all if
+// one of them did.
 func together[T any](items iter.Seq[T], f func(T)) {
 	var running sync.WaitGroup
 	var caught atomic.Pointer[string]
@@ -206,7 +208,8 @@ func together[T any](items iter.Seq[T], f func(T)) {
 	}
 }
 
-// Routes returns the paths of the front. What is left of Consul's paths answers 404, or 405 for another method, with the headers that clients read.
+// Routes returns the paths of the front. What is left of Consul's paths answers 404, or 405 for another method, with
+// the headers that clients read.
 func (s *Server) Routes() []httpapi.Route {
 	read, write := access.RoleReadOnly, access.RoleService
 	routes := []httpapi.Route{
@@ -321,8 +324,8 @@ func (r *request) none(in scope) error {
 	return nil
 }
 
-// misleads reports whether a parameter changes what a request does or selects: where it cannot, its client must know. All others have no effect
-// there, as in Consul, whose library sends some with every request.
+// misleads reports whether a parameter changes what a request does or selects: where it cannot, its client must know.
+// All others have no effect there, as in Consul, whose library sends some with every request.
 func misleads(parameter, value string) bool {
 	switch parameter {
 	case "acquire", "cas", "connect", "enable", "filter", "keys", "peer", "recurse", "release", "sg":
@@ -444,8 +447,8 @@ func (s *Server) fail(r *request, err error) {
 	s.write(r, code, "text/plain; charset=utf-8", []byte(clean.Message(text)))
 }
 
-// header sets the headers that clients read from every answer. An index is never 0. Without a leader the answer is as old as
-// the last contact to the group.
+// header sets the headers that clients read from every answer. An index is never 0. Without a leader the answer is as
+// old as the last contact to the group.
 func (s *Server) header(r *request, index int64) {
 	known, age := s.Led(), time.Duration(0)
 	if !known && s.Agent != nil {

@@ -13,7 +13,8 @@ import (
 // maxOps bounds the operations of a transaction, as in Consul.
 const maxOps = 128
 
-// txnOp is an operation of a transaction. Node, Service and Check are those of the catalog, which this front does not change so.
+// txnOp is an operation of a transaction. Node, Service and Check are those of the catalog, which this front does not
+// change so.
 type txnOp struct {
 	KV *struct {
 		Verb, Key string
