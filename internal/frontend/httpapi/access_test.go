@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -53,6 +54,42 @@ func TestAccess(t *testing.T) {
 	a.ok(t, 201, "POST /v1/services", service("orders", "a"), as("a"))
 	a.refused(t, denied, "DELETE /v1/discovery/records/a", "", as("s"))
 	a.refused(t, refusal{404, "service_not_found", "id"}, "DELETE /v1/discovery/records/a", "", as("a"))
+}
+
+// TestWrongCredentialAtWellKnownPaths: it counts as none, and none has the rights of anonymous callers and no more.
+func TestWrongCredentialAtWellKnownPaths(t *testing.T) {
+	for anonymous, want := range map[string][3]int{"read-only": {200, 404, 401}, "none": {401, 401, 401}} {
+		guard, err := access.New(access.Config{Enabled: true, Method: "token", Anonymous: anonymous, Tokens: []access.Token{
+			{Token: secret.New("r"), Name: "dashboard", Role: access.RoleReadOnly},
+		}}, access.Options{})
+		require.NoError(t, err)
+		s := New(Config{
+			Metrics: http.NotFoundHandler(),
+			Guard: func(role access.Role, next http.Handler) http.Handler {
+				return guard.HTTP(access.Need{Role: role}, next, WriteError)
+			},
+			Others: []Route{{
+				Pattern: "GET /.well-known/catalog", Role: access.RoleReadOnly,
+				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(200) }),
+			}},
+		})
+		for n, path := range []string{"/.well-known/catalog", "/.well-known/none", "/v1/status"} {
+			send := func(token string) int {
+				r := httptest.NewRequest("GET", "http://localhost"+path, nil)
+				if token != "" {
+					r.Header.Set("Authorization", "Bearer "+token)
+				}
+				w := httptest.NewRecorder()
+				s.Handler().ServeHTTP(w, r)
+				return w.Code
+			}
+			require.Equal(t, want[n], send("wrong"), "%s %s", anonymous, path)
+			if n < 2 {
+				require.Equal(t, want[n], send(""), "%s %s", anonymous, path)
+				require.Equal(t, []int{200, 404}[n], send("r"), "%s %s", anonymous, path)
+			}
+		}
+	}
 }
 
 // guardPages signs in with a guard, as the daemon does.

@@ -103,6 +103,28 @@ type Route struct {
 	Outside func(http.Handler) http.Handler // around the guard; nil: nothing
 }
 
+// guarded returns a handler behind the guard. Below /.well-known/ a wrong credential counts as none: programs look there
+// with whatever credential they have, to learn which one to get. Anonymous callers need the role there all the same.
+func (c *Config) guarded(role access.Role, h http.Handler) http.Handler {
+	if c.Guard == nil {
+		return h
+	}
+	closed, open := c.Guard(role, h), c.Guard(access.RoleNone, handler(func(w http.ResponseWriter, r *http.Request) error {
+		err := access.Check(r.Context(), access.Need{Role: role})
+		if err == nil {
+			h.ServeHTTP(w, r)
+		}
+		return err
+	}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/.well-known/") {
+			open.ServeHTTP(w, r)
+		} else {
+			closed.ServeHTTP(w, r)
+		}
+	})
+}
+
 // mountOther gives the router the route of another front end.
 func (s *Server) mountOther(c *Config, o Route) {
 	until := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -111,9 +133,7 @@ func (s *Server) mountOther(c *Config, o Route) {
 		o.Handler.ServeHTTP(w, r.WithContext(ctx))
 	})
 	h := countRequests(c.Requests, route{pattern: o.Pattern, waits: o.Waits, serve: until})
-	if c.Guard != nil {
-		h = c.Guard(o.Role, h)
-	}
+	h = c.guarded(o.Role, h)
 	if o.Outside != nil {
 		h = o.Outside(h)
 	}
@@ -181,9 +201,7 @@ func (s *Server) mount(c *Config) {
 	routes = append(routes, route{pattern: "/", role: access.RoleReadOnly, endpoint: "none", serve: handler(s.unknown)})
 	for _, t := range routes {
 		h := countRequests(c.Requests, t)
-		if c.Guard != nil {
-			h = c.Guard(t.role, h)
-		}
+		h = c.guarded(t.role, h)
 		s.mux.Handle(t.pattern, h)
 	}
 	for _, o := range c.Others {
