@@ -100,6 +100,9 @@ type Route struct {
 	Waits   bool        // the client chooses the duration, so the time measures nothing
 	Handler http.Handler
 	Outside func(http.Handler) http.Handler // around the guard; nil: nothing
+
+	// Refuse tells a caller that the guard does not admit. Nil does it as this API.
+	Refuse func(http.ResponseWriter, error)
 }
 
 // mountOther gives the router the route of another front end.
@@ -111,7 +114,11 @@ func (s *Server) mountOther(c *Config, o Route) {
 	})
 	h := countRequests(c.Requests, route{pattern: o.Pattern, waits: o.Waits, serve: until})
 	if c.Guard != nil {
-		h = c.Guard(o.Role, h)
+		refuse := o.Refuse
+		if refuse == nil {
+			refuse = writeError
+		}
+		h = c.Guard(o.Role, h, refuse)
 	}
 	if o.Outside != nil {
 		h = o.Outside(h)
@@ -173,7 +180,7 @@ func (s *Server) mount(c *Config) {
 	for _, t := range routes {
 		h := countRequests(c.Requests, t)
 		if c.Guard != nil {
-			h = c.Guard(t.role, h)
+			h = c.Guard(t.role, h, writeError)
 		}
 		s.mux.Handle(t.pattern, h)
 	}
