@@ -156,7 +156,8 @@ func (l *local) silent() (names []string) {
 	return names
 }
 
-// Listed implements routing.Member: it reports whether this member's configuration contains it, and whether other peers know no later one without it.
+// Listed implements routing.Member. It reports whether this member's configuration contains it, and whether other peers know no
+// later one without it.
 // A removed member, or a learner, gets no other notice of its removal.
 func (l *local) Listed() bool {
 	s := l.member.Status()

@@ -248,7 +248,9 @@ func (s *Server) Routes() []httpapi.Route {
 		"acl/", "agent/", "catalog/", "config", "config/", "connect/", "coordinate/", "event/", "health/", "internal/", "kv/", "operator/", "query", "query/", "session/",
 		"snapshot", "status/", "txn",
 	} {
-		routes = append(routes, httpapi.Route{Pattern: "/v1/" + rest, Role: read, Handler: absent, Outside: tokenOf, Refuse: refuse})
+		routes = append(routes, httpapi.Route{
+			Pattern: "/v1/" + rest, Role: read, Handler: absent, Outside: tokenOf, Refuse: refuse,
+		})
 	}
 	return routes
 }
@@ -282,11 +284,12 @@ func (s *Server) route(pattern string, role access.Role, serve func(*request) er
 		}
 	}
 	return httpapi.Route{
-		Pattern: pattern, Role: role, Waits: slices.Contains(parameters, "index"), Handler: http.HandlerFunc(serves), Outside: tokenOf, Refuse: refuse,
+		Pattern: pattern, Role: role, Waits: slices.Contains(parameters, "index"),
+		Handler: http.HandlerFunc(serves), Outside: tokenOf, Refuse: refuse,
 	}
 }
 
-// refuse answers a caller that is not admitted, before there is a request of this front. A client of Consul takes 401 for a fault of a proxy.
+// refuse answers a caller that is not admitted, before there is a request of this front. Consul itself has no 401.
 func refuse(w http.ResponseWriter, err error) {
 	h := w.Header()
 	code, text := told(err, strings.Contains(h.Get("WWW-Authenticate"), "invalid_token"))

@@ -56,7 +56,7 @@ func TestOutage(t *testing.T) {
 			if !assert.NoError(t, err) {
 				return
 			}
-			if held, err = l.Lock(stop); err == nil && held == nil { // stopped
+			if held, err = l.Lock(stop); !open(stop) {
 				return
 			}
 			if err != nil && !assert.True(t, strings.Contains(err.Error(), "code: 500"), "%v", err) {

@@ -1,4 +1,5 @@
-// Package peers runs peers of this tree as processes on loopback, for tests that play the clients of others against them.
+// Package peers runs peers of this tree as processes on loopback, for tests that play the clients of others against
+// them.
 package peers
 
 import (
@@ -24,7 +25,7 @@ type Options struct {
 	Config  string   // text of the settings file; "": none
 }
 
-// Group is a network of peers, of which each is a voter. Its methods end the test where they fail.
+// Group is a network of peers. Its methods end the test where they fail.
 type Group struct {
 	Program string
 	Peers   []*Peer
@@ -43,7 +44,7 @@ type Peer struct {
 	run    *exec.Cmd
 }
 
-// New starts peers one after the other, and waits until each is ready and the group has it for a voter.
+// New starts peers one after the other, and waits until each is ready and in the group: of three, all vote.
 func New(t testing.TB, count int, o Options) *Group {
 	t.Helper()
 	g := &Group{Program: cmp.Or(o.Program, Build(t)), options: o, dir: t.TempDir()}
@@ -61,7 +62,8 @@ func (g *Group) Add(t testing.TB) {
 	t.Helper()
 	n := len(g.Peers)
 	p := &Peer{
-		listen: "/ip4/127.0.0.1/tcp/" + port(t), HTTP: "127.0.0.1:" + port(t), GRPC: "127.0.0.1:" + port(t), Front: "127.0.0.1:" + port(t),
+		listen: "/ip4/127.0.0.1/tcp/" + port(t),
+		HTTP:   "127.0.0.1:" + port(t), GRPC: "127.0.0.1:" + port(t), Front: "127.0.0.1:" + port(t),
 		Data: filepath.Join(g.dir, fmt.Sprint(n)),
 	}
 	g.Peers = append(g.Peers, p)
@@ -84,8 +86,8 @@ func (g *Group) Add(t testing.TB) {
 		var group struct{ Voters, Learners []any }
 		err := get("http://"+p.HTTP+"/v1/coordination/group", &group)
 		voters, learners := len(group.Voters), len(group.Learners)
-		return err == nil && voters+learners == n+1 && (n != 2 || voters == 3) && get("http://"+p.HTTP+"/v1/status", &status) == nil &&
-			answers("http://"+p.HTTP+"/readyz")
+		return err == nil && voters+learners == n+1 && (n != 2 || voters == 3) &&
+			get("http://"+p.HTTP+"/v1/status", &status) == nil && answers("http://"+p.HTTP+"/readyz")
 	})
 	if p.ID = status.ID; n == 0 {
 		g.first = status.Listen[0]
@@ -166,11 +168,13 @@ func (g *Group) Reload(t testing.TB, n int) {
 	must(t, g.Peers[n].run.Process.Signal(syscall.SIGHUP))
 }
 
-// Build builds the program of this tree, for a test in a folder beside this one. Before t.Parallel, one test links and the others find it.
+// Build builds the program of this tree, for a test in a folder beside this one. Call it before t.Parallel: then one test links,
+// and the others find it.
 func Build(t testing.TB) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "blackholed")
-	Output(t, "../../..", "go", "run", "-tags=lab", "-exec=cp", "./cmd/blackholed", program) // "go run" keeps what it has linked
+	// "go run" keeps what it has linked.
+	Output(t, "../../..", "go", "run", "-tags=lab", "-exec=cp", "./cmd/blackholed", program)
 	return program
 }
 
