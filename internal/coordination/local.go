@@ -143,7 +143,7 @@ func (l *local) Changed() <-chan struct{} { return l.member.Changed() }
 func (l *local) Leads() bool { return l.member.Status().Leads }
 
 // Belongs reports whether this member is listed and its group has a leader. Calls of others wait for another member.
-func (l *local) Belongs() bool { return l.member.Status().Leader.ID != 0 && l.listed() }
+func (l *local) Belongs() bool { return l.member.Status().Leader.ID != 0 && l.Listed() }
 
 // silent names the voters without contact to this leader; another member knows none.
 func (l *local) silent() (names []string) {
@@ -156,9 +156,10 @@ func (l *local) silent() (names []string) {
 	return names
 }
 
-// listed reports whether this member's configuration contains it, and whether other peers know no later one without it.
+// Listed implements routing.Member. It reports whether this member's configuration contains it, and whether other peers know no
+// later one without it.
 // A removed member, or a learner, gets no other notice of its removal.
-func (l *local) listed() bool {
+func (l *local) Listed() bool {
 	s := l.member.Status()
 	return slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == s.Header.Member }) && !l.view.Excludes(s.Header.Member, s.Applied)
 }

@@ -41,7 +41,7 @@ func (s *Seat) Group(ctx context.Context) (coord.GroupState, error) {
 	if l != nil && l.Leads() {
 		return l.state(), nil
 	}
-	isMember := l != nil && l.listed() // a member stays one without a leader
+	isMember := l != nil && l.Listed() // a member stays one without a leader
 	state, err := p.routing.AskLeader(ctx)
 	if err != nil && isMember {
 		state = l.state()
@@ -144,7 +144,7 @@ func (s *Seat) Standing() (state coord.GroupState) {
 	known, t := p.routing.Known(), p.tolerance()
 	if l := p.here.Load(); l != nil {
 		state = l.state()
-		state.Phase = p.phase(l.listed())
+		state.Phase = p.phase(l.Listed())
 		if known.Peer == "" && state.Leader != "" { // a learner, or a removed member, believes in its last leader forever
 			state.Leader, state.Missing = "", p.missing()
 		}
@@ -196,7 +196,7 @@ func (p *plane) phase(isMember bool) string {
 
 // missing explains the lack of a leader to an operator.
 func (p *plane) missing() string {
-	if l := p.here.Load(); l != nil && len(l.member.Status().Members) > 0 && l.listed() {
+	if l := p.here.Load(); l != nil && len(l.member.Status().Members) > 0 && l.Listed() {
 		s := l.member.Status()
 		if s.Leader.ID != 0 && votes(s) {
 			return "the leader does not answer"

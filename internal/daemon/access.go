@@ -166,8 +166,8 @@ func (e *authSetup) http(c *httpapi.Config) {
 	c.May = e.may
 	c.Limit, c.ConnContext = e.limit, access.ConnContext
 	if e.guard != nil {
-		c.Guard = func(role access.Role, next http.Handler) http.Handler {
-			return e.guard.HTTP(access.Need{Role: role}, next, httpapi.WriteError)
+		c.Guard = func(role access.Role, next http.Handler, refuse func(http.ResponseWriter, error)) http.Handler {
+			return e.guard.HTTP(access.Need{Role: role}, next, refuse)
 		}
 	}
 }

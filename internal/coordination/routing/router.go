@@ -35,6 +35,7 @@ type Member interface {
 	Target
 	Leads() bool
 	Belongs() bool // a removed member may wait for its leader forever
+	Listed() bool  // it has a part in the group, as far as it knows: what it has may be old, without a leader too
 	Belief() leader.Member
 	Changed() <-chan struct{} // closed at the next change of Belief
 }

@@ -115,7 +115,7 @@ func (r *Router) withdraw(a *attempt.Attempt) {
 
 // Read implements coord.Service. Only the leader knows the remaining times of leases.
 func (r *Router) Read(ctx context.Context, q *coordv1.Question) (a *coordv1.Answer, err error) {
-	if m := r.config.Member(); m != nil && answer.IsLocal(q) && m.Belongs() {
+	if m := r.config.Member(); m != nil && answer.IsLocal(q) && m.Listed() {
 		return m.Read(ctx, q)
 	}
 	anywhere := r.AtMember

@@ -382,6 +382,8 @@ func (a *agentAPI) follow(r *request, service string, read func(context.Context)
 			return nil
 		})
 		switch {
+		case access.Revoked(r.Context()) != nil:
+			err = access.Revoked(r.Context())
 		case errors.Is(err, errChanged):
 			err = nil
 		case waiting.Err() != nil:

@@ -1,6 +1,7 @@
 package consulapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -101,7 +103,7 @@ func (s *Server) getKey(r *request) error {
 		out.list = nil // it keeps nothing while it waits
 		r.giveBack()
 		changed, err := s.await(r, span, out, prefix)
-		if err != nil {
+		if err = cmp.Or(access.Revoked(r.Context()), err); err != nil {
 			return err
 		}
 		h.local = false // it must include the event
@@ -192,7 +194,7 @@ func (s *Server) await(r *request, span coord.Span, seen reading, prefix bool) (
 	ctx, cancel := context.WithTimeout(r.Context(), r.wait)
 	defer cancel()
 	from := r.index + 1
-	if !prefix && seen.count > 0 { // its own index tells of all changes so far
+	if !prefix && seen.count > 0 && seen.index == r.index { // its own index tells of all changes so far: none
 		from = seen.at + 1
 	}
 	w := coord.Watch{Span: span, From: coord.Revision(from)}

@@ -250,7 +250,9 @@ func (s *Server) Routes() []httpapi.Route {
 		"acl/", "agent/", "catalog/", "config", "config/", "connect/", "coordinate/", "event/", "health/", "internal/", "kv/", "operator/", "query", "query/", "session/",
 		"snapshot", "status/", "txn",
 	} {
-		routes = append(routes, httpapi.Route{Pattern: "/v1/" + rest, Role: read, Handler: absent, Outside: tokenOf})
+		routes = append(routes, httpapi.Route{
+			Pattern: "/v1/" + rest, Role: read, Handler: absent, Outside: tokenOf, Refuse: refuse,
+		})
 	}
 	return routes
 }
@@ -281,7 +283,7 @@ func (s *Server) handler(serve func(*request) error) http.Handler {
 		r := &request{Request: hr, w: w, values: hr.URL.Query(), room: s.Answers.Growing("consulapi")}
 		defer r.giveBack()
 		if err := serve(r); err != nil {
-			s.fail(r, err)
+			s.fail(r, cmp.Or(access.Revoked(r.Context()), err))
 		}
 	})
 }
@@ -300,7 +302,18 @@ func (s *Server) route(
 		}
 		return serve(r)
 	})
-	return httpapi.Route{Pattern: pattern, Role: role, Waits: waits, Handler: h, Outside: tokenOf}
+	return httpapi.Route{Pattern: pattern, Role: role, Waits: waits, Handler: h, Outside: tokenOf, Refuse: refuse}
+}
+
+// refuse answers a caller that is not admitted, before there is a request of this front. Consul itself has no 401.
+func refuse(w http.ResponseWriter, err error) {
+	h := w.Header()
+	code, text := told(err, strings.Contains(h.Get("WWW-Authenticate"), "invalid_token"))
+	h.Del("WWW-Authenticate")
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = io.WriteString(w, clean.Message(text)) // a failure is the client's loss
 }
 
 // tokenOf takes the token of a client of Consul for a bearer token.
@@ -423,14 +436,25 @@ func decode(text []byte, into any) error {
 
 // fail answers an error in plain text, as Consul does.
 func (s *Server) fail(r *request, err error) {
-	code, text := http.StatusInternalServerError, fault.Message(err)
+	code, text := told(err, r.Header.Get("Authorization") != "")
+	s.header(r, 1)
+	s.write(r, code, "text/plain; charset=utf-8", []byte(clean.Message(text)))
+}
+
+// told returns what a client is told of an error.
+func told(err error, token bool) (code int, text string) {
+	code, text = http.StatusInternalServerError, fault.Message(err)
 	switch fault.KindOf(err) {
 	case fault.Invalid, fault.Unprocessable:
 		code = http.StatusBadRequest
 	case fault.NotFound, fault.Gone:
 		code = http.StatusNotFound
 	case fault.Unauthentic, fault.Forbidden:
-		code, text = http.StatusForbidden, "Permission denied: "+text
+		words := "Permission denied: "
+		if token && fault.KindOf(err) == fault.Unauthentic { // nobody has it
+			words = "ACL not found: "
+		}
+		code, text = http.StatusForbidden, words+text
 	case fault.TooLarge:
 		code = http.StatusRequestEntityTooLarge
 	case fault.LimitReached, fault.PoolExhausted:
@@ -443,8 +467,7 @@ func (s *Server) fail(r *request, err error) {
 	if field := fault.FieldOf(err); field != "" {
 		text = field + " " + text
 	}
-	s.header(r, 1)
-	s.write(r, code, "text/plain; charset=utf-8", []byte(clean.Message(text)))
+	return code, text
 }
 
 // header sets the headers that clients read from every answer. An index is never 0. Without a leader the answer is as

@@ -24,8 +24,8 @@ func TestAccess(t *testing.T) {
 	require.NoError(t, err)
 	a := newAgentFixture(t, func(c *Config) {
 		watch := c.Guard
-		c.Guard = func(role access.Role, next http.Handler) http.Handler {
-			return watch(role, guard.HTTP(access.Need{Role: role}, next, WriteError))
+		c.Guard = func(role access.Role, next http.Handler, refuse func(http.ResponseWriter, error)) http.Handler {
+			return watch(role, guard.HTTP(access.Need{Role: role}, next, refuse), refuse)
 		}
 		c.May = func(ctx context.Context, service string) error {
 			return access.Check(ctx, access.Need{Role: access.RoleService, Service: service})
@@ -65,8 +65,8 @@ func TestWrongCredentialAtWellKnownPaths(t *testing.T) {
 		require.NoError(t, err)
 		s := New(Config{
 			Metrics: http.NotFoundHandler(),
-			Guard: func(role access.Role, next http.Handler) http.Handler {
-				return guard.HTTP(access.Need{Role: role}, next, WriteError)
+			Guard: func(role access.Role, next http.Handler, refuse func(http.ResponseWriter, error)) http.Handler {
+				return guard.HTTP(access.Need{Role: role}, next, refuse)
 			},
 			Others: []Route{{
 				Pattern: "GET /.well-known/catalog", Role: access.RoleReadOnly,
@@ -110,8 +110,8 @@ func TestPageSession(t *testing.T) {
 	a := newAgentFixture(t, func(c *Config) {
 		c.Pages = guardPages{guard}
 		watch := c.Guard
-		c.Guard = func(role access.Role, next http.Handler) http.Handler {
-			return watch(role, guard.HTTP(access.Need{Role: role}, next, WriteError))
+		c.Guard = func(role access.Role, next http.Handler, refuse func(http.ResponseWriter, error)) http.Handler {
+			return watch(role, guard.HTTP(access.Need{Role: role}, next, refuse), refuse)
 		}
 	})
 	unknown := refusal{401, "unauthorized", ""}

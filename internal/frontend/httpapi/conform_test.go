@@ -46,12 +46,12 @@ func newSpecification(t testing.TB) specification {
 
 // conforming is a guard that admits everything and fails the test for an exchange outside the
 // document. In a benchmark it checks nothing, because a check costs twenty times as much as the answer.
-func conforming(t testing.TB) func(access.Role, http.Handler) http.Handler {
+func conforming(t testing.TB) func(access.Role, http.Handler, func(http.ResponseWriter, error)) http.Handler {
 	if _, timed := t.(*testing.B); timed {
-		return func(_ access.Role, next http.Handler) http.Handler { return next }
+		return func(_ access.Role, next http.Handler, _ func(http.ResponseWriter, error)) http.Handler { return next }
 	}
 	s := newSpecification(t)
-	return func(_ access.Role, next http.Handler) http.Handler {
+	return func(_ access.Role, next http.Handler, _ func(http.ResponseWriter, error)) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			var sent bytes.Buffer
 			r = r.WithContext(context.WithValue(r.Context(), ownerKey{}, r.Header.Get("Owner")))

@@ -154,9 +154,6 @@ func isReadable(v any) bool {
 	return err == nil && len(text) <= maxValue && json.Unmarshal(text, &back) == nil
 }
 
-// WriteError writes an error in the form of this API, for guards that refuse a request.
-func WriteError(w http.ResponseWriter, err error) { writeError(w, err) }
-
 func writeError(w http.ResponseWriter, err error) {
 	code, body := bodyOf(err)
 	writeErrorBody(w, err, code, body)

@@ -101,21 +101,24 @@ type Route struct {
 	Waits   bool        // the client chooses the duration, so the time measures nothing
 	Handler http.Handler
 	Outside func(http.Handler) http.Handler // around the guard; nil: nothing
+
+	// Refuse tells a caller that the guard does not admit. Nil does it as this API.
+	Refuse func(http.ResponseWriter, error)
 }
 
 // guarded returns a handler behind the guard. Below /.well-known/ a wrong credential counts as none: programs look there
 // with whatever credential they have, to learn which one to get. Anonymous callers need the role there all the same.
-func (c *Config) guarded(role access.Role, h http.Handler) http.Handler {
+func (c *Config) guarded(role access.Role, h http.Handler, refuse func(http.ResponseWriter, error)) http.Handler {
 	if c.Guard == nil {
 		return h
 	}
-	closed, open := c.Guard(role, h), c.Guard(access.RoleNone, handler(func(w http.ResponseWriter, r *http.Request) error {
+	closed, open := c.Guard(role, h, refuse), c.Guard(access.RoleNone, handler(func(w http.ResponseWriter, r *http.Request) error {
 		err := access.Check(r.Context(), access.Need{Role: role})
 		if err == nil {
 			h.ServeHTTP(w, r)
 		}
 		return err
-	}))
+	}), refuse)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/.well-known/") {
 			open.ServeHTTP(w, r)
@@ -133,7 +136,11 @@ func (s *Server) mountOther(c *Config, o Route) {
 		o.Handler.ServeHTTP(w, r.WithContext(ctx))
 	})
 	h := countRequests(c.Requests, route{pattern: o.Pattern, waits: o.Waits, serve: until})
-	h = c.guarded(o.Role, h)
+	refuse := o.Refuse
+	if refuse == nil {
+		refuse = writeError
+	}
+	h = c.guarded(o.Role, h, refuse)
 	if o.Outside != nil {
 		h = o.Outside(h)
 	}
@@ -201,7 +208,7 @@ func (s *Server) mount(c *Config) {
 	routes = append(routes, route{pattern: "/", role: access.RoleReadOnly, endpoint: "none", serve: handler(s.unknown)})
 	for _, t := range routes {
 		h := countRequests(c.Requests, t)
-		h = c.guarded(t.role, h)
+		h = c.guarded(t.role, h, writeError)
 		s.mux.Handle(t.pattern, h)
 	}
 	for _, o := range c.Others {

@@ -138,7 +138,7 @@ func TestRouteTable(t *testing.T) {
 func TestRolesOfRequests(t *testing.T) {
 	var role access.Role
 	a := newAgentFixture(t, func(c *Config) {
-		c.Guard = func(needed access.Role, _ http.Handler) http.Handler {
+		c.Guard = func(needed access.Role, _ http.Handler, _ func(http.ResponseWriter, error)) http.Handler {
 			return http.HandlerFunc(func(http.ResponseWriter, *http.Request) { role = needed })
 		}
 		calls := schemaAlone()
@@ -241,7 +241,7 @@ func TestNamedHosts(t *testing.T) {
 func TestTLS(t *testing.T) {
 	seen := make(chan bool, 1)
 	a := newAgentFixture(t, func(c *Config) {
-		c.Guard = func(_ access.Role, next http.Handler) http.Handler {
+		c.Guard = func(_ access.Role, next http.Handler, _ func(http.ResponseWriter, error)) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				seen <- r.TLS != nil
 				next.ServeHTTP(w, r)
@@ -288,7 +288,7 @@ type connNumber struct{}
 func TestConnContext(t *testing.T) {
 	a := newAgentFixture(t, func(c *Config) {
 		c.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { return context.WithValue(ctx, connNumber{}, 7) }
-		c.Guard = func(_ access.Role, next http.Handler) http.Handler {
+		c.Guard = func(_ access.Role, next http.Handler, _ func(http.ResponseWriter, error)) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Context().Value(connNumber{}) == 7 && connOf(r) != nil {
 					next.ServeHTTP(w, r)

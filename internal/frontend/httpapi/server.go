@@ -67,9 +67,9 @@ type Config struct {
 
 	Hosts []string // host names, without port, allowed in requests besides loopback
 
-	// Guard wraps the handler of a route and admits only callers with the role of the route.
+	// Guard wraps the handler of a route and admits only callers with the role of the route; refuse tells the others.
 	// Nil admits everybody.
-	Guard func(role access.Role, next http.Handler) http.Handler
+	Guard func(role access.Role, next http.Handler, refuse func(http.ResponseWriter, error)) http.Handler
 	// Limit runs before each registration of an instance. Nil means no limit.
 	Limit func(context.Context) error
 	// May checks that the caller may change a service, given as namespace/name. Nil allows everybody.
@@ -197,7 +197,7 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 // ServeHTTP implements http.Handler.
 func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := h(w, r); err != nil {
-		writeError(w, err)
+		writeError(w, cmp.Or(access.Revoked(r.Context()), err))
 	}
 }
 

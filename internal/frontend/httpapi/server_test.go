@@ -108,7 +108,7 @@ func TestOrigins(t *testing.T) {
 
 // TestPage: everybody gets the page, also from the address without a path.
 func TestPage(t *testing.T) {
-	s := New(Config{Node: discoverytest.New(t).Node, Metrics: http.NotFoundHandler(), Guard: func(needed access.Role, next http.Handler) http.Handler {
+	s := New(Config{Node: discoverytest.New(t).Node, Metrics: http.NotFoundHandler(), Guard: func(needed access.Role, next http.Handler, _ func(http.ResponseWriter, error)) http.Handler {
 		if needed == access.RoleNone {
 			return next
 		}

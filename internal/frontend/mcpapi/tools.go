@@ -207,6 +207,9 @@ func (s *Server) call(r *http.Request, name string, args map[string]json.RawMess
 	if got.header.Get("X-Blackhole-Stale") == "true" {
 		out.Content = append(out.Content, content{"text", "stale: this peer has had no contact to the group for " + got.header.Get("X-Blackhole-Age") + " s"})
 	}
+	if hint := got.hint(); hint != "" {
+		out.Content = append(out.Content, content{"text", hint})
+	}
 	return out, nil
 }
 
@@ -242,6 +245,15 @@ type recorder struct {
 	room   func(n int) error
 	has    int // bytes that room gave
 	failed error
+}
+
+// hint tells an agent that an error is no fault of its call; "": nothing.
+func (w *recorder) hint() string {
+	switch w.code {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return "transient: nothing is wrong with this call; try again in some seconds"
+	}
+	return ""
 }
 
 // Header implements http.ResponseWriter.
@@ -316,7 +328,7 @@ func (s *Server) resource(r *http.Request, uri string) (any, *failure) {
 	}
 	got := s.ask(r, http.MethodGet, "/v1/"+rest, nil)
 	if got.code >= http.StatusBadRequest {
-		return nil, wrong(internalError, "%s", got.body.String())
+		return nil, wrong(internalError, "%s", strings.TrimSpace(got.body.String()+" "+got.hint()))
 	}
 	return map[string]any{"contents": []map[string]string{{"uri": uri, "mimeType": "application/json", "text": got.body.String()}}}, nil
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // recheckEvery is the time between two checks of the credentials of a running call.
@@ -38,6 +40,14 @@ func (g *Guard) admit(ctx context.Context, c caller) (context.Context, context.C
 		end(nil)
 		expire()
 	}
+}
+
+// Revoked returns why a call ended whose credentials did so under way: an Unauthentic error. It is nil for all others.
+func Revoked(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil && fault.KindOf(err) == fault.Unauthentic {
+		return err
+	}
+	return nil
 }
 
 func (r *recheck) stop() {

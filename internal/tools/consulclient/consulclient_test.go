@@ -5,14 +5,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/tools/peers"
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -325,9 +323,9 @@ func status(t *testing.T, c *api.Client) {
 	leader, err := c.Status().Leader()
 	require.NoError(t, err)
 	require.NotEmpty(t, leader)
-	peers, err := c.Status().Peers()
+	voters, err := c.Status().Peers()
 	require.NoError(t, err)
-	require.Len(t, peers, 1)
+	require.Len(t, voters, 1)
 }
 
 // services registers, finds with blocking queries, and reports checks with a TTL.
@@ -430,23 +428,5 @@ func activeCheck(t *testing.T, c *api.Client) {
 
 // peer starts a peer of this tree, and returns its HTTP address.
 func peer(t *testing.T) string {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := free.Addr().String()
-	program := filepath.Join(t.TempDir(), "blackholed")
-	build := exec.CommandContext(t.Context(), "go", "run", "-tags=lab", "-exec=cp", "./cmd/blackholed", program) // "go run" keeps what it has linked
-	build.Dir = "../../.."
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	require.NoError(t, free.Close())
-	run := exec.CommandContext(t.Context(), program, "run", "--data", t.TempDir(), "--http", address, "--grpc", "off", "--dns", "off", "--listen", "/ip4/127.0.0.1/tcp/0")
-	run.Env = append(os.Environ(), "BLACKHOLE_CONSUL_ENABLED=true")
-	run.Cancel = func() error { return run.Process.Signal(os.Interrupt) }
-	require.NoError(t, run.Start())
-	t.Cleanup(func() { _ = run.Wait() }) // after the test's context ended
-	require.Eventually(t, func() bool {
-		answer, err := http.Get("http://" + address + "/readyz")
-		return err == nil && answer.Body.Close() == nil && answer.StatusCode == http.StatusOK
-	}, 30*time.Second, 100*time.Millisecond)
-	return address
+	return peers.New(t, 1, peers.Options{Env: []string{enabled}}).Peers[0].HTTP
 }

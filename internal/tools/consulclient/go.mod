@@ -4,6 +4,7 @@ module github.com/blackhole/blackhole/internal/tools/consulclient
 go 1.26.7
 
 require (
+	github.com/blackhole/blackhole/internal/tools/peers v0.0.0
 	github.com/hashicorp/consul/api v1.34.5
 	github.com/prometheus/client_golang v1.24.1
 	github.com/prometheus/common v0.71.0
@@ -53,3 +54,5 @@ require (
 	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd // indirect
 )
+
+replace github.com/blackhole/blackhole/internal/tools/peers => ../peers

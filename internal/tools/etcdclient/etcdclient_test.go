@@ -3,15 +3,12 @@ package etcdclient
 
 import (
 	"context"
-	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/tools/peers"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -111,8 +108,7 @@ func TestClient(t *testing.T) {
 // TestManyWatches: ten thousand watches of one client, which go over one stream, each get their events.
 func TestManyWatches(t *testing.T) {
 	const many = 10_000
-	g := newGroup(t, 1)
-	c := g.client(t, 0)
+	c := client(t, peers.New(t, 1, peers.Options{Env: []string{enabled}}).Peers[0])
 	watches := make([]clientv3.WatchChan, many)
 	for n := range watches {
 		watches[n] = c.Watch(t.Context(), strconv.Itoa(n))
@@ -126,22 +122,8 @@ func TestManyWatches(t *testing.T) {
 
 // peer starts a peer of this tree, and returns the address where it serves etcd's clients.
 func peer(t *testing.T) string {
-	const etcd, api = "127.0.0.1:23791", "127.0.0.1:18611"
-	run := exec.CommandContext(t.Context(), build(t), "run", "--data", t.TempDir(), "--http", api, "--grpc", "off", "--dns", "off", "--listen", "/ip4/127.0.0.1/tcp/0")
-	run.Env = append(os.Environ(), "BLACKHOLE_ETCD_LISTEN="+etcd)
-	run.Cancel = func() error { return run.Process.Signal(os.Interrupt) }
-	require.NoError(t, run.Start())
-	t.Cleanup(func() { _ = run.Wait() }) // after the test's context ended
-	require.Eventually(t, func() bool {
-		answer, err := http.Get("http://" + api + "/readyz")
-		return err == nil && answer.Body.Close() == nil && answer.StatusCode == http.StatusOK
-	}, 30*time.Second, 100*time.Millisecond)
-	return etcd
+	return peers.New(t, 1, peers.Options{Env: []string{enabled}}).Peers[0].Front
 }
 
-// build builds the program of this tree.
-func build(t *testing.T) string {
-	program := filepath.Join(t.TempDir(), "blackholed")
-	output(t, "../../..", "go", "run", "-tags=lab", "-exec=cp", "./cmd/blackholed", program) // "go run" keeps what it has linked
-	return program
-}
+// enabled is the setting of a peer that serves etcd's clients.
+const enabled = "BLACKHOLE_ETCD_LISTEN=FRONT"

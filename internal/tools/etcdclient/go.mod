@@ -4,6 +4,7 @@ module github.com/blackhole/blackhole/internal/tools/etcdclient
 go 1.26.7
 
 require (
+	github.com/blackhole/blackhole/internal/tools/peers v0.0.0
 	github.com/stretchr/testify v1.11.1
 	go.etcd.io/etcd/api/v3 v3.7.3
 	go.etcd.io/etcd/client/v3 v3.7.3
@@ -28,3 +29,5 @@ require (
 	google.golang.org/protobuf v1.36.11 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 )
+
+replace github.com/blackhole/blackhole/internal/tools/peers => ../peers

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/blackhole/blackhole/internal/tools/peers"
 	"github.com/stretchr/testify/require"
 )
 
@@ -15,9 +16,9 @@ func TestRobustness(t *testing.T) {
 	if os.Getenv("ETCD_ROBUSTNESS") == "" {
 		t.Skip("kills peers for minutes: set ETCD_ROBUSTNESS=3m")
 	}
-	program, tree := build(t), unpack(t)
+	program, tree := peers.Build(t), unpack(t)
 	tests := filepath.Join(t.TempDir(), "tests")
-	output(t, tree, "go", "test", "-c", "-o", tests, "./robustness")
+	peers.Output(t, tree, "go", "test", "-c", "-o", tests, "./robustness")
 	run := exec.CommandContext(t.Context(), tests, "-test.v", "-test.timeout", "60m")
 	run.Env, run.Dir = append(os.Environ(), "ETCD_SUITE_PROGRAM="+program), t.TempDir()
 	out, err := run.CombinedOutput()

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/tools/peers"
 	"github.com/stretchr/testify/require"
 )
 
@@ -45,11 +46,11 @@ func TestSuites(t *testing.T) {
 		t.Skip("takes three minutes: set ETCD_SUITES=. or a pattern of tests")
 	}
 	differences := readDifferences(t)
-	program, tree := build(t), unpack(t)
+	program, tree := peers.Build(t), unpack(t)
 	for _, suite := range suites[:len(suites)-1] {
 		tests := filepath.Join(t.TempDir(), "tests")
-		output(t, tree, "go", "test", "-c", "-o", tests, "./"+suite.folder)
-		list := strings.Fields(output(t, tree, tests, "-test.list", chosen))
+		peers.Output(t, tree, "go", "test", "-c", "-o", tests, "./"+suite.folder)
+		list := strings.Fields(peers.Output(t, tree, tests, "-test.list", chosen))
 		list = slices.DeleteFunc(list, func(name string) bool { return !strings.HasPrefix(name, "Test") }) // examples
 		passed := 0
 		for _, name := range list {
@@ -121,7 +122,7 @@ func unpack(t *testing.T) string {
 	tree := t.TempDir()
 	require.NoError(t, os.CopyFS(tree, os.DirFS("testdata/suites")))
 	var module struct{ Dir string }
-	require.NoError(t, json.Unmarshal([]byte(output(t, "testdata/suites", "go", "mod", "download", "-json", "go.etcd.io/etcd/tests/v3@"+suitesVersion)), &module))
+	require.NoError(t, json.Unmarshal([]byte(peers.Output(t, "testdata/suites", "go", "mod", "download", "-json", "go.etcd.io/etcd/tests/v3@"+suitesVersion)), &module))
 	bring := func(folder string, files []string) {
 		if files == nil {
 			paths, err := filepath.Glob(filepath.Join(module.Dir, folder, "*.go"))
@@ -144,14 +145,4 @@ func unpack(t *testing.T) string {
 		bring(folder, nil)
 	}
 	return tree
-}
-
-func output(t *testing.T, folder, program string, args ...string) string {
-	c := exec.CommandContext(t.Context(), program, args...)
-	c.Dir = folder
-	var stderr bytes.Buffer
-	c.Stderr = &stderr
-	out, err := c.Output()
-	require.NoError(t, err, "%s", &stderr)
-	return string(out)
 }

@@ -3,14 +3,13 @@ package etcdclient
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/tools/peers"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -19,24 +18,13 @@ import (
 
 // TestRevokedToken: a client whose token ends under way learns it at each call, after a few messages, and goes on with its token given back.
 func TestRevokedToken(t *testing.T) {
-	dir := t.TempDir()
-	etcd, api := "127.0.0.1:"+port(t), "127.0.0.1:"+port(t)
-	token := filepath.Join(dir, "app.token")
+	program := peers.Build(t)
+	t.Parallel()
+	token := filepath.Join(t.TempDir(), "app.token")
 	write := func(text string) { require.NoError(t, os.WriteFile(token, []byte(text+"\n"), 0o600)) }
 	write("the-token-of-the-application")
-	settings := filepath.Join(dir, "settings.yaml")
-	require.NoError(t, os.WriteFile(settings, fmt.Appendf(nil, "auth:\n  enabled: true\n  method: token\n  tokens:\n"+
-		"    - {token_file: %s, name: app, role: service, services: [\"etcd/*\"]}\n", token), 0o600))
-	run := exec.CommandContext(t.Context(), build(t), "run", "--config", settings, "--data", filepath.Join(dir, "data"), "--network", "token-"+port(t),
-		"--http", api, "--grpc", "off", "--dns", "off", "--listen", "/ip4/127.0.0.1/tcp/0")
-	run.Env = append(os.Environ(), "BLACKHOLE_ETCD_LISTEN="+etcd)
-	run.Cancel = func() error { return run.Process.Signal(os.Interrupt) }
-	require.NoError(t, run.Start())
-	t.Cleanup(func() { _ = run.Wait() })
-	require.Eventually(t, func() bool {
-		answer, err := http.Get("http://" + api + "/readyz")
-		return err == nil && answer.Body.Close() == nil && answer.StatusCode == http.StatusOK
-	}, time.Minute, 100*time.Millisecond)
+	g := peers.New(t, 1, peers.Options{Program: program, Env: []string{enabled}, Config: fmt.Sprintf("auth:\n  enabled: true\n  method: token\n  tokens:\n"+
+		"    - {token_file: %s, name: app, role: service, services: [\"etcd/*\"]}\n", token)})
 
 	var calls atomic.Int64
 	count := func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, o ...grpc.CallOption) error {
@@ -44,7 +32,7 @@ func TestRevokedToken(t *testing.T) {
 		return call(ctx, method, req, reply, conn, o...)
 	}
 	c, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{etcd}, DialTimeout: 10 * time.Second, Username: "app", Password: "the-token-of-the-application",
+		Endpoints: []string{g.Peers[0].Front}, DialTimeout: 10 * time.Second, Username: "app", Password: "the-token-of-the-application",
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(count)},
 	})
 	require.NoError(t, err)

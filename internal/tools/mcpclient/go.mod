@@ -4,6 +4,7 @@ module github.com/blackhole/blackhole/internal/tools/mcpclient
 go 1.26.0
 
 require (
+	github.com/blackhole/blackhole/internal/tools/peers v0.0.0
 	github.com/google/jsonschema-go v0.4.3
 	github.com/modelcontextprotocol/go-sdk v1.8.0
 	github.com/stretchr/testify v1.12.1
@@ -19,3 +20,5 @@ require (
 	golang.org/x/sys v0.41.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
 )
+
+replace github.com/blackhole/blackhole/internal/tools/peers => ../peers

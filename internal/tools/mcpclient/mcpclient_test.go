@@ -2,17 +2,14 @@
 package mcpclient
 
 import (
-	"context"
 	"encoding/json"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/blackhole/blackhole/internal/tools/peers"
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
@@ -21,7 +18,10 @@ import (
 const referral = "https://finder.example/search"
 
 func TestAgents(t *testing.T) {
-	program, address := peer(t)
+	program := peers.Build(t)
+	t.Parallel()
+	g := peers.New(t, 1, peers.Options{Program: program, Env: []string{"BLACKHOLE_ARD_REFERRALS=" + referral}})
+	address := g.Peers[0].HTTP
 	send(t, "POST", address+"/v1/services/tool/instances", `{"id": "tool-1", "host": "127.0.0.1", "port": 9000, "remove_after": "never"}`, http.StatusCreated)
 	send(t, "POST", address+"/v1/discovery/records", `{"id": "a.b", "capabilities": {"compute": {"cpu_cores": 8, "memory_mb": 16000}}, "location": {"country": "DE", "latitude": 52.52, "longitude": 13.405},
 		"metadata": {"name": "gpu", "type": "compute"}, "health": {"status": "HEALTHY"}, "pricing": {"base_price": 1, "currency": "USDC", "price_unit": "per-hour"}}`, http.StatusCreated)
@@ -210,28 +210,4 @@ func send(t *testing.T, method, url, body string, want int) {
 	require.NoError(t, err)
 	require.NoError(t, answer.Body.Close())
 	require.Equal(t, want, answer.StatusCode, "%s %s", method, url)
-}
-
-// peer starts a peer of this tree, and returns the program and its HTTP address.
-func peer(t *testing.T) (program, address string) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address = free.Addr().String()
-	program = filepath.Join(t.TempDir(), "blackholed")
-	build := exec.CommandContext(t.Context(), "go", "run", "-tags=lab", "-exec=cp", "./cmd/blackholed", program) // "go run" keeps what it has linked
-	build.Dir = "../../.."
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	require.NoError(t, free.Close())
-	ctx, stop := context.WithCancel(context.Background())
-	run := exec.CommandContext(ctx, program, "run", "--data", t.TempDir(), "--http", address, "--grpc", "off", "--dns", "off", "--listen", "/ip4/127.0.0.1/tcp/0")
-	run.Env = append(os.Environ(), "BLACKHOLE_ARD_REFERRALS="+referral)
-	run.Cancel = func() error { return run.Process.Signal(os.Interrupt) }
-	require.NoError(t, run.Start())
-	t.Cleanup(func() { stop(); _ = run.Wait() })
-	require.Eventually(t, func() bool {
-		answer, err := http.Get("http://" + address + "/readyz")
-		return err == nil && answer.Body.Close() == nil && answer.StatusCode == http.StatusOK
-	}, 30*time.Second, 100*time.Millisecond)
-	return program, address
 }
