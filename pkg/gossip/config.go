@@ -44,9 +44,6 @@ type Config struct {
 	Received func(outcome string)
 	// Lost is told the topic of each message with the outcome queue_full or dropped. It must not block. Nil tells nobody.
 	Lost func(Topic)
-	// Others reports whether a topic belongs to another user of the PubSub, with a validator of
-	// its own. Nil means no such topics.
-	Others func(topic string) bool
 	// Loopback allows all peers to share one address, on one machine or behind one router: it
 	// disables the penalty for peers with equal addresses.
 	Loopback bool
@@ -55,9 +52,6 @@ type Config struct {
 func (c *Config) setDefaults() {
 	if c.Known == nil {
 		c.Known = func(records.Name) (*records.Record, bool) { return nil, false }
-	}
-	if c.Others == nil {
-		c.Others = func(string) bool { return false }
 	}
 	if c.Now == nil {
 		c.Now = time.Now

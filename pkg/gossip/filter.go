@@ -30,7 +30,6 @@ const (
 // subscribers.
 type filter struct {
 	network network.Name
-	others  func(topic string) bool
 
 	mu    sync.Mutex                             // guards peers; held for map operations only
 	peers *lru.LRU[peer.ID, map[string]struct{}] // followed topics by peer
@@ -38,18 +37,18 @@ type filter struct {
 
 var _ pubsub.SubscriptionFilter = (*filter)(nil)
 
-func newFilter(n network.Name, others func(topic string) bool) *filter {
+func newFilter(n network.Name) *filter {
 	peers, err := lru.NewLRU[peer.ID, map[string]struct{}](maxPeers, nil)
 	if err != nil {
 		panic("gossip: " + err.Error()) // impossible: the size is a positive constant
 	}
-	return &filter{network: n, others: others, peers: peers}
+	return &filter{network: n, peers: peers}
 }
 
-// CanSubscribe reports whether a topic is well-formed, or belongs to another user of the PubSub.
+// CanSubscribe reports whether a topic is well-formed.
 func (f *filter) CanSubscribe(topic string) bool {
 	_, err := ParseTopic(f.network, topic)
-	return err == nil || f.others(topic)
+	return err == nil
 }
 
 // FilterIncomingSubscriptions returns the admitted subscriptions of a peer's RPC, in order.

@@ -15,9 +15,6 @@ import (
 // nth returns well-formed topics.
 func nth(i int) string { return fmt.Sprintf("/blackhole/test/live/1/t%d/global", i) }
 
-// others is a topic of another user.
-func others(topic string) bool { return topic == "others" }
-
 func sub(topic string) *pb.RPC_SubOpts {
 	return &pb.RPC_SubOpts{Topicid: proto.String(topic), Subscribe: proto.Bool(true)}
 }
@@ -34,17 +31,16 @@ func (f *filter) filter(tb testing.TB, from peer.ID, subs ...*pb.RPC_SubOpts) []
 }
 
 func TestFilterChecksGrammar(t *testing.T) {
-	f := newFilter("test", others)
+	f := newFilter("test")
 	require.True(t, f.CanSubscribe(cellTopic))
 	require.False(t, f.CanSubscribe("weather"))
-	require.True(t, f.CanSubscribe("others"))
 	good := sub(cellTopic)
 	require.Equal(t, []*pb.RPC_SubOpts{good}, f.filter(t, sender, sub("weather"), good, sub(""), &pb.RPC_SubOpts{}))
 }
 
 // The bound applies over the lifetime of a peer, for any distribution over RPCs.
 func TestFilterCountsAcrossRPCs(t *testing.T) {
-	f := newFilter("test", others)
+	f := newFilter("test")
 	for i := range 10 * maxPeerTopics {
 		require.Equal(t, i < maxPeerTopics, len(f.filter(t, sender, sub(nth(i)))) == 1, i)
 	}
@@ -60,7 +56,7 @@ func TestFilterCountsAcrossRPCs(t *testing.T) {
 }
 
 func TestFilterForgetsPeersWithoutTopics(t *testing.T) {
-	f := newFilter("test", others)
+	f := newFilter("test")
 	f.filter(t, sender, sub("weather"), unsub(nth(1)))
 	require.Zero(t, f.peers.Len())
 	f.filter(t, sender, sub(nth(1)))
@@ -69,7 +65,7 @@ func TestFilterForgetsPeersWithoutTopics(t *testing.T) {
 }
 
 func TestFilterBoundsPeers(t *testing.T) {
-	f := newFilter("test", others)
+	f := newFilter("test")
 	for i := range 2 * maxPeers {
 		require.Len(t, f.filter(t, peer.ID(fmt.Sprint(i)), sub(nth(1))), 1)
 	}
@@ -83,7 +79,7 @@ func BenchmarkFilterFull(b *testing.B) {
 		before, after := new(runtime.MemStats), new(runtime.MemStats)
 		runtime.GC()
 		runtime.ReadMemStats(before)
-		f := newFilter("test", others)
+		f := newFilter("test")
 		for p := range 2 * maxPeers {
 			for i := range 500 {
 				f.filter(b, peer.ID(fmt.Sprint(p)), sub(nth(p*500+i)))
@@ -99,7 +95,7 @@ func BenchmarkFilterFull(b *testing.B) {
 // For the admitted subscriptions, pubsub's state equals the count of the filter.
 func TestFilterAgreesWithPubsub(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		f, kept := newFilter("test", others), make(map[string]struct{})
+		f, kept := newFilter("test"), make(map[string]struct{})
 		for range rapid.IntRange(1, 20).Draw(rt, "rpcs") {
 			var subs []*pb.RPC_SubOpts
 			for range rapid.IntRange(0, 40).Draw(rt, "subs") {

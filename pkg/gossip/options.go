@@ -39,7 +39,7 @@ func Options(c Config) []pubsub.Option {
 		return []pubsub.Option{func(*pubsub.PubSub) error { return err }}
 	}
 	protocols := []protocol.ID{Protocol(c.Network)}
-	subscriptions := newFilter(c.Network, c.Others)
+	subscriptions := newFilter(c.Network)
 	return []pubsub.Option{
 		pubsub.WithLogger(slog.New(quiet{c.Logger.Handler()})), // first: later options copy the logger
 		pubsub.WithGossipSubProtocols(protocols, feature),

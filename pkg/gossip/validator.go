@@ -89,7 +89,7 @@ func newValidator(c Config) *validator {
 // validate is a pubsub.ValidatorEx. It stores the record of an accepted message in its
 // ValidatorData.
 func (v *validator) validate(_ context.Context, from peer.ID, m *pubsub.Message) pubsub.ValidationResult {
-	if _, ok := m.ValidatorData.(own); ok || v.Others(m.GetTopic()) {
+	if _, ok := m.ValidatorData.(own); ok {
 		return pubsub.ValidationAccept
 	}
 	r, o := v.validateRecord(from, m)

@@ -260,12 +260,3 @@ func BenchmarkValidator(b *testing.B) {
 		}
 	})
 }
-
-// A message on a foreign topic is left to the validator of that topic.
-func TestValidatorSkipsForeignTopics(t *testing.T) {
-	j := newFixture(t)
-	j.Others = others
-	require.Equal(t, pubsub.ValidationAccept, j.validate(t.Context(), sender, message("others", []byte("x"))))
-	require.Empty(t, j.tally)
-	require.NotEqual(t, pubsub.ValidationAccept, j.validate(t.Context(), sender, message("other", []byte("x"))))
-}

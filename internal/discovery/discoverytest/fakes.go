@@ -118,8 +118,6 @@ func CountIn(places []geo.Cell, recs []*records.Record, p *query.Plan, unplaced 
 // Local implements discovery.Keepers. It always refers to Query.
 func (n *Network) Local(*query.Plan) (query.Found, bool) { return query.Found{}, false }
 
-// Watch implements discovery.Keepers. It misses no change.
-
 // Clock implements discovery.Keepers.
 func (n *Network) Clock() clock.Estimate { return clock.Estimate{} }
 

@@ -3,8 +3,6 @@ package index
 import (
 	"iter"
 
-	"github.com/libp2p/go-libp2p/core/peer"
-
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -25,25 +23,6 @@ func (x *Index) Versions() iter.Seq[*records.Record] {
 			}
 		}
 	}
-}
-
-// VersionsOf returns what Versions has of one provider. The caller owns the slice.
-func (x *Index) VersionsOf(id peer.ID) []*records.Record {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	p := x.providers[id]
-	if p == nil {
-		return nil
-	}
-	var all []*records.Record
-	for s := range states {
-		for _, id := range p.held[s].entries {
-			if r := x.entries.at(id).record; s == live || r.Withdrawn() {
-				all = append(all, r)
-			}
-		}
-	}
-	return all
 }
 
 // versions returns snapshots of all live records, and the tombstones.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/cell"
 	"github.com/blackhole/blackhole/pkg/geo"
-	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // Bounds of the protocol, equal on both sides. A message above a bound is refused.
@@ -28,7 +27,6 @@ const (
 	MaxBeyond       = 64                // records that a keeper cannot judge, in one QUERY answer
 	maxQueryRequest = 96 << 10          // bytes of a QUERY: it has no large fields
 	maxResponse     = MaxAnswer + 1<<20 // bytes of a response: the envelopes and everything else
-	maxEnvelope     = records.MaxSize
 
 	maxFindingsRequest = 8 << 10 // bytes
 

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -151,22 +152,20 @@ func TestCallErrors(t *testing.T) {
 		hosts := newHosts(t, 3)
 		release := make(chan struct{})
 		newEcho(t, hosts[1], func(c *ServerConfig) {
-			c.Handler = func(s *Stream, req proto.Message, _ error) (proto.Message, error) {
+			c.Handler = func(_ *Stream, req proto.Message, _ error) (proto.Message, error) {
 				switch string(req.(*wrapperspb.BytesValue).Value) {
 				case "wait":
 					<-release
 				case "large":
 					return bytesOf(make([]byte, maxSize+1)), nil
-				case "reset":
-					_ = s.Reset()
 				}
-				return nil, nil
+				return nil, errors.New("the stream ends")
 			}
 		})
 		defer close(release)
 		pool := newTestPool(t, hosts[0])
 		for text, kind := range map[string]fault.Kind{
-			"wait": fault.Timeout, "large": fault.TooLarge, "reset": fault.Unavailable, "close": fault.Unavailable,
+			"wait": fault.Timeout, "large": fault.TooLarge, "reset": fault.Unavailable,
 		} {
 			_, err := call(t.Context(), pool, hosts[1], text)
 			require.ErrorIs(t, err, kind, text)

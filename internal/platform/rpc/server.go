@@ -18,8 +18,7 @@ import (
 
 // Handler answers one request of a stream. Malformed is nil, or the *fault.Error of a request
 // that breaks the protocol: then req is empty and the stream ends after the response. After an Unsupported
-// request, which has a whole frame, the stream goes on. A nil response also ends the stream: the handler has
-// used the stream itself, or the request needs no response. An error resets the stream.
+// request, which has a whole frame, the stream goes on. An error resets the stream.
 type Handler func(s *Stream, req proto.Message, malformed error) (proto.Message, error)
 
 // ServerConfig configures a Server. Only Known, Refused and Logger may be zero.
@@ -106,7 +105,7 @@ func (s *Server) serve(stream network.Stream) error {
 			proto.Reset(req)
 		}
 		resp, err := s.Handler(st, req, malformed)
-		if resp == nil || err != nil {
+		if err != nil {
 			return err
 		}
 		_ = st.SetWriteDeadline(time.Now().Add(s.FrameTimeout))
