@@ -1,17 +1,14 @@
 package instance
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-)
 
-// Bounds of a View's renderings.
-const (
-	maxForms = 16 // cached forms
-	nearby   = 64 // positions by which a kept instance may have moved between two views
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 // View is one result: instances by id, or with the preferred zone first. It is
@@ -22,36 +19,18 @@ type View struct {
 	Instances []*Instance
 
 	bytes atomic.Int64 // of Bytes; 0: not counted yet
-
-	mu    sync.Mutex // guards forms
-	forms map[string][]byte
-
-	piece  sync.Mutex // guards the fields below; taken after mu
-	pieces map[string]pieces
-	before map[string]pieces // of earlier views of the result; not changed any more
+	kept  *Renderings  // nil: each rendering is new
+	mu    sync.Mutex   // held while Form renders: readers of one view wait for its first
 }
 
-// pieces are the renderings of a list of instances; nil is not rendered yet.
-type pieces struct {
-	of   []*Instance
-	made [][]byte
+// NewView returns a view whose renderings are kept with those of others.
+func NewView(index uint64, list []*Instance, kept *Renderings) *View {
+	return &View{Index: index, Instances: list, kept: kept}
 }
 
 // Next returns the view of the result after a change. Instances of both keep
 // their pieces.
-func (v *View) Next(index uint64, list []*Instance) *View {
-	v.piece.Lock()
-	defer v.piece.Unlock()
-	next := &View{Index: index, Instances: list}
-	next.before = maps.Clone(v.before)
-	if next.before == nil {
-		next.before = v.pieces
-	} else {
-		maps.Copy(next.before, v.pieces)
-	}
-	v.pieces = nil // the next view reads them without this lock
-	return next
-}
+func (v *View) Next(index uint64, list []*Instance) *View { return NewView(index, list, v.kept) }
 
 // Bytes returns about how many bytes a rendering of all instances has. The first call of a view counts.
 func (v *View) Bytes() int {
@@ -68,61 +47,85 @@ func (v *View) Bytes() int {
 // Bytes returns about how many bytes a rendering of the instance has.
 func (i *Instance) Bytes() int { return most(&i.Key, &i.Spec) }
 
-// Form returns the named rendering: a cached one, or a new one from render,
-// cached if there is room. The bytes are shared and read-only.
+// Form returns the named rendering: a kept one, or a new one from render. The
+// bytes are shared and read-only.
 func (v *View) Form(name string, render func() []byte) []byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if b, ok := v.forms[name]; ok {
-		return b
-	}
-	b := render()
-	if v.forms == nil {
-		v.forms = make(map[string][]byte)
-	}
-	if len(v.forms) < maxForms {
-		v.forms[name] = b
-	}
-	return b
+	return v.kept.of(rendering{name, v}, v.Bytes, render)
 }
 
-// Pieces returns the named renderings of Instances[from:to], each made once in
-// the life of its instance. The bytes are shared and read-only. Callers use a
-// constant name for each render.
-func (v *View) Pieces(name string, from, to int, render func(*Instance) []byte) [][]byte {
-	v.piece.Lock()
-	defer v.piece.Unlock()
-	p, ok := v.pieces[name]
-	if !ok {
-		p = pieces{v.Instances, make([][]byte, len(v.Instances))}
-		if v.pieces == nil {
-			v.pieces = make(map[string]pieces)
-		}
-		v.pieces[name] = p
-	}
-	old, moved := v.before[name], 0
-	for n := from; n < to; n++ {
-		if p.made[n] == nil {
-			p.made[n], moved = old.find(p.of[n], n, moved)
-		}
-		if p.made[n] == nil {
-			p.made[n] = render(p.of[n])
-		}
-	}
-	return p.made[from:to]
-}
-
-// find returns the rendering of an instance near a position, and the distance,
-// which is likely that of the next instance too.
-func (p pieces) find(i *Instance, at, moved int) ([]byte, int) {
-	for d := range min(nearby, len(p.of)) {
-		for _, n := range [2]int{at + moved + d, at + moved - d} {
-			if 0 <= n && n < len(p.of) && p.of[n] == i {
-				return p.made[n], n - at
+// Pieces returns the named renderings of Instances[from:to] with their distance
+// from the first one, kept as long as there is room. The bytes are shared and
+// read-only. Callers use a constant name for each render.
+func (v *View) Pieces(name string, from, to int, render func(*Instance) []byte) iter.Seq2[int, []byte] {
+	return func(yield func(int, []byte) bool) {
+		for n, i := range v.Instances[from:to] {
+			if !yield(n, v.kept.of(rendering{name, i}, i.Bytes, func() []byte { return render(i) })) {
+				return
 			}
 		}
 	}
-	return nil, moved
+}
+
+// Renderings keeps renderings of views and instances, the last used ones, up to
+// a number of bytes. It counts what it keeps alive too: an instance may be in
+// no view any more. Safe for concurrent use.
+type Renderings struct {
+	most int
+
+	mu    sync.Mutex // guards the fields below
+	bytes int
+	known *simplelru.LRU[rendering, kept]
+}
+
+// rendering names what a *View or an *Instance was rendered to.
+type rendering struct {
+	name string
+	of   any
+}
+
+// kept is a text and what it costs with the owner that it keeps alive.
+type kept struct {
+	text  []byte
+	bytes int
+}
+
+// NewRenderings returns an empty one for a number of bytes.
+func NewRenderings(most int) *Renderings {
+	const smallest = 256 // bytes of any, see most of an instance
+	r := &Renderings{most: most}
+	known, err := simplelru.NewLRU(max(most/smallest, 1), func(_ rendering, k kept) { r.bytes -= k.bytes })
+	if err != nil {
+		panic("instance: " + err.Error()) // impossible: the size is above 0
+	}
+	r.known = known
+	return r
+}
+
+// of returns a kept rendering, or a new one. size tells the bytes of its owner.
+func (r *Renderings) of(k rendering, size func() int, render func() []byte) []byte {
+	if r == nil {
+		return render()
+	}
+	r.mu.Lock()
+	one, ok := r.known.Get(k)
+	r.mu.Unlock()
+	if ok {
+		return one.text
+	}
+	one.text = render()
+	one.bytes = len(one.text) + size()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if one.bytes > r.most || r.known.Contains(k) {
+		return one.text
+	}
+	r.known.Add(k, one)
+	for r.bytes += one.bytes; r.bytes > r.most; {
+		r.known.RemoveOldest()
+	}
+	return one.text
 }
 
 // Texts describes an instance to DNS as key=value (RFC 6763, section 6): the fields that other records do not

@@ -17,7 +17,7 @@ func TestPieces(t *testing.T) {
 		for n := range list {
 			list[n] = &Instance{Key: Key{ID: fmt.Sprint(n)}}
 		}
-		v := &View{Index: 1, Instances: list}
+		v := NewView(1, list, NewRenderings(rapid.SampledFrom([]int{1000, 1 << 20}).Draw(t, "kept")))
 		for revision := range rapid.Uint64Range(1, 20).Draw(t, "revisions") {
 			from := rapid.IntRange(0, len(list)).Draw(t, "from")
 			to := rapid.IntRange(from, len(list)).Draw(t, "to")
@@ -52,20 +52,40 @@ func TestPieces(t *testing.T) {
 // TestPiecesAreKept counts renderings of instances that stay.
 func TestPiecesAreKept(t *testing.T) {
 	made := 0
-	render := func(*Instance) []byte { made++; return []byte("x") }
+	pieces := func(v *View) {
+		for range v.Pieces("a", 0, len(v.Instances), func(*Instance) []byte { made++; return []byte("x") }) {
+		}
+	}
 	list := make([]*Instance, 1000)
 	for n := range list {
 		list[n] = &Instance{}
 	}
-	v := &View{Index: 1, Instances: list}
-	v.Pieces("a", 0, len(list), render)
+	v := NewView(1, list, NewRenderings(1<<20))
+	pieces(v)
 	require.Equal(t, 1000, made)
 	changed := slices.Insert(slices.Delete(slices.Clone(list), 10, 20), 500, &Instance{}, &Instance{})
 	changed[700] = &Instance{}
-	v.Pieces("b", 0, 1, func(*Instance) []byte { return nil })
-	next := v.Next(2, changed).Next(3, changed) // nobody read the second view
-	next.Pieces("a", 0, len(changed), render)
+	pieces(v.Next(2, changed).Next(3, changed))
 	require.Equal(t, 1003, made)
-	v.Pieces("a", 0, len(list), render)
-	require.Equal(t, 2003, made, "an old view lost its renderings to the next")
+	pieces(v)
+	require.Equal(t, 1003, made)
+}
+
+// TestRenderingsAreBounded: the renderings of many views, with what they keep alive, stay within their bytes, and the
+// last used ones stay.
+func TestRenderingsAreBounded(t *testing.T) {
+	kept, made := NewRenderings(100_000), 0
+	list := []*Instance{{Key: Key{ID: "a"}}}
+	one := func(v *View) { v.Form("a", func() []byte { made++; return make([]byte, 5000) }) }
+	hot := NewView(1, list, kept)
+	for n := range 64 {
+		one(hot)
+		one(NewView(uint64(n), list, kept))
+		require.LessOrEqual(t, kept.bytes, 100_000)
+	}
+	require.Equal(t, 65, made)
+	require.Greater(t, kept.bytes, 90_000)
+	NewView(1, list, kept).Form("a", func() []byte { return make([]byte, 100_000) })
+	one(hot)
+	require.Equal(t, 65, made, "what is too large takes nothing away")
 }

@@ -19,7 +19,7 @@
 // # Memory
 //
 // The feeder bounds the live instances. The catalog bounds the rest: the log of
-// each stream, all logs together, results in use and waiters. A service without
+// each stream, all logs together, results in use, their renderings and waiters. A service without
 // instances disappears with its last logged change. An unknown service has an
 // empty result, whose index is the last change of any forgotten service, and
 // may thus move without a change of its own.
@@ -64,6 +64,7 @@ type Config struct {
 	Log     int // logged changes of a service or a namespace, at least 2; 0 means 1,024
 	History int // logged changes of all streams, at least 4, each with the previous instance; 0 means 16,384
 	Results int // cached results of a service or a namespace; 0 means 64
+	Kept    int // bytes of the renderings of all results, with what they keep alive; 0 means 64 MiB
 
 	Now func() time.Time // clock of Contact.Age; nil means time.Now
 }
@@ -87,6 +88,7 @@ type Catalog struct {
 	moved       pause.Broadcast // rev changed
 	floor       atomic.Pointer[logFloor]
 	leases      leases
+	kept        *instance.Renderings
 	ended       *lru.Cache[instance.Key, instance.Removal] // without a cause
 
 	mu      sync.Mutex // held by the feeder and at the start and the end of a wait
@@ -125,11 +127,12 @@ func (h *logFloor) mayMiss(rev uint64) bool {
 func New(cfg Config) *Catalog {
 	cfg.Watches, cfg.Log = cmp.Or(cfg.Watches, 4096), cmp.Or(cfg.Log, 1024)
 	cfg.History, cfg.Results = cmp.Or(cfg.History, 16384), cmp.Or(cfg.Results, 64)
+	cfg.Kept = cmp.Or(cfg.Kept, 64<<20)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	c := &Catalog{
-		cfg: cfg, streams: table{seed: maphash.MakeSeed()},
+		cfg: cfg, streams: table{seed: maphash.MakeSeed()}, kept: instance.NewRenderings(cfg.Kept),
 		ended: bounded.Shared[instance.Key, instance.Removal](MaxEnded),
 	}
 	c.rev.Store(1)
@@ -191,6 +194,7 @@ func (c *Catalog) result(s *stream, sel instance.Selector) (*result, error) {
 		r.id = sel.ID
 		return r, nil
 	}
+	r.kept = c.kept
 	return s.results.add(r, c.cfg.Results), nil
 }
 

@@ -14,8 +14,9 @@ import (
 // View with the change's revision as index.
 type result struct {
 	key  string
-	id   string      // of the only possible instance; "": any
-	used atomic.Bool // since the last visit of memo.add
+	id   string               // of the only possible instance; "": any
+	used atomic.Bool          // since the last visit of memo.add
+	kept *instance.Renderings // nil: each rendering is new
 	*deltas
 
 	current atomic.Pointer[version]
@@ -87,7 +88,7 @@ func (r *result) build(st *state) *version {
 	}
 	slices.SortFunc(picked, r.match.Compare)
 	_, rev := netOf(r.match, st.log[:st.based])
-	return &version{view: &instance.View{Index: max(st.floor, rev), Instances: picked}, next: st.first + uint64(st.based)}
+	return &version{view: instance.NewView(max(st.floor, rev), picked, r.kept), next: st.first + uint64(st.based)}
 }
 
 // advance makes the version of st from an older one.
