@@ -356,9 +356,9 @@ func (a *agentAPI) follow(r *request, service string, read func(context.Context)
 	defer cancel()
 	now, err := read(ctx)
 	if after := uint64(r.index); err == nil && after > 0 && now.index <= after && after <= now.revision {
-		release, err := a.watches.Take(r.Context(), "consulapi.follow")
-		if err != nil {
-			return err
+		release, full := a.watches.Take(r.Context(), "consulapi.follow")
+		if full != nil {
+			return full
 		}
 		defer release()
 		// The request has arrived, so the bound on reading it must not end the wait.
