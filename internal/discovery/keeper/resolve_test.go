@@ -142,8 +142,8 @@ func (w *lightCluster) asks() int {
 	return n
 }
 
-// One stranger stores thousands of records: each keeper of the provider's cell takes the quota of the address prefix, and a
-// peer far from all the cells takes none.
+// One stranger stores thousands of records: each keeper of the provider's cell takes the quota of the address prefix at
+// most, less where it also keeps a cell that is full of this provider, and a peer far from all the cells takes none.
 func TestFloodOfOneProvider(t *testing.T) {
 	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -169,8 +169,9 @@ func TestFloodOfOneProvider(t *testing.T) {
 				_, err := target.store.ServeStore(t.Context(), from, &pb.StoreRequest{Items: items})
 				require.NoError(t, err)
 			}
-			require.Equal(t, most, target.Index.Len())
-			require.Len(t, target.Index.OfProvider(p.Id), most)
+			require.LessOrEqual(t, target.Index.Len(), most)
+			require.Equal(t, most > 0, target.Index.Len() > 1000)
+			require.Len(t, target.Index.OfProvider(p.Id), target.Index.Len())
 			require.NotZero(t, target.counts.Refusals("rate"))
 		}
 	})
