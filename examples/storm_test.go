@@ -108,7 +108,8 @@ func (s *storm) answer(ctx context.Context, to io.Writer, text []byte) bool {
 	return err == nil
 }
 
-// TestStorm plays the three clients over a bad network: nothing that is kept ends, each put is applied once, tokens rise, and no list is empty.
+// TestStorm plays the three clients over a bad network: nothing that is kept ends, each put is applied once, tokens
+// rise, and no list is empty.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -42,8 +42,8 @@ type victim struct {
 	client     *http.Client
 }
 
-// startVictim runs a peer with a small limit of memory, so many descriptors (0: as many as the system gives), and more settings
-// as variables.
+// startVictim runs a peer with a small limit of memory, so many descriptors (0: as many as the system gives), and
+// more settings as variables.
 func startVictim(t *testing.T, descriptors int, settings ...string) *victim {
 	cmd := blackholed(t, append(settings,
 		"GOMEMLIMIT=512MiB", "BLACKHOLE_NETWORK=flood-"+strconv.Itoa(os.Getpid()), "BLACKHOLE_DATA="+t.TempDir(), "BLACKHOLE_PROFILE=dev",
@@ -309,8 +309,8 @@ func TestFloodOfAnswers(t *testing.T) {
 	calls.Wait()
 }
 
-// TestSilentReaders: callers who read nothing ask each front for 50 MB. The peer's memory stays in its bounds, and small reads and probes
-// are answered.
+// TestSilentReaders: callers who read nothing ask each front for 50 MB. The peer's memory stays in its bounds, and
+// small reads and probes are answered.
 func TestSilentReaders(t *testing.T) {
 	if runtime.GOOS != "linux" || testing.Short() {
 		t.Skip("reads /proc; takes a while")

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAPeerThatDoesNotStartFailsNoInstallation plays what a package runs after its installation, with a systemctl that fails.
+// TestAPeerThatDoesNotStartFailsNoInstallation plays what a package runs after its installation, with a systemctl
+// that fails.
 func TestAPeerThatDoesNotStartFailsNoInstallation(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("packages are of Linux")

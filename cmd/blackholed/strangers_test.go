@@ -35,8 +35,8 @@ func badTexts() map[string]string {
 	}
 }
 
-// TestTextOfStrangers: whatever an endpoint says, every API shows the offer, as text that neither breaks a decoder nor drives a terminal. A
-// name of the same kind is refused when it is signed.
+// TestTextOfStrangers: whatever an endpoint says, every API shows the offer, as text that neither breaks a decoder
+// nor drives a terminal. A name of the same kind is refused when it is signed.
 func TestTextOfStrangers(t *testing.T) {
 	t.Parallel()
 	texts := badTexts()

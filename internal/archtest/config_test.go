@@ -11,9 +11,9 @@ import (
 // smallest is the size in lines from which a package with one user is a room of its own.
 const smallest = 150
 
-// checkConfig finds structs that keep the configuration of another package: whoever holds it reaches all that the other one
-// was given. An embedded one is always a fault. A field is none in a configuration, which hands down those of the parts
-// that it makes, nor in the rooms that read settings and start peers.
+// checkConfig finds structs that keep the configuration of another package: whoever holds it reaches all that the
+// other one was given. An embedded one is always a fault. A field is none in a configuration, which hands down those
+// of the parts that it makes, nor in the rooms that read settings and start peers.
 func checkConfig(p *pkg) []finding {
 	if !product(p) {
 		return nil
@@ -50,8 +50,8 @@ func pointee(t ast.Expr) ast.Expr {
 	return t
 }
 
-// checkHome finds packages that are too small for a room of their own: below smallest, without packages below, and imported by
-// one package of the product alone.
+// checkHome finds packages that are too small for a room of their own: below smallest, without packages below, and
+// imported by one package of the product alone.
 func checkHome(m *module) []finding {
 	users := make(map[string]map[string]bool)
 	for _, p := range m.packages {

@@ -28,8 +28,8 @@ func exceptions() []exception {
 	}...)
 }
 
-// sharedEnv lists the parts of the keepers that still share the configuration of package wire. A part leaves the list when its
-// room is next changed.
+// sharedEnv lists the parts of the keepers that still share the configuration of package wire. A part leaves the list
+// when its room is next changed.
 func sharedEnv() (all []exception) {
 	for _, part := range []string{
 		"ask Asker", "ask Findings", "keeper Keeper", "keeper server",

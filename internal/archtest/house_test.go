@@ -198,7 +198,8 @@ func wiring(more ...string) []string {
 	return append([]string{"internal/daemon", "internal/sim", "pkg/embed"}, more...)
 }
 
-// foundations are what every room may import: the error type, and the gate of text from outside, which stands on it alone.
+// foundations are what every room may import: the error type, and the gate of text from outside, which stands on it
+// alone.
 func foundations() []string { return []string{"pkg/fault", "internal/platform/clean"} }
 
 // contracts are the nouns and interfaces of planes that front ends and the SDK

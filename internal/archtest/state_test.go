@@ -141,7 +141,8 @@ func checkInjected(p *pkg) []finding {
 	return all
 }
 
-// dials lists what looks names up, and opens connections and sockets. A resolver or a dialer of a caller may still be an argument.
+// dials lists what looks names up, and opens connections and sockets. A resolver or a dialer of a caller may still be
+// an argument.
 func dials() ban {
 	return ban{names: map[string][]string{
 		"net": {
@@ -237,8 +238,8 @@ func checkSleep(p *pkg) []finding {
 	return all
 }
 
-// checkText refuses what cuts or mends a text beside the gate: strings.ToValidUTF8, and a string that ends at a number of bytes, which may be
-// in the middle of a character. The end of a search (s[:i]) is fine.
+// checkText refuses what cuts or mends a text beside the gate: strings.ToValidUTF8, and a string that ends at a
+// number of bytes, which may be in the middle of a character. The end of a search (s[:i]) is fine.
 func checkText(p *pkg) []finding {
 	const gate = "internal/platform/clean"
 	if p.dir == gate || !withinAny(p.dir, []string{"pkg", "internal", "cmd"}) {

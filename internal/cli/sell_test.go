@@ -84,8 +84,8 @@ func TestSellWritesACheckOfItsEndpoint(t *testing.T) {
 	require.Equal(t, "L40S", o.Capabilities.Compute.GPUs[0].Model, "buyers search for how a model begins")
 }
 
-// TestSellCountsAGPUWithoutMemory: a GPU that shares the memory of the machine is offered with it, and what the tool of the vendor says of a
-// lost one is told.
+// TestSellCountsAGPUWithoutMemory: a GPU that shares the memory of the machine is offered with it, and what the tool
+// of the vendor says of a lost one is told.
 func TestSellCountsAGPUWithoutMemory(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the tool is a shell script, and the memory of the machine comes from a file")

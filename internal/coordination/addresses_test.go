@@ -29,8 +29,8 @@ func (w *testCluster) crash() {
 	}
 }
 
-// TestMembersFindEachOther: all members of a young group crash. A majority finds itself again by the addresses in the state
-// of the group, without any other peer, and without the one that the group began with.
+// TestMembersFindEachOther: all members of a young group crash. A majority finds itself again by the addresses in the
+// state of the group, without any other peer, and without the one that the group began with.
 func TestMembersFindEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestCluster(t, 3)

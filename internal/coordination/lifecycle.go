@@ -64,7 +64,8 @@ func (f *failure) fatal(err error) {
 
 // stop ends this peer's part as a member, after a disk error, for a damaged disk, or when its state contradicts the
 // group's. Such a member must neither vote nor acknowledge anything. The peer goes on as a client of the other members.
-// A member whose disk is full starts again from it once there is room, see Seat.awaitRoom; every other disk stays for the operator. It may be called from a goroutine of the member: plane.work closes the member.
+// A member whose disk is full starts again from it once there is room, see Seat.awaitRoom; every other disk stays for
+// the operator. It may be called from a goroutine of the member: plane.work closes the member.
 //
 // A program that cannot read the group's entries or its disk must end instead: another version can go on from there.
 func (f *failure) stop(err error) {

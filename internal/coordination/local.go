@@ -156,9 +156,8 @@ func (l *local) silent() (names []string) {
 	return names
 }
 
-// Listed implements routing.Member. It reports whether this member's configuration contains it, and whether other peers know no
-// later one without it.
-// A removed member, or a learner, gets no other notice of its removal.
+// Listed implements routing.Member. It reports whether this member's configuration contains it, and whether other
+// peers know no later one without it. A removed member, or a learner, gets no other notice of its removal.
 func (l *local) Listed() bool {
 	s := l.member.Status()
 	return slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == s.Header.Member }) && !l.view.Excludes(s.Header.Member, s.Applied)

@@ -97,8 +97,9 @@ const (
 	roomMost   = 5 * time.Minute
 )
 
-// awaitRoom opens the plane of a full disk again, by the code of a start, once there is room. The former member is gone then, and
-// the next one knows what the disk has alone, as after a crash. If that fills the disk again, the next look comes later.
+// awaitRoom opens the plane of a full disk again, by the code of a start, once there is room. The former member is
+// gone then, and the next one knows what the disk has alone, as after a crash. If that fills the disk again, the next
+// look comes later.
 func (s *Seat) awaitRoom(full *plane) {
 	s.mu.Lock()
 	s.wait = min(2*s.wait, roomMost)

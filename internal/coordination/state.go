@@ -127,7 +127,8 @@ func (l *local) describe(s replica.Status, m replica.MemberStatus) coord.Member 
 // Group implements coord.Admin, for other peers.
 func (l *local) Group(context.Context) (coord.GroupState, error) { return l.state(), nil }
 
-// addressOf returns the best address where a peer can be dialed. A peer that names none has the address of its connection.
+// addressOf returns the best address where a peer can be dialed. A peer that names none has the address of its
+// connection.
 func addressOf(h host.Host, id peer.ID) string {
 	if named := upkeep.AddressesOf(h, id); len(named) > 0 {
 		return named[0].String()

@@ -48,8 +48,8 @@ func TestDiskFails(t *testing.T) {
 	})
 }
 
-// TestDiskFull: a full disk stops a member, whichever it is. The peer says so, and goes on as a client of the others. Once the
-// disk has room the peer is a member again by itself, with all that was acknowledged; and so once more.
+// TestDiskFull: a full disk stops a member, whichever it is. The peer says so, and goes on as a client of the others.
+// Once the disk has room the peer is a member again by itself, with all that was acknowledged; and so once more.
 func TestDiskFull(t *testing.T) {
 	for _, victim := range []string{"leader", "follower", "learner"} {
 		t.Run(victim, func(t *testing.T) {

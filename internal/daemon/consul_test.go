@@ -143,8 +143,8 @@ func TestConsulAtTwoPeers(t *testing.T) {
 	until(t, "none", func() bool { return len(nodes(a)) == 0 })
 }
 
-// TestNotesOfCallers writes what this program would take for a note of its own at each place where callers can write, over each front: the peer lives,
-// starts again, and says so.
+// TestNotesOfCallers writes what this program would take for a note of its own at each place where callers can write,
+// over each front: the peer lives, starts again, and says so.
 func TestNotesOfCallers(t *testing.T) {
 	c := config.Default()
 	c.Consul.Enabled = true

@@ -40,7 +40,8 @@ func (h *hosts) Probe(_ context.Context, t probe.Target) (probe.Outcome, bool) {
 	return probe.Outcome{State: map[bool]probe.State{true: probe.Answers, false: probe.Refuses}[h.names[t.Host]]}, true
 }
 
-// Checks ask for the whole endpoint only while its host names the provider's peer, in the eyes of who checks. The word of others is none.
+// Checks ask for the whole endpoint only while its host names the provider's peer, in the eyes of who checks. The
+// word of others is none.
 func TestHostsConsent(t *testing.T) {
 	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	require.NoError(t, err)

@@ -71,9 +71,9 @@ func (x *endpoints) seek(r *records.Record) {
 }
 
 // permitted returns the target of a check: without the consent of the host the part that anybody would ask for. A host
-// consents as a domain does, by naming the provider's peer; a claimed domain speaks for the hosts below it. TLS then shows
-// that the address is the name's: without it, a name of the provider's could lead to anybody's address. Only a check of
-// this peer counts: nobody's word makes it follow a stranger's link. The caller holds x.mu.
+// consents as a domain does, by naming the provider's peer; a claimed domain speaks for the hosts below it. TLS then
+// shows that the address is the name's: without it, a name of the provider's could lead to anybody's address. Only a
+// check of this peer counts: nobody's word makes it follow a stranger's link. The caller holds x.mu.
 func (x *endpoints) permitted(r *records.Record, t probe.Target) (_ probe.Target, whole bool) {
 	if t.Withheld() == "" {
 		return t, true
@@ -97,7 +97,8 @@ func (x *endpoints) permitted(r *records.Record, t probe.Target) (_ probe.Target
 	return t.Bare(), false
 }
 
-// private reports whether only this peer wants to know whether a host names the provider: no offer claims it as a domain.
+// private reports whether only this peer wants to know whether a host names the provider: no offer claims it as a
+// domain.
 func (e *endpoint) private() bool {
 	claimed, _ := domainOf(e.record)
 	return e.domain && e.name != claimed

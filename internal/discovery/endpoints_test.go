@@ -92,8 +92,9 @@ func TestDeadEndpointsAreNotUsable(t *testing.T) {
 	})
 }
 
-// A closed endpoint is alive: it stays in default answers, with the words of the endpoint apart from those of this program, and earns
-// nothing for health and speed, whatever it claims. A price that the endpoint contradicts is said, and excludes nothing.
+// A closed endpoint is alive: it stays in default answers, with the words of the endpoint apart from those of this
+// program, and earns nothing for health and speed, whatever it claims. A price that the endpoint contradicts is said,
+// and excludes nothing.
 func TestClosedIsAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, func(s *engine.Settings) { s.Defaults.Claims = query.ClaimsCheck })

@@ -29,8 +29,8 @@ func (l *listening) Host() host.Host { return l.at }
 
 func (h announcing) Addrs() []multiaddr.Multiaddr { return h.addrs }
 
-// No offer makes a peer connect to its own machine, whatever the peer listens on: all interfaces, one of them, an announced address in
-// place of them, or nothing. A network of one machine is a test.
+// No offer makes a peer connect to its own machine, whatever the peer listens on: all interfaces, one of them, an
+// announced address in place of them, or nothing. A network of one machine is a test.
 func TestChecksLeaveThisMachineAlone(t *testing.T) {
 	own := []string{"12.0.0.7", "192.168.7.7", "100.64.7.7", "[2a01:7::7]", "[2a01:7::99]", "[fd00:7::7]", "[64:ff9b::c00:7]", "127.0.0.1", "[::1]", "0.0.0.0"}
 	special := []string{"10.0.0.1", "100.64.0.1", "198.18.0.1", "192.0.0.1", "192.0.2.1", "203.0.113.1", "[2001:db8::1]", "[100::1]", "[5f00::1]", "169.254.169.254", "[fd00::1]"}

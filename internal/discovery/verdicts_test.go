@@ -20,7 +20,8 @@ func (s *society) always(o probe.Outcome) {
 	s.says, s.probes = &o, nil
 }
 
-// Two peers show an offer. It stays, unless its endpoint refuses, is silent or wrong twice. A check that says nothing leaves what was known.
+// Two peers show an offer. It stays, unless its endpoint refuses, is silent or wrong twice. A check that says nothing
+// leaves what was known.
 func TestOnlyDeadVerdictsHide(t *testing.T) {
 	for _, o := range []probe.Outcome{
 		{State: probe.Answers},

@@ -32,8 +32,8 @@ func Counted(n int, noun string) string {
 	return strconv.Itoa(n) + " " + noun
 }
 
-// hides reports whether a text has a character that shows nothing, or a selector of variants without a character before it to
-// select: emoji need one, and a row of them hides a message.
+// hides reports whether a text has a character that shows nothing, or a selector of variants without a character
+// before it to select: emoji need one, and a row of them hides a message.
 func hides(s string) bool {
 	selected := true
 	for _, r := range s {

@@ -42,7 +42,8 @@ func Unmarshal(data []byte) (*Instance, error) {
 }
 
 // Proto converts an instance for callers: without its lease, which is a credential, the name of the caller who registered
-// it, the note of a front end, and last_heartbeat. Maps and lists are shared. Marshal alone writes the whole, for peers and for disk.
+// it, the note of a front end, and last_heartbeat. Maps and lists are shared. Marshal alone writes the whole, for
+// peers and for disk.
 func (i *Instance) Proto() *agentv1.Instance {
 	p := i.whole()
 	p.LeaseId, p.Principal, p.Note = "", "", ""

@@ -67,9 +67,9 @@ type Spec struct {
 	// while the instance is UP; nil: none. This package does not parse it.
 	Offer json.RawMessage
 
-	// Note is what a front end for other clients keeps of the instance, at most MaxNote bytes of UTF-8. That front end alone
-	// sets it: no view and no request of an application has it. Another member of the group may have written it, so its
-	// reader trusts nothing in it.
+	// Note is what a front end for other clients keeps of the instance, at most MaxNote bytes of UTF-8. That front end
+	// alone sets it: no view and no request of an application has it. Another member of the group may have written it,
+	// so its reader trusts nothing in it.
 	Note string
 
 	// later are the fields of the encoded instance that only a later version knows. They stay when a peer of this

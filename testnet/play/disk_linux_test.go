@@ -24,8 +24,9 @@ import (
 	"github.com/blackhole/blackhole/testnet/network"
 )
 
-// TestDiskFull: a full disk stops the member of a lone peer and its registrations, and nothing else. Once there is space again
-// both go on by themselves with everything that was acknowledged. A start on a full disk ends soon with the reason.
+// TestDiskFull: a full disk stops the member of a lone peer and its registrations, and nothing else. Once there is
+// space again both go on by themselves with everything that was acknowledged. A start on a full disk ends soon with
+// the reason.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -101,8 +102,8 @@ func TestDiskFull(t *testing.T) {
 	require.NoError(t, put(t.Context(), p, acknowledged+1))
 }
 
-// TestDiskFullOfMember: the disks of the leader, of another voter and of a learner are full one after the other. The others go on,
-// and each is a member again, in the same process, once its disk has space.
+// TestDiskFullOfMember: the disks of the leader, of another voter and of a learner are full one after the other. The
+// others go on, and each is a member again, in the same process, once its disk has space.
 func TestDiskFullOfMember(t *testing.T) {
 	t.Parallel()
 	const peers = 4

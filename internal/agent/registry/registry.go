@@ -80,7 +80,8 @@ type Registry struct {
 //   - Unavailable: the database does not open, for example while another process uses it;
 //   - Internal: the database is damaged.
 //
-// A stored value that does not pass is set aside: it stays on disk unchanged, Aside names it, and a registration of its key replaces it.
+// A stored value that does not pass is set aside: it stays on disk unchanged, Aside names it, and a registration of
+// its key replaces it.
 func Open(c Config, now time.Time) (*Registry, error) {
 	const op = "instances.Open"
 	c = c.withDefaults()

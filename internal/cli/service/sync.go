@@ -39,8 +39,8 @@ type synced struct {
 	reg instance.Registration // as the source had it last
 }
 
-// synchronizer keeps the instances of a source registered at a peer. It compares states, not events: a round lists the source,
-// and registers, changes or deregisters what differs.
+// synchronizer keeps the instances of a source registered at a peer. It compares states, not events: a round lists
+// the source, and registers, changes or deregisters what differs.
 type synchronizer struct {
 	con      *term.Console
 	from     source
@@ -131,7 +131,8 @@ func (s *synchronizer) run(ctx context.Context) error {
 
 const roundTime = 5 * time.Minute // of one round
 
-// round makes the peer's instances equal to those of the source. An instance that the peer refuses keeps no other one out.
+// round makes the peer's instances equal to those of the source. An instance that the peer refuses keeps no other one
+// out.
 func (s *synchronizer) round(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, roundTime)
 	defer cancel()

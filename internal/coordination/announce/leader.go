@@ -28,8 +28,8 @@ type Leader struct {
 	schedule PublishSchedule
 }
 
-// Announce publishes changes at once, and repeats an unchanged state from time to time. The schedule keeps two publications further
-// apart than the time of one.
+// Announce publishes changes at once, and repeats an unchanged state from time to time. The schedule keeps two
+// publications further apart than the time of one.
 func (c *Leader) Announce(ctx context.Context, leads bool) {
 	if !leads {
 		c.schedule.End()

@@ -1,6 +1,6 @@
-// Package announce publishes the coordination group in the DHT, for peers of its network that have no peer to ask. The leader writes
-// changes at once, and repeats itself from time to time. An announcement carries the group's membership and the leader's signature. It
-// is as good as the signer's answer to a question, no better.
+// Package announce publishes the coordination group in the DHT, for peers of its network that have no peer to ask.
+// The leader writes changes at once, and repeats itself from time to time. An announcement carries the group's
+// membership and the leader's signature. It is as good as the signer's answer to a question, no better.
 package announce
 
 import (

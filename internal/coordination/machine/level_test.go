@@ -93,8 +93,8 @@ func TestLevelRises(t *testing.T) {
 	require.Equal(t, old, m.Snapshot(), "and writes its format")
 }
 
-// TestAddresses: the addresses of the members are part of the state and of its hash, and no revision: applications do not see
-// them. Too many, or too long ones, change nothing.
+// TestAddresses: the addresses of the members are part of the state and of its hash, and no revision: applications do
+// not see them. Too many, or too long ones, change nothing.
 func TestAddresses(t *testing.T) {
 	l := newLog()
 	before := l.StateHash()

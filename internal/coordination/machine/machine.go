@@ -107,7 +107,8 @@ func (m *Machine) Incarnation() uint64 { return m.incarnation }
 // Level gives the feature level of the group.
 func (m *Machine) Level() uint32 { return m.level }
 
-// Addresses gives the multiaddrs of the members as the leader recorded them last, each with its peer id. They must not be changed.
+// Addresses gives the multiaddrs of the members as the leader recorded them last, each with its peer id. They must
+// not be changed.
 func (m *Machine) Addresses() [][]byte { return m.addresses }
 
 // Limits gives the limits in force.

@@ -17,8 +17,8 @@ import (
 )
 
 // TestDiskBreaks: a disk that is full or fails from any write on ends the log with an error: no panic, no endless
-// repetition. Then the folder opens with everything that was acknowledged, also in the same process once there is room. The error
-// says whether it was for lack of room.
+// repetition. Then the folder opens with everything that was acknowledged, also in the same process once there is
+// room. The error says whether it was for lack of room.
 func TestDiskBreaks(t *testing.T) {
 	for _, reason := range []error{syscall.ENOSPC, syscall.EIO} {
 		refused, broken := 0, true

@@ -24,11 +24,11 @@ const (
 	readdressing = 5 * time.Second // between two records of changed addresses
 )
 
-// The state of the group says where its members can be dialled, so that a majority finds itself again after a crash of all,
-// whatever each of them still knows of the network.
+// The state of the group says where its members can be dialled, so that a majority finds itself again after a crash
+// of all, whatever each of them still knows of the network.
 
-// recordAddresses writes changed addresses of the members into the state. A member whose addresses are unknown here keeps those
-// that the state has.
+// recordAddresses writes changed addresses of the members into the state. A member whose addresses are unknown here
+// keeps those that the state has.
 func (c *Membership) recordAddresses(ctx context.Context, s replica.Status, now time.Duration) {
 	if len(s.Members) < 2 || now < c.readdress {
 		return
@@ -85,8 +85,8 @@ func (c *Membership) Introduce() {
 	}
 }
 
-// AddressesOf returns where a peer says that it can be dialled directly: first at the host that it is connected from, then
-// public addresses, then others, a few in all.
+// AddressesOf returns where a peer says that it can be dialled directly: first at the host that it is connected from,
+// then public addresses, then others, a few in all.
 func AddressesOf(h host.Host, id peer.ID) []multiaddr.Multiaddr {
 	named := h.Peerstore().Addrs(id)
 	if id == h.ID() {

@@ -53,8 +53,8 @@ func (a *Asker) judge(ctx context.Context, q cellQuery, g *group, trace *queryTr
 	}
 }
 
-// unlisted returns records that the answer must list and does not, or lists in an older version. Each record is returned
-// once in the life of the answer.
+// unlisted returns records that the answer must list and does not, or lists in an older version. Each record is
+// returned once in the life of the answer.
 func (x *answer) unlisted(p *query.Plan, newest map[records.Name]*records.Record, now time.Time) (some []*records.Record) {
 	if len(x.splits) > 0 || x.around {
 		return nil // samples of a split cell differ, and a peer around the keepers need not have all

@@ -3,7 +3,8 @@
 // omissions: a query asks two at once, and more after failures and delays. Below split cells it continues at the children that
 // can have a result.
 //
-// A resolution returns the newest version of one record by its name: its provider's cell leads to the keepers that have it.
+// A resolution returns the newest version of one record by its name: its provider's cell leads to the keepers that
+// have it.
 package ask
 
 import (
@@ -38,8 +39,8 @@ const (
 	summariesWidth   = 130              // groups of keepers asked for summaries at a time
 )
 
-// Asker asks keepers: queries, resolutions. It merges their answers with those of this peer's own index, and adds what it
-// learns to the index. It is safe for concurrent use.
+// Asker asks keepers: queries, resolutions. It merges their answers with those of this peer's own index, and adds
+// what it learns to the index. It is safe for concurrent use.
 type Asker struct {
 	*wire.Env
 	closest   *route.Closest

@@ -78,7 +78,8 @@ func laterClause(err error) bool {
 	return strings.HasPrefix(field, "where[") && (strings.HasSuffix(field, "].field") || strings.HasSuffix(field, "].op"))
 }
 
-// checkCell checks that a cell belongs to a query: it is the cell of the query's provider, or it has the query's type and the subtype of all other cells.
+// checkCell checks that a cell belongs to a query: it is the cell of the query's provider, or it has the query's type
+// and the subtype of all other cells.
 func checkCell(c records.CellKey, p *query.Plan, subtype string) error {
 	switch {
 	case c.OfProvider():

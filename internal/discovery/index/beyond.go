@@ -45,7 +45,8 @@ func LeftOut(some []*records.Record, unread int, more bool) *query.LeftOut {
 	return b
 }
 
-// Concerns reports whether answers to a plan depend on a change: a version of it matches, or needs a feature of a later version.
+// Concerns reports whether answers to a plan depend on a change: a version of it matches, or needs a feature of a
+// later version.
 func (ch Change) Concerns(p *query.Plan) bool {
 	concerned := func(r *records.Record) bool {
 		return r != nil && (p.Match(r) || p.Beyond(r))

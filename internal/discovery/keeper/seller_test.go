@@ -100,8 +100,8 @@ func (s *seller) behind(r *records.Record) (n int) {
 	return n
 }
 
-// A price that changes each second reaches the keepers of all cells at once, so that every question gets the last one. No answer about it
-// is incomplete, and nobody takes an honest keeper for one that lacks something.
+// A price that changes each second reaches the keepers of all cells at once, so that every question gets the last
+// one. No answer about it is incomplete, and nobody takes an honest keeper for one that lacks something.
 func TestEachChangeReachesEverybody(t *testing.T) {
 	atSize(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -86,8 +86,8 @@ func TestWithdrawnIDsAreBounded(t *testing.T) {
 	register(t, r, now.Add(DefaultTTL), offer("more"))
 }
 
-// TestWithdrawnOffersAreShared: callers that register and withdraw without end leave ids to each other, and a quarter to operators,
-// over a restart too. Operators leave ids to each other and to the others.
+// TestWithdrawnOffersAreShared: callers that register and withdraw without end leave ids to each other, and a quarter
+// to operators, over a restart too. Operators leave ids to each other and to the others.
 func TestWithdrawnOffersAreShared(t *testing.T) {
 	c := config(t, vfs.NewMem())
 	r, now := open(t, c, epoch()), epoch()

@@ -29,8 +29,8 @@ func (f *peerOf) all(callers ...access.Principal) (out []string) {
 	return out
 }
 
-// TestRefusedCallsChangeNothing: a caller without the right to a service, a check, a session or a key changes nothing of them, at once and two
-// lifetimes later.
+// TestRefusedCallsChangeNothing: a caller without the right to a service, a check, a session or a key changes nothing
+// of them, at once and two lifetimes later.
 func TestRefusedCallsChangeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &peerOf{disk: vfs.NewMem(), named: true}
@@ -110,8 +110,8 @@ func TestIDsOfOthers(t *testing.T) {
 	})
 }
 
-// TestIDsStay: a service has the same instance over restarts and registrations. One that another front end registered under
-// its id at this peer becomes it, and what ends like an instance of this peer is another service.
+// TestIDsStay: a service has the same instance over restarts and registrations. One that another front end registered
+// under its id at this peer becomes it, and what ends like an instance of this peer is another service.
 func TestIDsStay(t *testing.T) {
 	playAgent(t, func(t *testing.T, f *peerOf) {
 		ids := func() (ids []string) {
@@ -154,7 +154,8 @@ func TestIDsStay(t *testing.T) {
 	})
 }
 
-// TestMovedID: a service gets another name under its id, and keeps the ids of its checks; if it is refused, the one before stays.
+// TestMovedID: a service gets another name under its id, and keeps the ids of its checks; if it is refused, the one
+// before stays.
 func TestMovedID(t *testing.T) {
 	playAgent(t, func(t *testing.T, f *peerOf) {
 		f.done("agent/service/register", `{"ID":"x","Name":"web","Port":1,"Check":{"TTL":"10s","Status":"passing"}}`)
@@ -167,8 +168,8 @@ func TestMovedID(t *testing.T) {
 	})
 }
 
-// TestBrokenRecord: a record with parts that do not pass, as another member of the group may have written it, harms neither this peer nor the other
-// services, is down, and is told until the service is registered anew.
+// TestBrokenRecord: a record with parts that do not pass, as another member of the group may have written it, harms
+// neither this peer nor the other services, is down, and is told until the service is registered anew.
 func TestBrokenRecord(t *testing.T) {
 	playAgent(t, func(t *testing.T, f *peerOf) {
 		for n, text := range []string{

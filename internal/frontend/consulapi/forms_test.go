@@ -85,7 +85,8 @@ func snake(body string) string {
 	return body
 }
 
-// TestForms registers what programs send, in both ways to write names: it is taken, or refused by the name of what would mislead.
+// TestForms registers what programs send, in both ways to write names: it is taken, or refused by the name of what
+// would mislead.
 func TestForms(t *testing.T) {
 	require.Len(t, forms(), 44)
 	playAgent(t, func(t *testing.T, f *peerOf) {

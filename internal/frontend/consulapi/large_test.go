@@ -37,8 +37,8 @@ func (s silent) Write(p []byte) (int, error) {
 	return s.ResponseRecorder.Write(p)
 }
 
-// TestSilentReaders: readers of a large prefix that take nothing of their answers hold no more than the pool, the others are refused before anything
-// of their answer is kept, and a call of the same client passes.
+// TestSilentReaders: readers of a large prefix that take nothing of their answers hold no more than the pool, the
+// others are refused before anything of their answer is kept, and a call of the same client passes.
 func TestSilentReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := access.NewPool("answer_bytes", 16<<20, nil)

@@ -175,7 +175,8 @@ func FuzzLeases(f *testing.F) {
 	})
 }
 
-// TestForeignLeases: a peer renews no lease that other fronts gave the name of a session, and one name leaves room to others.
+// TestForeignLeases: a peer renews no lease that other fronts gave the name of a session, and one name leaves room to
+// others.
 func TestForeignLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		solo := coordtest.New(coordtest.Config{Now: time.Now, After: func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }})
@@ -274,7 +275,8 @@ func TestPanics(t *testing.T) {
 	require.Equal(t, "fault: a panic in the work for checks, see the log: of a check", told[0])
 }
 
-// TestInstanceIDs: each id of a service makes an id that an instance can have, one at each peer, and is read from it again.
+// TestInstanceIDs: each id of a service makes an id that an instance can have, one at each peer, and is read from it
+// again.
 func TestInstanceIDs(t *testing.T) {
 	peers := []string{"12D3KooWGRUvvGrdJDLkUUcBLJMnvbT1aUTZFqbTYpvCwTAZ8aH9", "12D3KooWBpgDB2WzyWmLtfSLLTLHDYrVWXjJMcUqYrKXpEuqCVBx"}
 	made := map[string]string{}

@@ -665,7 +665,8 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// TestTxnErrors: a transaction that cannot be says of each operation why, and one that changes nothing has the index of what it read.
+// TestTxnErrors: a transaction that cannot be says of each operation why, and one that changes nothing has the index
+// of what it read.
 func TestTxnErrors(t *testing.T) {
 	play(t, func(t *testing.T, f *front) {
 		f.yes("PUT", "kv/a", "1")
@@ -695,8 +696,8 @@ func TestTxnErrors(t *testing.T) {
 	})
 }
 
-// TestHarmlessParameters: those that the library of Consul sends with every request change nothing, and a query that cannot wait does not let its
-// client ask all the time.
+// TestHarmlessParameters: those that the library of Consul sends with every request change nothing, and a query that
+// cannot wait does not let its client ask all the time.
 func TestHarmlessParameters(t *testing.T) {
 	play(t, func(t *testing.T, f *front) {
 		const all = "wait=5000ms&index=7&hash=x&near=_agent&ns=default&partition=default&dc=dc1&pretty&stale&cached&unknown=1"
@@ -731,8 +732,8 @@ func (f failing) Watch(ctx context.Context, r *apiv1.WatchKeysRequest, send func
 	return f.err
 }
 
-// TestTransientEnds: a blocking query that the group cannot answer for now ends as Consul's does, so that its clients try again: 500 when no leader
-// is there, 429 without room. None ends as if nothing had changed.
+// TestTransientEnds: a blocking query that the group cannot answer for now ends as Consul's does, so that its clients
+// try again: 500 when no leader is there, 429 without room. None ends as if nothing had changed.
 func TestTransientEnds(t *testing.T) {
 	for kind, want := range map[fault.Kind]string{
 		fault.Unavailable: "500 No cluster leader", fault.Timeout: "500 ", fault.PoolExhausted: "429 ", fault.Canceled: "500 ",

@@ -394,8 +394,8 @@ func leases(ctx context.Context, plane coord.Service, owner string, f func(*apiv
 	}
 }
 
-// lasting keeps the sessions of this peer's node that have no time to live: the peer renews them for their owners. They live as long as the
-// node. Each owner has a share of them.
+// lasting keeps the sessions of this peer's node that have no time to live: the peer renews them for their owners.
+// They live as long as the node. Each owner has a share of them.
 type lasting struct {
 	plane coord.Service
 	peer  string
@@ -467,8 +467,8 @@ func (k *lasting) renew(ctx context.Context) error {
 	return nil
 }
 
-// recall finds the sessions of an earlier run of this peer, once. Callers of other fronts may give their leases the same name: those of nobody
-// here are left alone.
+// recall finds the sessions of an earlier run of this peer, once. Callers of other fronts may give their leases the
+// same name: those of nobody here are left alone.
 func (k *lasting) recall(ctx context.Context) error {
 	k.mu.Lock()
 	known := k.owners != nil

@@ -103,8 +103,8 @@ func TestServiceAddresses(t *testing.T) {
 	})
 }
 
-// TestSpellings: DNS has no letter case, so a question finds a service however it is written, and two services that differ by
-// case alone together. A name that is no label is not asked for and not listed.
+// TestSpellings: DNS has no letter case, so a question finds a service however it is written, and two services that
+// differ by case alone together. A name that is no label is not asked for and not listed.
 func TestSpellings(t *testing.T) {
 	b := newFixture(t)
 	b.catalog.set(

@@ -276,7 +276,8 @@ func TestRefusedBeforeItIsBuilt(t *testing.T) {
 	})
 }
 
-// TestSilentReadersOfLists: readers of the biggest lists of instances who do not read stay within the budget, and honest calls pass.
+// TestSilentReadersOfLists: readers of the biggest lists of instances who do not read stay within the budget, and
+// honest calls pass.
 func TestSilentReadersOfLists(t *testing.T) {
 	answers := access.NewPool("answer_bytes", 4<<20, nil)
 	a := newAgentFixture(t, func(c *Config) {

@@ -150,8 +150,8 @@ func (v *view) history(kind string) seen {
 	return ev
 }
 
-// TestHistory: a stream begins with what mattered since a time, goes on with news, and continues at its position, also at
-// another front end.
+// TestHistory: a stream begins with what mattered since a time, goes on with news, and continues at its position,
+// also at another front end.
 func TestHistory(t *testing.T) {
 	inLiveBubble(t, func(t *testing.T, a livePeer) {
 		a.note("long ago")

@@ -106,8 +106,9 @@ type Route struct {
 	Refuse func(http.ResponseWriter, error)
 }
 
-// guarded returns a handler behind the guard. Below /.well-known/ a wrong credential counts as none: programs look there
-// with whatever credential they have, to learn which one to get. Anonymous callers need the role there all the same.
+// guarded returns a handler behind the guard. Below /.well-known/ a wrong credential counts as none: programs look
+// there with whatever credential they have, to learn which one to get. Anonymous callers need the role there all the
+// same.
 func (c *Config) guarded(role access.Role, h http.Handler, refuse func(http.ResponseWriter, error)) http.Handler {
 	if c.Guard == nil {
 		return h

@@ -36,8 +36,9 @@ func searched() choice {
 }
 
 // entry is one of a catalog of Agentic Resource Discovery, draft 0.9 (github.com/ards-project/ard-spec), and a hit of a search. Its metadata has the
-// names of the HTTP API, with what was measured of the peer, the endpoint and the domain. The identifier begins with the domain if this peer
-// checked the claim itself, otherwise with the provider's id, which is no domain as the draft demands it: most providers have none.
+// names of the HTTP API, with what was measured of the peer, the endpoint and the domain. The identifier begins with
+// the domain if this peer checked the claim itself, otherwise with the provider's id, which is no domain as the draft
+// demands it: most providers have none.
 type entry struct {
 	Identifier  string         `json:"identifier"`
 	Name        string         `json:"displayName"`

@@ -70,7 +70,8 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
-// TestStrangersNameNoEntry: a domain names an entry of a catalog only if this peer checked it. While only others did, this peer begins to.
+// TestStrangersNameNoEntry: a domain names an entry of a catalog only if this peer checked it. While only others did,
+// this peer begins to.
 func TestStrangersNameNoEntry(t *testing.T) {
 	f := start(t, nil)
 	query := network(f, `{"total":1,"complete":true,"results":[

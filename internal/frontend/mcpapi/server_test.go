@@ -212,8 +212,8 @@ func TestBounds(t *testing.T) {
 	require.Equal(t, http.StatusOK, code)
 }
 
-// TestAnswersFindRoomFirst: 40 readers that take nothing of the biggest answers hold no more than the budget, further ones are refused while
-// their answer arrives, small answers go on, and a change never looks refused.
+// TestAnswersFindRoomFirst: 40 readers that take nothing of the biggest answers hold no more than the budget, further
+// ones are refused while their answer arrives, small answers go on, and a change never looks refused.
 func TestAnswersFindRoomFirst(t *testing.T) {
 	answers := access.NewPool("answer_bytes", 16<<20, nil)
 	f := start(t, func(c *mcpapi.Config) { c.Answers = answers })

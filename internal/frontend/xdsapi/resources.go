@@ -60,8 +60,8 @@ func fixed(kind, name string) *xdsv1.Any {
 	}
 }
 
-// endpoints returns the instances of a service, sorted by id, by region and zone. A place has the weight of its instances: Envoy's
-// protocol gives the calls of a place without one to nobody.
+// endpoints returns the instances of a service, sorted by id, by region and zone. A place has the weight of its
+// instances: Envoy's protocol gives the calls of a place without one to nobody.
 func endpoints(name string, up []*instance.Instance) *xdsv1.Any {
 	all := &xdsv1.ClusterLoadAssignment{ClusterName: name}
 	places, taken := map[place]*xdsv1.LocalityEndpoints{}, map[string]bool{}

@@ -105,8 +105,8 @@ func (g *Guard) identify(e callCredentials) (caller, error) {
 	return c, nil
 }
 
-// enter returns the caller of a call, which fulfils the need. Where none is needed a wrong credential counts as none, so that a client
-// whose token has ended can ask for another one, and probes go on.
+// enter returns the caller of a call, which fulfils the need. Where none is needed a wrong credential counts as none,
+// so that a client whose token has ended can ask for another one, and probes go on.
 func (g *Guard) enter(e callCredentials, n Need) (caller, error) {
 	c, err := g.identify(e)
 	if err != nil && n == (Need{}) {

@@ -41,7 +41,8 @@ func ask(g *Guard, method, path string, authorization ...string) *httptest.Respo
 	return w
 }
 
-// TestWrongCredentialWhereNoneIsNeeded: who has only an ended token reaches what needs no role, as nobody, and nothing else.
+// TestWrongCredentialWhereNoneIsNeeded: who has only an ended token reaches what needs no role, as nobody, and
+// nothing else.
 func TestWrongCredentialWhereNoneIsNeeded(t *testing.T) {
 	g := newGuard(t, threeTokens(), Options{})
 	for _, wrong := range []string{"Bearer ended", "Basic eDp5", "ended"} {

@@ -102,7 +102,8 @@ func TestRetryAfterOfPools(t *testing.T) {
 	require.Equal(t, 2*time.Second, after)
 }
 
-// TestLocalCallersHaveNoRate: a machine that restarts registers all it has at once, over a socket or loopback; another machine has a rate.
+// TestLocalCallersHaveNoRate: a machine that restarts registers all it has at once, over a socket or loopback;
+// another machine has a rate.
 func TestLocalCallersHaveNoRate(t *testing.T) {
 	l := NewLimiter(100, 0)
 	for _, c := range []struct {

@@ -1,7 +1,8 @@
-// Package clean makes text from outside fit to be kept, sent and shown: names, details of checks, errors of other programs, whatever a
-// stranger wrote. It is the only gate for such text.
+// Package clean makes text from outside fit to be kept, sent and shown: names, details of checks, errors of other
+// programs, whatever a stranger wrote. It is the only gate for such text.
 //
-// The rules are those of fault.Text, which refuses what people enter. Text whose writer cannot be asked again passes here instead.
+// The rules are those of fault.Text, which refuses what people enter. Text whose writer cannot be asked again passes
+// here instead.
 package clean
 
 import (
@@ -19,9 +20,10 @@ const (
 	breaks = "\t\n\v\f\r\u0085\u2028\u2029"
 )
 
-// Text returns a text that fault.Text accepts: one line of UTF-8 of at most most bytes, without control characters, direction marks and
-// other characters that show nothing. Breaks of lines and tabs become spaces, and what else must not stay becomes U+FFFD. A longer text
-// ends after a whole character, with "…", for which most has room: it is at least 3. Cleaning a result again changes nothing.
+// Text returns a text that fault.Text accepts: one line of UTF-8 of at most most bytes, without control characters,
+// direction marks and other characters that show nothing. Breaks of lines and tabs become spaces, and what else must
+// not stay becomes U+FFFD. A longer text ends after a whole character, with "…", for which most has room: it is at
+// least 3. Cleaning a result again changes nothing.
 func Text(s string, most int) string { return cleaned(s, most, "") }
 
 // Lines is Text for what has several lines, such as the output of a program: "\n" and "\t" stay.

@@ -65,7 +65,8 @@ const (
 	Certificate Name = "certificate"
 	// SetAside: stored instances of this peer do not pass and are left out.
 	SetAside Name = "set_aside"
-	// FrontFailed: the periodic work of a front end for other clients fails by a fault of this program, or what it kept does not pass.
+	// FrontFailed: the periodic work of a front end for other clients fails by a fault of this program, or what it kept
+	// does not pass.
 	FrontFailed Name = "front_failed"
 	// PoolExhausted: callers of this peer find no place for a connection, a watch, a wait or a large request, or the group no room.
 	PoolExhausted Name = "pool_exhausted"

@@ -61,8 +61,8 @@ func NewInterfaces(read func() ([]net.Addr, error), now func() time.Time) *Inter
 	return &Interfaces{read: read, now: now}
 }
 
-// Have reports whether an address is one of this machine, or, with link, of IPv6 and in a /64 of it: one firewall stands
-// in front of all machines there. As long as no reading worked, every address may be one.
+// Have reports whether an address is one of this machine, or, with link, of IPv6 and in a /64 of it: one firewall
+// stands in front of all machines there. As long as no reading worked, every address may be one.
 func (i *Interfaces) Have(a netip.Addr, link bool) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 )
 
 // A stranger's offer may name any path of any host, and a request for a path may do something there: confirm,
-// unsubscribe, vote. Until the host consents, by naming the provider's peer as a domain does, checks ask for what anybody
-// would ask the host for.
+// unsubscribe, vote. Until the host consents, by naming the provider's peer as a domain does, checks ask for what
+// anybody would ask the host for.
 
 const itsPath = "its path"
 
@@ -50,7 +50,8 @@ func (t Target) Partial(peer string) string {
 		left, txtLabel+d.Host, peerIs+peer, d.Host+wellKnown)
 }
 
-// Within reports whether the host is a domain or a name below it, so that whoever speaks for the domain speaks for the host.
+// Within reports whether the host is a domain or a name below it, so that whoever speaks for the domain speaks for
+// the host.
 func (t Target) Within(domain string) bool {
 	host := strings.TrimSuffix(t.Host, ".")
 	return domain != "" && (host == domain || strings.HasSuffix(host, "."+domain))

@@ -455,7 +455,8 @@ func TestVerdictsOfTheNetwork(t *testing.T) {
 	}
 }
 
-// What an endpoint says beside its verdict: its price, when to ask again, and its own words, which are no words of this program.
+// What an endpoint says beside its verdict: its price, when to ask again, and its own words, which are no words of
+// this program.
 func TestWhatEndpointsSay(t *testing.T) {
 	ask := func(endpoint string, protocols ...string) Outcome {
 		target, ok := Parse(endpoint, protocols)

@@ -34,7 +34,8 @@ func FuzzHealth(f *testing.F) {
 	})
 }
 
-// FuzzJudge: whatever a server answers, no check fails; only a success, or a page about TLS, is wrong; an answer in error never answers.
+// FuzzJudge: whatever a server answers, no check fails; only a success, or a page about TLS, is wrong; an answer in
+// error never answers.
 func FuzzJudge(f *testing.F) {
 	f.Add(uint16(200), "application/json", "", []byte(discovered))
 	f.Add(uint16(402), "Payment-Required", "e30=", []byte(payment))

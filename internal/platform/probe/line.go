@@ -70,7 +70,8 @@ func (p *Prober) Line(ctx context.Context, t Target, within time.Duration, most 
 	return l, nil
 }
 
-// lookup resolves a name. A stranger's one is absolute: the resolver's search list would lead it into this peer's network.
+// lookup resolves a name. A stranger's one is absolute: the resolver's search list would lead it into this peer's
+// network.
 func (p *Prober) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{a}, nil

@@ -263,8 +263,9 @@ func TestSilenceAndNames(t *testing.T) {
 	require.False(t, ok, "the own resolver says nothing about the target")
 }
 
-// The addresses of this machine are its interfaces' ones, read again after a minute, in all forms: a wildcard listener, a specific one, a
-// leaf without any and a tunnel are no cases of their own. Each row says whether a public peer and one of a LAN speak to it.
+// The addresses of this machine are its interfaces' ones, read again after a minute, in all forms: a wildcard
+// listener, a specific one, a leaf without any and a tunnel are no cases of their own. Each row says whether a public
+// peer and one of a LAN speak to it.
 func TestAddressesOfNobody(t *testing.T) {
 	dialed, now, broken := 0, time.Unix(1e9, 0), true
 	dial := func(context.Context, string, string) (net.Conn, error) {

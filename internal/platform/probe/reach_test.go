@@ -20,7 +20,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// The victim of the tests, with another address of its /64, and what stands for one more address that refuses connections each time.
+// The victim of the tests, with another address of its /64, and what stands for one more address that refuses
+// connections each time.
 const victim, victim6, beside6, refuses = "11.1.1.1", "2a00:1::1", "2a00:1::2:1", "11.2.0.0"
 
 func isRefusing(host string) bool { return strings.HasPrefix(host, "11.2.") }
@@ -91,8 +92,9 @@ func resolves(list ...string) func(context.Context, string) ([]netip.Addr, error
 	}
 }
 
-// A name with several addresses, in any order, costs each of them as much as an offer of the address itself: 8 connections at once and 10 a
-// minute, whatever the protocol. Many names, each below a registered domain of its own, change nothing.
+// A name with several addresses, in any order, costs each of them as much as an offer of the address itself: 8
+// connections at once and 10 a minute, whatever the protocol. Many names, each below a registered domain of its own,
+// change nothing.
 func TestEachConnectionCounts(t *testing.T) {
 	for _, list := range [][]string{
 		{victim}, {refuses, victim}, {victim, refuses}, {refuses, refuses, victim}, {refuses, victim, refuses}, {victim, refuses, refuses},
@@ -262,7 +264,8 @@ func TestLookUpsAreBounded(t *testing.T) {
 	})
 }
 
-// Before its host consents, a check asks for what any client of the protocol asks for: a stranger's link is not followed.
+// Before its host consents, a check asks for what any client of the protocol asks for: a stranger's link is not
+// followed.
 func TestNoLinkIsFollowed(t *testing.T) {
 	const link = "/unsubscribe/all?user=7"
 	for _, c := range []struct{ scheme, protocol, bare, whole string }{

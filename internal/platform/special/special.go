@@ -1,4 +1,5 @@
-// Package special has the table of special-purpose addresses: those of no host of the public Internet, or of no single one.
+// Package special has the table of special-purpose addresses: those of no host of the public Internet, or of no
+// single one.
 //
 // It decides nothing. DNS answers and checks of endpoints ask it where an address leads.
 package special
@@ -16,7 +17,8 @@ const (
 	Nobody              // no host, or one that answers with secrets of the machine that asks
 )
 
-// row is a range of the table. The first row with an address decides, so exceptions stand before the range they are cut from.
+// row is a range of the table. The first row with an address decides, so exceptions stand before the range they are
+// cut from.
 type row struct {
 	netip.Prefix
 	use  Use

@@ -180,8 +180,8 @@ func (s *Store) upgrade(is uint32) error {
 // Floor is the floor on disk. It does not wait for the disk.
 func (s *Store) Floor() uint64 { return s.floor.Load() }
 
-// Failure is the error, Unavailable, with which the database refuses writes, or nil: after a failed one until the next Open, on a
-// full disk until it has room. It waits for the disk only after a refusal for lack of room.
+// Failure is the error, Unavailable, with which the database refuses writes, or nil: after a failed one until the
+// next Open, on a full disk until it has room. It waits for the disk only after a refusal for lack of room.
 func (s *Store) Failure() error {
 	if err := s.latch.Err(); err != nil {
 		return fault.New("", fault.Unavailable, "the database failed and accepts no writes until a restart: %w", err)
@@ -192,9 +192,9 @@ func (s *Store) Failure() error {
 	return nil
 }
 
-// room refuses a write that the disk may have no room for: the write itself, the next log, and the table that the last one
-// becomes. So a full disk changes nothing, and writes succeed again as soon as it has room. Where the free space is unknown, the
-// write finds out.
+// room refuses a write that the disk may have no room for: the write itself, the next log, and the table that the
+// last one becomes. So a full disk changes nothing, and writes succeed again as soon as it has room. Where the free
+// space is unknown, the write finds out.
 func (s *Store) room() error {
 	usage, err := s.c.FS.GetDiskUsage(s.c.Dir)
 	needed := 2*s.c.MemTable + 1<<20

@@ -22,7 +22,8 @@ import (
 // outage is longer than a session of the library's locks lives without renewals.
 const outage = 30 * time.Second
 
-// TestOutage kills the leader of three peers, then a second one, and starts both again. One client works all the time at the third.
+// TestOutage kills the leader of three peers, then a second one, and starts both again. One client works all the time
+// at the third.
 func TestOutage(t *testing.T) {
 	program := peers.Build(t)
 	t.Parallel()
@@ -141,8 +142,8 @@ func TestOutage(t *testing.T) {
 	require.Empty(t, pair.Session)
 }
 
-// TestRevokedToken: a client whose token is taken out of the settings gets Consul's refusal, and does not repeat its calls without end. Another
-// client of the peer notices nothing.
+// TestRevokedToken: a client whose token is taken out of the settings gets Consul's refusal, and does not repeat its
+// calls without end. Another client of the peer notices nothing.
 func TestRevokedToken(t *testing.T) {
 	program := peers.Build(t)
 	t.Parallel()
@@ -226,7 +227,8 @@ func TestRevokedToken(t *testing.T) {
 	require.Equal(t, "second", news.last())
 }
 
-// TestRestore: a client that waits with an index from before a restore is answered at once, and can wait with the index of the answer.
+// TestRestore: a client that waits with an index from before a restore is answered at once, and can wait with the
+// index of the answer.
 func TestRestore(t *testing.T) {
 	program := peers.Build(t)
 	t.Parallel()

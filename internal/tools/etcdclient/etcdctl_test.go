@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// commands are those of etcdctl, one a line. What follows "|" stands in the error of a refused one; without it the command works.
+// commands are those of etcdctl, one a line. What follows "|" stands in the error of a refused one; without it the
+// command works.
 const commands = `
 put k v
 get k

@@ -12,8 +12,8 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// TestOutage takes the majority of a group of three away, and gives it back. The plain watch and the waiting mutex of Go's client go on; a watch
-// that requires a leader ends with etcd's error, and calls that require one fail so.
+// TestOutage takes the majority of a group of three away, and gives it back. The plain watch and the waiting mutex of
+// Go's client go on; a watch that requires a leader ends with etcd's error, and calls that require one fail so.
 func TestOutage(t *testing.T) {
 	program := peers.Build(t)
 	t.Parallel()

@@ -16,7 +16,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// TestRevokedToken: a client whose token ends under way learns it at each call, after a few messages, and goes on with its token given back.
+// TestRevokedToken: a client whose token ends under way learns it at each call, after a few messages, and goes on
+// with its token given back.
 func TestRevokedToken(t *testing.T) {
 	program := peers.Build(t)
 	t.Parallel()

@@ -17,7 +17,8 @@ import (
 
 const outage = 30 * time.Second
 
-// TestOutage kills the leader of three peers, then a second one, and starts both again. One session works all the time at the third.
+// TestOutage kills the leader of three peers, then a second one, and starts both again. One session works all the
+// time at the third.
 func TestOutage(t *testing.T) {
 	program := peers.Build(t)
 	t.Parallel()
@@ -113,7 +114,8 @@ func TestOutage(t *testing.T) {
 	a.transiently("show_lock", map[string]any{"name": "second"})
 }
 
-// TestRevokedToken: an agent whose token is taken out of the settings is told so, once, and another one of the peer notices nothing.
+// TestRevokedToken: an agent whose token is taken out of the settings is told so, once, and another one of the peer
+// notices nothing.
 func TestRevokedToken(t *testing.T) {
 	program := peers.Build(t)
 	t.Parallel()

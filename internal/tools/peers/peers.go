@@ -168,8 +168,8 @@ func (g *Group) Reload(t testing.TB, n int) {
 	must(t, g.Peers[n].run.Process.Signal(syscall.SIGHUP))
 }
 
-// Build builds the program of this tree, for a test in a folder beside this one. Call it before t.Parallel: then one test links,
-// and the others find it.
+// Build builds the program of this tree, for a test in a folder beside this one. Call it before t.Parallel: then one
+// test links, and the others find it.
 func Build(t testing.TB) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "blackholed")
