@@ -50,7 +50,7 @@ func diskPlants() []plant {
 			{storageDir + "database.go", "options = pebble.Sync", "options = pebble.NoSync"},
 		}, []string{"C1", "C2", "C3", "P0", "P1", "D1", "Q1", "H1", "H2"}},
 		{"a member begins without writes that it acknowledged", []edit{
-			{storageDir + "database.go", "d.lost = d.mark.Check(d.count, store.Position{Index: d.now.end.index, Term: d.now.end.term})", "d.lost = nil"},
+			{storageDir + "database.go", "lost := d.mark.Check(d.count, store.Position{Index: d.now.end.index, Term: d.now.end.term})", "var lost error"},
 		}, []string{"D2"}},
 		{"the mark stays behind the log", []edit{
 			{storageDir + "database.go", "\tif sync {\n\t\tif err := d.mark.Set(", "\tif sync && next.Write%64 == 1 {\n\t\tif err := d.mark.Set("},
