@@ -72,7 +72,7 @@ func checkHome(m *module) []finding {
 	var all []finding
 	for _, p := range m.packages {
 		room, ok := roomOf(p.dir)
-		generated := len(p.written()) < len(p.files) // what it is for has lines that nobody wrote
+		generated := len(p.written()) < len(p.files) // its size is in the generated files
 		if ok && room.support || generated || len(users[p.dir]) != 1 || p.lines() >= smallest {
 			continue
 		}

@@ -78,7 +78,7 @@ func (m machine) gpus(ctx context.Context) (found []records.GPU, words string) {
 			switch {
 			case text == "":
 			case bad != nil && memory != "[N/A]" && memory != "[Not Supported]":
-				// No row, or one of a GPU that does not answer.
+				// This line is no row, or its GPU does not answer.
 				said = append(said, text)
 			case len(found) < maxGPUs:
 				found = append(found, records.GPU{Model: modelOf(name), MemoryMB: uint32(float64(mib) * mebibyte)})

@@ -134,7 +134,7 @@ func room(m *Machine, owner *Usage, keys int, bytes int64, d depth) error {
 type Pool struct {
 	Name string
 	Used float64 // share of what is open, from 0; above 1 the reserve is in use
-	Most string  // the owner that has most of it; empty: it has none
+	Most string  // the owner that has most of it; empty without one
 	Has  uint64  // its amount; 0 without an owner
 }
 

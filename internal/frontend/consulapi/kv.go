@@ -50,7 +50,7 @@ func (r *request) number(name string) (n uint64, err error) {
 // reading is what a query read of keys.
 type reading struct {
 	count int      // entries that exist
-	list  []*entry // all of them; nil if there are more than it keeps
+	list  []*entry // all that exist; nil where there are too many to keep
 	bytes int      // that the list takes
 	index int64
 	at    int64 // revision of the answer

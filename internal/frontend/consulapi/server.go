@@ -183,8 +183,8 @@ func (s *Server) round(ctx context.Context, name string, job func(context.Contex
 	s.Failed(err)
 }
 
-// together calls f for all items, some at a time, so that a slow one does not delay all others. It panics after all if
-// one of them did.
+// together calls f for all items, some at a time, so that a slow one does not delay all others. If a
+// call panicked, it panics when all have ended.
 func together[T any](items iter.Seq[T], f func(T)) {
 	var running sync.WaitGroup
 	var caught atomic.Pointer[string]

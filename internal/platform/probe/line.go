@@ -199,8 +199,8 @@ func (l *Line) packets(ctx context.Context, try func(context.Context, net.Packet
 	})
 }
 
-// each tries the addresses until one answers, and stays with it. Each try takes a place of its address. If none answers
-// and one had no place, nothing is known.
+// each tries the addresses until one answers, and stays with it. Each try takes a place of its address. If an address
+// had no place and none of the others answers, the target stays unmeasured.
 func (l *Line) each(ctx context.Context, try func(context.Context, netip.AddrPort) error) (err error) {
 	var untried error
 	for i, a := range l.addrs {
