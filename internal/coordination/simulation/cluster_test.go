@@ -51,6 +51,7 @@ type plan struct {
 	mixed         bool          // the peers begin with the former program
 	repair        membership.Config
 	quiet         bool // clients only publish instances
+	emptied       bool // an operator stopped the clients, and deletes what they keep
 	crowded       bool // clients only wait for locks and work under them
 	bold          bool // clients try everything, with small quotas
 }

@@ -38,7 +38,10 @@ func (c *client) behave(p *proc) {
 	}
 	p.sleep(c.between(0, time.Second))
 	for !c.calm {
-		c.follow()
+		if c.follow(); c.emptied {
+			p.sleep(time.Second)
+			continue
+		}
 		draw := c.rng.IntN(total)
 		for _, d := range deeds {
 			if draw -= d.weight; draw < 0 {
@@ -361,4 +364,26 @@ func forget(c *client, p *proc) {
 		c.breach("B2", "a client cannot be closed: %v", r.Err)
 	}
 	c.id = 0
+}
+
+// wipe deletes all keys of applications in one transaction, and their requirements.
+func (c *client) wipe(p *proc) {
+	var keys []string
+	for i := range 3 {
+		keys = append(keys, fmt.Sprintf("plain/%d", i))
+	}
+	for i := range 2 {
+		keys = append(keys, fmt.Sprintf("guarded/db/%d", i))
+	}
+	steps, from := []*apiv1.TxnStep{coordtest.Delete(coord.Under("bound/"))}, c.now
+	for _, key := range keys {
+		steps = append(steps, coordtest.Delete(coord.Exactly(key)))
+	}
+	this, r, ok := c.do(p, &apiv1.TxnRequest{Then: steps}, patience)
+	for _, key := range keys {
+		c.record(from, input{kind: write, key: key}, this, ok, wrote(r))
+	}
+	for i := range 3 {
+		c.do(p, &apiv1.DeleteRequirementRequest{Name: fmt.Sprintf("need-%d", i)}, patience/16)
+	}
 }
