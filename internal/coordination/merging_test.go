@@ -15,7 +15,6 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // twoGroups starts two groups that do not know each other: of the first n peers, and of the others.
@@ -262,32 +261,5 @@ func TestMemberWithoutTheEndLeaves(t *testing.T) {
 		w.start(3, unlisted())
 		w.link(3, 0)
 		w.oneGroup(w.peers[0].ID())
-	})
-}
-
-// TestSuccessorGone: a group that gave itself up for one that ended before its peers went over refuses all, and says what to do.
-func TestSuccessorGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := twoGroups(t, 1, 1)
-		gone, left := w.peers[0], w.peers[1]
-		for range 20 {
-			id, _ := gone.holds(t, "b")
-			gone.revoke(t, id)
-		}
-		gone.holds(t, "a")
-		revoke := ops.Command{Owner: "~" + left.id(), Op: &ops.LeaseRevoke{ID: 1 << 40}}
-		w.link(0, 1)
-		for {
-			if _, _, err := ops.Of(left).Do(t.Context(), revoke); fault.KindOf(err) == fault.Unavailable {
-				break
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-		gone.stop(t)
-		time.Sleep(2 * time.Minute)
-		_, _, err := ops.Of(left).Do(t.Context(), revoke)
-		require.ErrorIs(t, err, fault.Unavailable)
-		require.ErrorContains(t, err, "dissolved")
-		require.Contains(t, left.message(condition.OtherGroup), "blackholed group restore")
 	})
 }

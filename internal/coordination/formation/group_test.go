@@ -3,12 +3,15 @@ package formation
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/coord"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
@@ -119,4 +122,29 @@ func TestDescription(t *testing.T) {
 	}
 	_, ok = decodeGroup(&groupv1.GroupInfo{})
 	require.False(t, ok)
+}
+
+// TestRemedy: an operator learns which of two groups to empty, and what an empty one waits for.
+func TestRemedy(t *testing.T) {
+	for name, c := range map[string]struct {
+		own, other Group
+		want       string
+	}{
+		"the lower one is empty later":  {Group{UserData: true, Revision: 5}, Group{UserData: true, Revision: 6}, "copy the keys of this peer's group to the other one"},
+		"so is the other":               {Group{UserData: true, Revision: 7}, Group{UserData: true, Revision: 6}, "copy the keys of the other one to this peer's group"},
+		"founders stay":                 {Group{UserData: true, Revision: 5, Listed: true}, Group{UserData: true, Revision: 6}, "copy the keys of the other one"},
+		"the other one's too":           {Group{UserData: true, Revision: 7}, Group{UserData: true, Revision: 6, Listed: true}, "copy the keys of this peer's group"},
+		"both have founders":            {Group{Listed: true}, Group{Listed: true}, "stop the peers of one"},
+		"it is empty, and above":        {Group{Revision: 9}, Group{UserData: true, Reached: 4}, "the revision of the other one, 4, has reached its own, 9"},
+		"the other is empty, and above": {Group{UserData: true, Reached: 4}, Group{Revision: 9}, "the revision of this peer's group, 4, has reached its own, 9"},
+	} {
+		require.Contains(t, remedy(c.own, c.other), c.want, name)
+	}
+}
+
+// TestSuccessorGone: a group that gave itself up for one that ended before its peers went over says what to do.
+func TestSuccessorGone(t *testing.T) {
+	set := condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
+	NewMerger(Config{Conditions: set}).report(Group{ID: id(1), Over: machine.Dissolution{Successor: id(2), Index: 9}}, Step{Action: Wait})
+	require.Contains(t, set.Active()[0].Message, "blackholed group restore")
 }

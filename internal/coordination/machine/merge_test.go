@@ -117,7 +117,7 @@ func TestLeapEndsWaiting(t *testing.T) {
 	require.Len(t, e.Events, 1)
 	require.Empty(t, e.Grants)
 	require.Equal(t, 1, l.Claims("db"))
-	require.Equal(t, l.Revision(), l.Compacted(), "no watch of before goes on in this history")
+	require.Greater(t, l.Compacted(), before, "no watch of before goes on in this history")
 	l.must(t, unlock("db", id[0], first.Lock.Token))
 	next, _ := l.must(t, lock("db", id[2]))
 	require.True(t, next.Lock.Granted)

@@ -368,13 +368,7 @@ func forget(c *client, p *proc) {
 
 // wipe deletes all keys of applications in one transaction, and their requirements.
 func (c *client) wipe(p *proc) {
-	var keys []string
-	for i := range 3 {
-		keys = append(keys, fmt.Sprintf("plain/%d", i))
-	}
-	for i := range 2 {
-		keys = append(keys, fmt.Sprintf("guarded/db/%d", i))
-	}
+	keys := []string{"plain/0", "plain/1", "plain/2", "guarded/db/0", "guarded/db/1", "guarded/rw", "guarded/permits"}
 	steps, from := []*apiv1.TxnStep{coordtest.Delete(coord.Under("bound/"))}, c.now
 	for _, key := range keys {
 		steps = append(steps, coordtest.Delete(coord.Exactly(key)))
