@@ -46,32 +46,32 @@ type program struct {
 	dirs  map[string][]string // folders by the name of their package
 	fset  *token.FileSet
 	time  *types.Package // with what constants need of it
+
+	checked map[string]*types.Package // by folder
 }
 
 func newProgram(t *testing.T) *program {
 	t.Helper()
-	p := &program{files: map[string]bool{}, dirs: map[string][]string{}, fset: token.NewFileSet()}
+	p := &program{files: map[string]bool{}, dirs: map[string][]string{}, fset: token.NewFileSet(), checked: map[string]*types.Package{}}
 	clock, err := parser.ParseFile(p.fset, "time.go", "package time\ntype Duration int64\nconst (\nMillisecond Duration = 1e6\nSecond = 1e3 * Millisecond\n"+
 		"Minute = 60 * Second\nHour = 60 * Minute\n)", 0)
 	require.NoError(t, err)
 	p.time, err = (&types.Config{}).Check("time", p.fset, []*ast.File{clock}, nil)
 	require.NoError(t, err)
-	packages(t, func(dir string) {
-		p.dirs[path.Base(dir)] = append(p.dirs[path.Base(dir)], dir)
-		entries, err := os.ReadDir(filepath.Join(root, dir))
-		require.NoError(t, err)
-		for _, entry := range entries {
-			p.files[entry.Name()] = true
-		}
-	})
+	packages(t, func(dir string) { p.dirs[path.Base(dir)] = append(p.dirs[path.Base(dir)], dir) })
+	require.NoError(t, filepath.WalkDir(root, func(at string, entry fs.DirEntry, err error) error {
+		p.files[filepath.Base(at)] = true
+		return err
+	}))
 	return p
 }
 
-// faults returns what a page has wrong: a Go file or a name of a package that is not there, a constant of another value,
-// and a number that stands in the text without a constant. Blocks of code, tables, paths and links have other numbers.
-func (p *program) faults(page string) (all []string) {
+// faults returns what the text of a page has wrong: a constant of another value, a number that stands without a constant, and
+// what misnamed finds. Blocks of code, tables, paths and links have other numbers.
+func (p *program) faults(page string) []string {
 	page = regexp.MustCompile("(?s)```.*?```|(?m)^\\|.*$").ReplaceAllString(page, "")
 	page = regexp.MustCompile(`\]\([^)]*\)`).ReplaceAllString(page, "]")
+	all := p.misnamed(page)
 	bound := regexp.MustCompile("`([a-z0-9]+)\\.([A-Za-z]+)` ([0-9][0-9,]*(?: (?:KiB|MiB|s|min|h)\\b)?)")
 	for _, m := range bound.FindAllStringSubmatch(page, -1) {
 		value, found := p.constant(m[1], m[2])
@@ -81,10 +81,19 @@ func (p *program) faults(page string) (all []string) {
 			all = append(all, fmt.Sprintf("%s for %s.%s, which is %d (times in nanoseconds)", m[3], m[1], m[2], value))
 		}
 	}
-	page = bound.ReplaceAllString(page, "")
-	for _, m := range regexp.MustCompile("`(?:[a-z0-9/]*/)?([a-z0-9]+)\\.([A-Z]\\w+)[^`]*`").FindAllStringSubmatch(page, -1) {
-		if len(p.dirs[m[1]]) > 0 && !p.declares(m[1], m[2]) {
-			all = append(all, fmt.Sprintf("no package %s declares %s", m[1], m[2]))
+	page = regexp.MustCompile("`[^`]*`").ReplaceAllString(bound.ReplaceAllString(page, ""), "")
+	for _, number := range regexp.MustCompile(`\b[0-9][0-9,.]*\b`).FindAllString(page, -1) {
+		all = append(all, "the number "+number+" stands without the constant that has it")
+	}
+	return all
+}
+
+// misnamed returns the Go files and the exported names of packages that a page has in code spans, and that are not there.
+func (p *program) misnamed(page string) (all []string) {
+	member := regexp.MustCompile("`(?:[a-z0-9/]*/)?([a-z0-9]+)\\.([A-Z]\\w+)(?:\\.(\\w+))?[^`\n]*`")
+	for _, m := range member.FindAllStringSubmatch(page, -1) {
+		if len(p.dirs[m[1]]) > 0 && !p.declares(m[1], m[2], m[3]) {
+			all = append(all, strings.TrimSuffix(fmt.Sprintf("no package %s declares %s.%s", m[1], m[2], m[3]), "."))
 		}
 	}
 	for _, m := range regexp.MustCompile("`(?:[a-z0-9/]*/)?(\\w+\\.go)`").FindAllStringSubmatch(page, -1) {
@@ -92,15 +101,14 @@ func (p *program) faults(page string) (all []string) {
 			all = append(all, "no file "+m[1])
 		}
 	}
-	page = regexp.MustCompile("`[^`]*`").ReplaceAllString(page, "")
-	for _, number := range regexp.MustCompile(`\b[0-9][0-9,.]*\b`).FindAllString(page, -1) {
-		all = append(all, "the number "+number+" stands without the constant that has it")
-	}
 	return all
 }
 
 // check type-checks a folder as far as its constants need: of imports it has package time.
 func (p *program) check(dir string) *types.Package {
+	if known := p.checked[dir]; known != nil {
+		return known
+	}
 	shipped := func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }
 	parsed, err := parser.ParseDir(p.fset, filepath.Join(root, dir), shipped, parser.SkipObjectResolution)
 	if err != nil {
@@ -113,8 +121,8 @@ func (p *program) check(dir string) *types.Package {
 		}
 	}
 	config := types.Config{Importer: p, Error: func(error) {}, IgnoreFuncBodies: true}
-	checked, _ := config.Check(dir, p.fset, files, nil) // errors concern imports that are left out
-	return checked
+	p.checked[dir], _ = config.Check(dir, p.fset, files, nil) // errors concern imports that are left out
+	return p.checked[dir]
 }
 
 // Import implements types.Importer.
@@ -136,8 +144,16 @@ func (p *program) constant(pkg, name string) (value int64, found bool) {
 	return value, found
 }
 
-func (p *program) declares(pkg, name string) bool {
-	return slices.ContainsFunc(p.dirs[pkg], func(dir string) bool { return p.check(dir).Scope().Lookup(name) != nil })
+// declares reports whether a package of this name declares a name, with a field or method if one is given.
+func (p *program) declares(pkg, name, part string) bool {
+	return slices.ContainsFunc(p.dirs[pkg], func(dir string) bool {
+		declared := p.check(dir).Scope().Lookup(name)
+		if declared == nil || part == "" {
+			return declared != nil
+		}
+		found, _, _ := types.LookupFieldOrMethod(declared.Type(), true, p.check(dir), part)
+		return found != nil
+	})
 }
 
 // quantity reads a number of a page: "1,000", "4 KiB", "2 min"; -1 for none.
@@ -220,11 +236,12 @@ func TestArchitectureNotices(t *testing.T) {
 	for page, fault := range map[string]string{
 		"`records.MaxSize` 4 KiB, `records.MaxTTL` 48 h, `registry.MaxMaxServices` x, [a](12.md)": "",
 		"```\n3\n``` `coordination/leader.Tracker` in `house_test.go`, `seat.go`":                 "",
-		"`records.MaxSize` 5 KiB": "5 KiB for records.MaxSize, which is 4096 (times in nanoseconds)",
-		"`records.Largest` 4 KiB": "no constant records.Largest is a number",
-		"`records.Nothing`":       "no package records declares Nothing",
-		"`nowhere.go`":            "no file nowhere.go",
-		"at most 64 workers":      "the number 64 stands without the constant that has it",
+		"`records.MaxSize` 5 KiB":                        "5 KiB for records.MaxSize, which is 4096 (times in nanoseconds)",
+		"`records.largest` 4 KiB":                        "no constant records.largest is a number",
+		"`records.Nothing`":                              "no package records declares Nothing",
+		"`records.Record.Nothing`, `records.Record.Key`": "no package records declares Record.Nothing",
+		"`nowhere.go`":                                   "no file nowhere.go",
+		"at most 64 workers":                             "the number 64 stands without the constant that has it",
 	} {
 		require.Equal(t, fault, strings.Join(p.faults(page), "; "), page)
 	}
