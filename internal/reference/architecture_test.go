@@ -52,9 +52,10 @@ type program struct {
 
 func newProgram(t *testing.T) *program {
 	t.Helper()
-	p := &program{files: map[string]bool{}, dirs: map[string][]string{}, fset: token.NewFileSet(), checked: map[string]*types.Package{}}
-	clock, err := parser.ParseFile(p.fset, "time.go", "package time\ntype Duration int64\nconst (\nMillisecond Duration = 1e6\nSecond = 1e3 * Millisecond\n"+
-		"Minute = 60 * Second\nHour = 60 * Minute\n)", 0)
+	p := &program{fset: token.NewFileSet(), files: map[string]bool{}, dirs: map[string][]string{}}
+	p.checked = map[string]*types.Package{}
+	clock, err := parser.ParseFile(p.fset, "time.go", "package time\ntype Duration int64\nconst (\n"+
+		"Millisecond Duration = 1e6\nSecond = 1e3 * Millisecond\nMinute = 60 * Second\nHour = 60 * Minute\n)", 0)
 	require.NoError(t, err)
 	p.time, err = (&types.Config{}).Check("time", p.fset, []*ast.File{clock}, nil)
 	require.NoError(t, err)
@@ -66,8 +67,8 @@ func newProgram(t *testing.T) *program {
 	return p
 }
 
-// faults returns what the text of a page has wrong: a constant of another value, a number that stands without a constant, and
-// what misnamed finds. Blocks of code, tables, paths and links have other numbers.
+// faults returns what the text of a page has wrong: a constant of another value, a number that stands without a
+// constant, and what misnamed finds. Blocks of code, tables, paths and links have other numbers.
 func (p *program) faults(page string) []string {
 	page = regexp.MustCompile("(?s)```.*?```|(?m)^\\|.*$").ReplaceAllString(page, "")
 	page = regexp.MustCompile(`\]\([^)]*\)`).ReplaceAllString(page, "]")
@@ -88,7 +89,7 @@ func (p *program) faults(page string) []string {
 	return all
 }
 
-// misnamed returns the Go files and the exported names of packages that a page has in code spans, and that are not there.
+// misnamed returns the Go files and the exported names of packages that a page has in code spans and that are not there.
 func (p *program) misnamed(page string) (all []string) {
 	member := regexp.MustCompile("`(?:[a-z0-9/]*/)?([a-z0-9]+)\\.([A-Z]\\w+)(?:\\.(\\w+))?[^`\n]*`")
 	for _, m := range member.FindAllStringSubmatch(page, -1) {
@@ -168,7 +169,7 @@ func quantity(text string) int64 {
 	return n * units[unit]
 }
 
-// figuresOfTree returns the figures. The number of lines changes with each commit, so the page's stays until it is 3 % off.
+// figuresOfTree returns the figures. Lines change with each commit, so those of the page stay until they are 3 % off.
 func figuresOfTree(t *testing.T, page string) string {
 	t.Helper()
 	lines, kilobytes := product(t)
@@ -206,7 +207,7 @@ func figuresOfTree(t *testing.T, page string) string {
 
 func near(a, b int) bool { return 100*max(a-b, b-a) <= 3*b }
 
-// product counts lines and kilobytes of the product by the rule of .ci/figures, which has the forms of names of the harness.
+// product counts lines and kilobytes of the product by the rule of .ci/figures, which has the names of the harness.
 func product(t *testing.T) (lines, kilobytes int) {
 	t.Helper()
 	m := regexp.MustCompile(`file ~ /(_test\\\.go.*)/\) kind = "harness"`).FindStringSubmatch(source(t, ".ci/figures"))

@@ -18,9 +18,10 @@ import (
 func commandsPage(t *testing.T) string {
 	t.Helper()
 	tree := cli.App{}.Commands()
-	b := begin("Commands", "`blackholed COMMAND --help` says what a flag means, with examples; `blackholed man DIR` writes the same as manual pages.\n"+
-		"[errors.md](errors.md) has the exit codes, [settings.md](settings.md) the settings that `config show` and `run` take as flags:\n"+
-		"lists repeat, `--leaf` means `--leaf=on`, and `--network` and `--name` are `network.name` and `connections.name`.")
+	b := begin("Commands", "`blackholed COMMAND --help` says what a flag means, with examples; `blackholed man DIR` writes\n"+
+		"manual pages. [errors.md](errors.md) has the exit codes, [settings.md](settings.md) the settings that `config show`\n"+
+		"and `run` take as flags: lists repeat, `--leaf` means `--leaf=on`, and `--network` and `--name` are `network.name`\n"+
+		"and `connections.name`.")
 	put := find(t, tree, "kv", "put")
 	b.WriteString("\nCommands that call a peer also take" + flagsOf(put, func(f *pflag.Flag) bool {
 		return f.Name == "output" || command.PeerFlag(put, f.Name)

@@ -226,7 +226,8 @@ func limitsPage(t *testing.T) string {
 			if strings.Contains(wire, code(path.Base(folder)+"."+c.name)) {
 				continue
 			}
-			b.WriteString("- " + code(path.Base(folder)+"."+c.name) + " " + readable(t, c.value) + ": " + head12(c.meaning()) + "\n")
+			name := code(path.Base(folder) + "." + c.name)
+			b.WriteString("- " + name + " " + readable(t, c.value) + ": " + head12(c.meaning()) + "\n")
 		}
 	}
 	return b.String()

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPromises: in the table that "testnet prove" plays, each promise of RELIABILITY.md has a test, each row a promise, and
-// each test and planted bug exists.
+// TestPromises: in the table that "testnet prove" plays, each promise of RELIABILITY.md has a test, each row a promise,
+// and each test and planted bug exists.
 func TestPromises(t *testing.T) {
 	tests, plants := map[string][]string{}, map[string]string{}
 	for line := range strings.Lines(source(t, "testnet/promises.txt")) {

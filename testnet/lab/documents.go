@@ -54,8 +54,8 @@ func (w *world) reads(ctx context.Context, p *peer, kind nat) error {
 	return nil
 }
 
-// privateNetwork plays the commands of docs/nat.md from its private networks on: three hosts of a VPN without multicast, and a
-// leaf in the Internet.
+// privateNetwork plays the commands of docs/nat.md from its private networks on: three hosts of a VPN without multicast,
+// and a leaf in the Internet.
 func privateNetwork(ctx context.Context, w *world) error {
 	text, err := document("docs/nat.md")
 	if err != nil {

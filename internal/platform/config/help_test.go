@@ -15,7 +15,8 @@ import (
 
 // TestHelpHasTheBounds: a setting takes the ends of the range that its help states, and nothing beyond.
 func TestHelpHasTheBounds(t *testing.T) {
-	number, length := regexp.MustCompile(`\b([0-9]+) to ([0-9]+)[.:,]`), regexp.MustCompile(`\b([0-9]+[a-z]*) to ([0-9]+[a-z]+)[.:,]`)
+	number := regexp.MustCompile(`\b([0-9]+) to ([0-9]+)[.:,]`)
+	length := regexp.MustCompile(`\b([0-9]+[a-z]*) to ([0-9]+[a-z]+)[.:,]`)
 	found, defaults := 0, config.Default()
 	for _, s := range config.Settings() {
 		refused := func(value string) bool {
