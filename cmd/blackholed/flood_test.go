@@ -42,6 +42,13 @@ type victim struct {
 	client     *http.Client
 }
 
+// floods skips a test of a flood.
+func floods(t *testing.T) {
+	if runtime.GOOS != "linux" || os.Getenv("BLACKHOLE_LONG") == "" {
+		t.Skip("reads /proc, and takes a while: set BLACKHOLE_LONG=1, as .ci/night does")
+	}
+}
+
 // startVictim runs a peer with a small limit of memory, so many descriptors (0: as many as the system gives), and
 // more settings as variables.
 func startVictim(t *testing.T, descriptors int, settings ...string) *victim {
@@ -212,9 +219,7 @@ const head = " HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n"
 // TestFloodOfConnections: connections of one local caller without a request take no place from its other programs, and those
 // with one none from its probes.
 func TestFloodOfConnections(t *testing.T) {
-	if runtime.GOOS != "linux" || testing.Short() {
-		t.Skip("reads /proc; takes a while")
-	}
+	floods(t)
 	v := startVictim(t, 256) // 64 connections of callers
 	most := v.quiet() + 128
 	v.flood("silent connections", 1000, func() { v.say(v.http, ""); v.say(v.grpc, "") }, false, most)
@@ -254,9 +259,7 @@ func (v *victim) halfCalls() {
 // TestFloodOfRequests: one local caller begins large requests and does not end them. The peer's memory stays in its bounds, and probes and
 // small reads of the same caller are answered.
 func TestFloodOfRequests(t *testing.T) {
-	if runtime.GOOS != "linux" || testing.Short() {
-		t.Skip("reads /proc; takes a while")
-	}
+	floods(t)
 	v := startVictim(t, 0)
 	most := v.quiet() + 128
 	v.flood("connections with 20 half calls of 8 MiB", 100, v.halfCalls, false, most)
@@ -269,9 +272,7 @@ func TestFloodOfRequests(t *testing.T) {
 // TestFloodOfAnswers: one local caller reads none of the answers it asks for. The peer's memory stays in its bounds, probes and small
 // reads of the same caller are answered, and the refusal of a large one names the pool.
 func TestFloodOfAnswers(t *testing.T) {
-	if runtime.GOOS != "linux" || testing.Short() {
-		t.Skip("reads /proc; takes a while")
-	}
+	floods(t)
 	v := startVictim(t, 0)
 	value := make([]byte, 1<<20)
 	random := rand.NewChaCha8([32]byte{})
@@ -312,9 +313,7 @@ func TestFloodOfAnswers(t *testing.T) {
 // TestSilentReaders: callers who read nothing ask each front for 50 MB. The peer's memory stays in its bounds, and
 // small reads and probes are answered.
 func TestSilentReaders(t *testing.T) {
-	if runtime.GOOS != "linux" || testing.Short() {
-		t.Skip("reads /proc; takes a while")
-	}
+	floods(t)
 	v := startVictim(t, 0, "BLACKHOLE_CONSUL_ENABLED=true", "BLACKHOLE_ETCD_LISTEN=127.0.0.1:0")
 	value := make([]byte, 500_000)
 	random := rand.NewChaCha8([32]byte{})
