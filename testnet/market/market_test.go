@@ -2,7 +2,6 @@ package market_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -65,51 +64,6 @@ func listed(offers []records.Offer, providers int) *market.Market {
 		m.Add(market.Listing{Offer: o, Provider: provider(i % providers)})
 	}
 	return m
-}
-
-// TestNearest: no offer outside the answer is nearer than one inside.
-func TestNearest(t *testing.T) {
-	m := listed(offers(t, 300), 5)
-	seed := rand.New(rand.NewPCG(3, 4))
-	for range 50 {
-		from := geo.Point{Lat: -80 + 160*seed.Float64(), Lon: -180 + 360*seed.Float64()}
-		near := m.Where(market.Listing.GPU).By(market.DistanceKM(from)).First(3)
-		for i := 1; i < len(near); i++ {
-			require.LessOrEqual(t, market.DistanceKM(from)(near[i-1]), market.DistanceKM(from)(near[i]))
-		}
-		for _, other := range m.Where(market.Listing.GPU) {
-			if market.DistanceKM(from)(other) < market.DistanceKM(from)(near[0]) {
-				t.Fatalf("%s is nearer to %v than %s", other.Name(), from, near[0].Name())
-			}
-		}
-	}
-}
-
-func TestMarketChanges(t *testing.T) {
-	m := listed(offers(t, 30), 3)
-	all := func(market.Listing) bool { return true }
-	one := m.Where(all)[0]
-
-	cheaper, price := one.Offer, 0.0
-	pricing := *one.Offer.Pricing
-	pricing.BasePrice, cheaper.Pricing = &price, &pricing
-	m.Update(one.Provider, cheaper)
-	require.Equal(t, one.Name(), m.Where(all).By(market.Price)[0].Name())
-
-	m.Down(one.Provider)
-	require.Len(t, m.Where(func(l market.Listing) bool { return l.Down }), 10)
-	require.NotContains(t, names(m.Where(market.Listing.Usable)), one.Name())
-
-	m.Withdraw(one.Name())
-	require.Len(t, m.Where(all), 29)
-	require.NotContains(t, names(m.Where(all)), one.Name())
-}
-
-func names(s market.Selection) (out []records.Name) {
-	for _, l := range s {
-		out = append(out, l.Name())
-	}
-	return out
 }
 
 func TestCompare(t *testing.T) {
