@@ -76,11 +76,6 @@ func Scenarios() []Scenario {
 			acts:  []act{{"", scripted("lan", "address=lan4")}, {"profile public in a VPN", scripted("vpn")}},
 		},
 		{
-			Name: "first-lock", Limit: 5 * time.Minute,
-			About: "the README's two machines, command by command, and three more that join by the same line",
-			acts:  []act{{"2 machines", firstLock(2)}, {"5 machines", firstLock(5)}},
-		},
-		{
 			Name: "private", Limit: 5 * time.Minute,
 			About: "a private network without multicast and a leaf, by the commands of docs/private-networks.md",
 			acts:  []act{{"", privateNetwork}},
