@@ -107,7 +107,7 @@ func Scenarios() []Scenario {
 		},
 		{
 			Name: "flood", Limit: 25 * time.Minute,
-			About: "floods of one of 5 peers from several address prefixes and from another user of its host; honest programs go on",
+			About: "floods of one of 5 peers from several address prefixes; honest programs go on",
 			acts:  []act{{"", flooded}},
 		},
 	}
