@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -21,8 +20,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -227,42 +224,21 @@ func TestFloodOfConnections(t *testing.T) {
 	v.flood("streams of events", 1000, func() { v.say(v.http, "GET /v1/services/web/watch"+head+"\r\n") }, true, most)
 }
 
-// halfCalls begins 20 calls with a request of 8 MiB each on one connection, and sends what the peer takes of them.
-func (v *victim) halfCalls() {
-	var head, wire bytes.Buffer
-	fields, frames := hpack.NewEncoder(&head), http2.NewFramer(&wire, nil)
-	wire.WriteString(http2.ClientPreface)
-	require.NoError(v.t, frames.WriteSettings())
-	for stream := uint32(1); stream < 40; stream += 2 {
-		head.Reset()
-		for _, f := range [][2]string{
-			{":method", "POST"}, {":scheme", "http"}, {":path", api.CoordinationService_Txn_FullMethodName}, {":authority", "localhost"}, {"content-type", "application/grpc"}, {"te", "trailers"},
-		} {
-			require.NoError(v.t, fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
-		}
-		require.NoError(v.t, frames.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head.Bytes(), EndHeaders: true}))
-		part := make([]byte, 16<<10)
-		binary.BigEndian.PutUint32(part[1:], 8<<20)
-		for range 15 { // within the window of a call
-			require.NoError(v.t, frames.WriteData(stream, false, part))
-			clear(part)
-		}
-	}
-	c, err := net.Dial("tcp", v.grpc)
-	require.NoError(v.t, err)
-	v.t.Cleanup(func() { c.Close() })
-	go func() { _, _ = io.Copy(io.Discard, c) }()
-	require.NoError(v.t, c.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
-	_, _ = c.Write(wire.Bytes()) // the rest finds no window
-}
-
 // TestFloodOfRequests: one local caller begins large requests and does not end them. The peer's memory stays in its bounds, and probes and
 // small reads of the same caller are answered.
 func TestFloodOfRequests(t *testing.T) {
 	floods(t)
 	v := startVictim(t, 0)
 	most := v.quiet() + 128
-	v.flood("connections with 20 half calls of 8 MiB", 100, v.halfCalls, false, most)
+	half := halfCalls("", api.CoordinationService_Txn_FullMethodName, 20, 8<<20, 15) // within the window of a call
+	v.flood("connections with 20 half calls of 8 MiB", 100, func() {
+		c, err := net.Dial("tcp", v.grpc)
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		go func() { _, _ = io.Copy(io.Discard, c) }()
+		require.NoError(t, c.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
+		_, _ = c.Write(half) // the rest finds no window
+	}, false, most)
 	body := strings.Repeat("v", 512<<10)
 	v.flood("half bodies of 1 MiB", 300, func() {
 		v.say(v.http, "PUT /v1/coordination/keys/large"+head+"Content-Length: 1048576\r\n\r\n"+body)
