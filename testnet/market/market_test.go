@@ -10,7 +10,6 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/geo/cities"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	"github.com/blackhole/blackhole/testnet/market"
 )
@@ -42,7 +41,9 @@ func TestFewOffersSuffice(t *testing.T) {
 	require.NotEmpty(t, m.Where(market.Listing.GPU))
 	require.NotEmpty(t, m.Where(func(l market.Listing) bool { return l.Type() == "storage" && l.Usable() }))
 	require.NotEmpty(t, m.Where(func(l market.Listing) bool { return !l.Usable() }))
-	around := market.DistanceKM(geo.Point{Lat: -16.8, Lon: 179.99})
+	around := func(l market.Listing) float64 {
+		return geo.Distance(geo.Point{Lat: -16.8, Lon: 179.99}, l.Point()) / 1000
+	}
 	east := m.Where(func(l market.Listing) bool { return around(l) < 300 && l.Point().Lon > 0 })
 	west := m.Where(func(l market.Listing) bool { return around(l) < 300 && l.Point().Lon < 0 })
 	require.NotEmpty(t, east)
@@ -64,21 +65,4 @@ func listed(offers []records.Offer, providers int) *market.Market {
 		m.Add(market.Listing{Offer: o, Provider: provider(i % providers)})
 	}
 	return m
-}
-
-func TestCompare(t *testing.T) {
-	want := listed(offers(t, 30), 3).Where(func(l market.Listing) bool { return l.Type() == "cdn" }).First(3)
-	answer := func(s ...market.Listing) (a query.AnswerView) {
-		for _, l := range s {
-			a.Results = append(a.Results, query.ResultView{Record: records.View{Offer: l.Offer, ProviderID: l.Provider.String()}})
-		}
-		a.Reason = "a keeper did not answer"
-		return a
-	}
-	require.NoError(t, want.Compare(answer(want...)))
-	require.ErrorContains(t, want.Compare(answer(want[0], want[2], want[1])), "result 2 is "+want[2].Name().String())
-	require.ErrorContains(t, want.Compare(answer(want[0], want[1])), "a keeper did not answer")
-	require.ErrorContains(t, want[:2].Compare(answer(want...)), "expected 2 results")
-	require.Error(t, want.Compare(query.AnswerView{Results: []query.ResultView{{}}}))
-	require.Equal(t, []string{"cdn"}, want.Kinds())
 }
