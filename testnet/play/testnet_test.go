@@ -103,21 +103,6 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-func TestScreen(t *testing.T) {
-	var out bytes.Buffer
-	plain := newScreen(&out)
-	require.False(t, plain.live)
-	plain.draw([]byte("a\nb\n"))
-	plain.draw([]byte("c\nd\n"))
-	require.Equal(t, "a\nb\nc\nd\n", out.String())
-
-	out.Reset()
-	terminal := &screen{out: &out, live: true}
-	terminal.draw([]byte("a\nb\n"))
-	terminal.draw([]byte("c\nd\n"))
-	require.Equal(t, "\x1b[?7la\nb\n\x1b[?7h\x1b[2A\x1b[J\x1b[?7lc\nd\n\x1b[?7h", out.String())
-}
-
 // built returns a binary of blackholed.
 func built(t *testing.T) string {
 	t.Helper()
