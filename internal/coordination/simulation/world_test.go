@@ -231,16 +231,7 @@ func (w *world) empty(p *proc, c *cluster) {
 }
 
 func TestMerges(t *testing.T) {
-	usual := 60
-	if testing.Short() {
-		usual = 10
-	}
-	playMerges(t, usual)
-}
-
-// playMerges plays seeds of merging groups; see the package comment for the settings.
-func playMerges(t *testing.T, usual int) {
-	n, from, d := campaign(t, usual, 30*time.Second)
+	n, from, d := campaign(t, usually(15, 60), 30*time.Second)
 	var all merges
 	began, cpu := time.Now(), spent()
 	for seed := from; seed < from+n; seed++ {
