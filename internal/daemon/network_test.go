@@ -16,9 +16,9 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/internal/platform/identity"
+	"github.com/blackhole/blackhole/internal/platform/invite"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/network"
-	"github.com/blackhole/blackhole/pkg/network/invite"
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
@@ -77,7 +77,7 @@ func TestKeyIsTheCredentialOfTheGroup(t *testing.T) {
 	founder := t.TempDir()
 	id, err := Identity(founder)
 	require.NoError(t, err)
-	start := func(dir string, key network.Key, bootstrap ...string) *peerUnderTest {
+	start := func(dir string, key identity.Key, bootstrap ...string) *peerUnderTest {
 		c := config.Default()
 		c.Coordination.Founders, c.Coordination.Clients = []string{id}, "key"
 		if key != nil {
@@ -108,7 +108,7 @@ func TestKeyIsTheCredentialOfTheGroup(t *testing.T) {
 }
 
 // keyText is the content of a file of keys.
-func keyText(keys ...network.Key) []byte {
+func keyText(keys ...identity.Key) []byte {
 	text := "network key, format 1\n"
 	for _, k := range keys {
 		text += k.Text() + "\n"
@@ -116,8 +116,8 @@ func keyText(keys ...network.Key) []byte {
 	return []byte(text)
 }
 
-func newKey(t *testing.T) network.Key {
-	k, err := network.NewKey(rand.Reader)
+func newKey(t *testing.T) identity.Key {
+	k, err := identity.NewKey(rand.Reader)
 	require.NoError(t, err)
 	return k
 }
@@ -155,7 +155,7 @@ func TestKeyIsGenerated(t *testing.T) {
 			keys := p.network.keys.Get()
 			require.Len(t, keys, 1)
 			require.NotContains(t, log.String(), keys[0].Text())
-			require.Equal(t, c.Network.Closed, len(p.network.private) == network.KeySize)
+			require.Equal(t, c.Network.Closed, len(p.network.private) == identity.KeySize)
 			require.Contains(t, log.String(), "generated the key of the network")
 
 			require.NoError(t, p.startKeys(t.Context()))

@@ -40,9 +40,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
-	"github.com/blackhole/blackhole/pkg/coord/attempt"
-	"github.com/blackhole/blackhole/pkg/coord/calls"
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/internal/contract/coord/attempt"
+	"github.com/blackhole/blackhole/internal/contract/coord/calls"
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"

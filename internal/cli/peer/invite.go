@@ -15,14 +15,15 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/environ"
+	"github.com/blackhole/blackhole/internal/platform/identity"
+	"github.com/blackhole/blackhole/internal/platform/invite"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
-	"github.com/blackhole/blackhole/pkg/network/invite"
 )
 
 // keysFunc returns the keys of the network in a data directory.
-type keysFunc func(dataDir string) ([]network.Key, error)
+type keysFunc func(dataDir string) ([]identity.Key, error)
 
 // JoinFunc makes a data directory that of a peer of the inviting network.
 type JoinFunc func(dataDir string, i invite.Invitation) error

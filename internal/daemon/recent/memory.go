@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/clean"
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 )
 
 // Bounds of the memory.

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	engine "github.com/blackhole/blackhole/internal/discovery"
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )

@@ -11,7 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/secret"
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 )
 
 // TestAccess: the roles of the table and the guard of package access work together.

@@ -13,7 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/openapi"
 	"github.com/blackhole/blackhole/internal/frontend/ui"
 	"github.com/blackhole/blackhole/internal/platform/access"
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/geo/cities"
+	"github.com/blackhole/blackhole/internal/platform/cities"
 )
 
 var update = flag.Bool("update", false, "write the generated files of the page")

@@ -22,8 +22,8 @@ import (
 	gresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/blackhole/blackhole/internal/agent/agenttest"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/client/agenttest"
 	"github.com/blackhole/blackhole/pkg/client/resolver"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
