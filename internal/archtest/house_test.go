@@ -39,26 +39,29 @@ func floors() []room {
 			{path: "internal/reference", floor: 15, only: []string{}},
 			{path: "testnet", floor: 12, only: append(contracts(), "pkg/client", "internal/coordination/coordtest/ops", "internal/platform/config", "internal/platform/strictjson")},
 			{path: "examples", floor: 12, only: []string{"pkg/client"}},
-			{path: "examples/embed", floor: 12, only: []string{"pkg/embed", "pkg/discovery"}},
+			{path: "examples/embed", floor: 12, only: []string{"pkg/discovery"}},
 			{path: "bench", floor: 13, only: append(contracts(), "testnet", "pkg/client", "internal/coordination/coordtest/ops")},
 
 			{path: "internal/frontend", floor: 11, only: append(contracts(), "internal/platform/access", "internal/platform/pause", "internal/platform/share", "internal/platform/special", "internal/platform/strictjson", "internal/platform/strictproto")},
 			{path: "pkg/client", floor: 11, only: contracts()},
-			{path: "pkg/embed", floor: 11, only: []string{"internal/discovery", "internal/platform/p2p", "pkg/discovery"}},
+			{path: "pkg/discovery", floor: 11, only: []string{"internal/discovery", "internal/platform/p2p"}},
 		},
 		commandRooms(), discoveryRooms(), coordinationRooms(), agentRooms(),
 		[]room{
-			{path: "pkg/discovery", floor: 3, only: []string{}},
-			{path: "pkg/coord", floor: 3, only: []string{}},
-			{path: "pkg/coord/calls", floor: 4, only: []string{"pkg/coord"}},
-			{path: "pkg/coord/attempt", floor: 4, only: []string{"pkg/coord"}},
+			{path: "internal/contract/discovery", floor: 3, only: []string{}},
+			{path: "internal/contract/coord", floor: 3, only: []string{}},
+			{path: "internal/contract/coord/calls", floor: 4, only: []string{"internal/contract/coord"}},
+			{path: "internal/contract/coord/attempt", floor: 4, only: []string{"internal/contract/coord"}},
 
 			{path: "pkg/query/menu", floor: 1, only: []string{}},
 			{path: "pkg/query", floor: 2, only: []string{"internal/platform/strictjson", "internal/platform/spelling"}},
-			{path: "pkg/records/recordstest", floor: 2, support: true},
+			{path: "internal/discovery/recordstest", floor: 2, support: true},
 			{path: "pkg/records", floor: 1, only: []string{"internal/platform/strictjson"}},
 			{path: "pkg/instance", floor: 1, only: []string{"internal/platform/strictjson"}},
-			{path: "pkg/network/invite", floor: 1, only: []string{}},
+			{path: "internal/platform/invite", floor: 1, only: []string{"internal/platform/identity"}},
+			{path: "internal/platform/identity", floor: 1, only: []string{}},
+			{path: "internal/platform/cities", floor: 1, only: []string{}},
+			{path: "internal/platform/jsonform", floor: 0},
 			{path: "internal/platform/p2p", floor: 2, users: wiring("internal/discovery")},
 			{path: "internal/platform/p2p/proof", floor: 2, only: []string{"internal/platform/rpc", "internal/platform/bounded"}, users: wiring()},
 			{path: "internal/platform/rpc", floor: 1, users: wiring("internal/discovery/wire", "internal/discovery/place", "internal/discovery/ask", "internal/discovery/compare", "internal/discovery/keeper", "internal/coordination/transport", "internal/platform/p2p", "internal/platform/p2p/proof")},
@@ -151,33 +154,33 @@ func discoveryRooms() []room {
 func coordinationRooms() []room {
 	const root = "internal/coordination"
 	parts := slices.Clip([]string{
-		"pkg/coord", root + "/machine", root + "/member", root + "/membership", root + "/replica", "internal/platform/pause", "internal/platform/condition",
+		"internal/contract/coord", root + "/machine", root + "/member", root + "/membership", root + "/replica", "internal/platform/pause", "internal/platform/condition",
 	})
 	acts := []string{root, root + "/formation", root + "/upkeep"}
 	return []room{
 		{path: root, floor: 9, users: wiring()},
 		{path: root + "/simulation", floor: 8, support: true},
 		{path: root + "/coordtest", floor: 8, support: true},
-		{path: root + "/coordtest/ops", floor: 4, only: []string{"pkg/coord"}, users: []string{"testnet", "bench", root + "/coordtest", root + "/audit", root + "/simulation"}},
+		{path: root + "/coordtest/ops", floor: 4, only: []string{"internal/contract/coord"}, users: []string{"testnet", "bench", root + "/coordtest", root + "/audit", root + "/simulation"}},
 		{path: root + "/audit", floor: 7, support: true},
 		{
 			path: root + "/formation", floor: 8, users: wiring(root),
 			only: append(parts, root+"/bootstrap", root+"/raftlog", root+"/view", "internal/platform/store", "internal/platform/strictjson"),
 		},
 		{path: root + "/upkeep", floor: 8, only: append(parts, "internal/platform/strictproto"), users: wiring(root)},
-		{path: root + "/view", floor: 6, only: []string{"pkg/coord", root + "/bootstrap", root + "/leader", root + "/membership"}, users: wiring(root, root+"/formation")},
+		{path: root + "/view", floor: 6, only: []string{"internal/contract/coord", root + "/bootstrap", root + "/leader", root + "/membership"}, users: wiring(root, root+"/formation")},
 		{path: root + "/member", floor: 7, users: wiring(acts...)},
 		{path: root + "/replica", floor: 6, users: wiring(append(acts, root+"/member")...)},
 		{path: root + "/announce", floor: 6, users: wiring(root)},
 		{path: root + "/bootstrap", floor: 5, only: []string{"internal/platform/store"}, users: wiring(root, root+"/announce", root+"/formation", root+"/view")},
 		{path: root + "/leader", floor: 5, only: []string{}, users: wiring(root, root+"/routing", root+"/view")},
-		{path: root + "/routing", floor: 6, only: []string{"pkg/coord", "pkg/coord/calls", "pkg/coord/attempt", root + "/leader", root + "/answer", "internal/platform/pause", "internal/platform/share"}, users: wiring(root)},
-		{path: root + "/lessor", floor: 5, only: []string{"pkg/coord", root + "/machine", "internal/platform/heap"}, users: wiring(root + "/replica")},
-		{path: root + "/machine", floor: 4, only: []string{"pkg/coord", "internal/platform/share"}, users: wiring(append(acts, root+"/member", root+"/replica", root+"/lessor", root+"/audit", root+"/coordtest", root+"/answer")...)},
-		{path: root + "/answer", floor: 5, only: []string{"pkg/coord", root + "/machine"}, users: wiring(root, root+"/coordtest", root+"/routing")},
-		{path: root + "/membership", floor: 4, only: []string{"pkg/coord"}, users: wiring(append(acts, root+"/view")...)},
+		{path: root + "/routing", floor: 6, only: []string{"internal/contract/coord", "internal/contract/coord/calls", "internal/contract/coord/attempt", root + "/leader", root + "/answer", "internal/platform/pause", "internal/platform/share"}, users: wiring(root)},
+		{path: root + "/lessor", floor: 5, only: []string{"internal/contract/coord", root + "/machine", "internal/platform/heap"}, users: wiring(root + "/replica")},
+		{path: root + "/machine", floor: 4, only: []string{"internal/contract/coord", "internal/platform/share"}, users: wiring(append(acts, root+"/member", root+"/replica", root+"/lessor", root+"/audit", root+"/coordtest", root+"/answer")...)},
+		{path: root + "/answer", floor: 5, only: []string{"internal/contract/coord", root + "/machine"}, users: wiring(root, root+"/coordtest", root+"/routing")},
+		{path: root + "/membership", floor: 4, only: []string{"internal/contract/coord"}, users: wiring(append(acts, root+"/view")...)},
 		{path: root + "/raftlog", floor: 4, only: []string{"internal/platform/store"}, users: wiring(root, root+"/formation", root+"/member", root+"/replica")},
-		{path: root + "/transport", floor: 4, only: []string{"internal/platform/metrics", "internal/platform/pause", "internal/platform/rpc", "pkg/coord"}, users: wiring(root)},
+		{path: root + "/transport", floor: 4, only: []string{"internal/platform/metrics", "internal/platform/pause", "internal/platform/rpc", "internal/contract/coord"}, users: wiring(root)},
 	}
 }
 
@@ -185,8 +188,8 @@ func agentRooms() []room {
 	const root = "internal/agent"
 	return []room{
 		{path: root, floor: 7, users: wiring()},
-		{path: root + "/directory", floor: 6, only: []string{"pkg/coord", root + "/catalog", "internal/platform/trace"}, users: wiring(root)},
-		{path: root + "/requirement", floor: 6, only: []string{"pkg/coord", "internal/platform/pause"}, users: wiring(root)},
+		{path: root + "/directory", floor: 6, only: []string{"internal/contract/coord", root + "/catalog", "internal/platform/trace"}, users: wiring(root)},
+		{path: root + "/requirement", floor: 6, only: []string{"internal/contract/coord", "internal/platform/pause"}, users: wiring(root)},
 		{path: root + "/catalog", floor: 5, only: []string{"internal/platform/bounded", "internal/platform/pause"}, users: wiring(root, root+"/directory")},
 		{path: root + "/health", floor: 5, only: []string{"internal/platform/environ", "internal/platform/heap", "internal/platform/pause", "internal/platform/probe"}, users: wiring(root)},
 		{path: root + "/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/bounded", "internal/platform/share", "internal/platform/strictjson"}, users: wiring(root)},
@@ -195,7 +198,7 @@ func agentRooms() []room {
 
 // wiring lists the rooms that connect parts, and more.
 func wiring(more ...string) []string {
-	return append([]string{"internal/daemon", "internal/sim", "pkg/embed"}, more...)
+	return append([]string{"internal/daemon", "internal/sim", "pkg/discovery"}, more...)
 }
 
 // foundations are what every room may import: the error type, and the gate of text from outside, which stands on it
@@ -204,7 +207,7 @@ func foundations() []string { return []string{"pkg/fault", "internal/platform/cl
 
 // contracts are the nouns and interfaces of planes that front ends and the SDK
 // speak in.
-func contracts() []string { return []string{"pkg/discovery", "pkg/coord"} }
+func contracts() []string { return []string{"internal/contract/discovery", "internal/contract/coord"} }
 
 // nouns are the rooms that name things: networks, places, records, questions, instances,
 // errors, messages. Every higher floor may use them, a room with its own only
@@ -244,7 +247,7 @@ func fences() []fence {
 				"github.com/libp2p/go-libp2p/core/record",
 				"github.com/libp2p/zeroconf",
 			},
-			rooms:  []string{"internal/platform/p2p", "internal/platform/rpc", "internal/coordination", "internal/sim", "internal/discovery", "pkg/gossip", "pkg/embed", "examples/embed", "testnet/lab/crowd", "testnet/lab/flood"},
+			rooms:  []string{"internal/platform/p2p", "internal/platform/rpc", "internal/coordination", "internal/sim", "internal/discovery", "pkg/gossip", "pkg/discovery", "examples/embed", "testnet/lab/crowd", "testnet/lab/flood"},
 			reason: "only the network packages know the network; the others name peers and keys and no more",
 		},
 		{
@@ -297,8 +300,8 @@ func fences() []fence {
 // here: pkg/instance is a noun.
 func planes() [][]string {
 	return [][]string{
-		{"pkg/records", "pkg/query", "pkg/gossip", "pkg/discovery", "internal/discovery"},
-		{"pkg/coord", "internal/coordination"},
+		{"pkg/records", "pkg/query", "pkg/gossip", "pkg/discovery", "internal/contract/discovery", "internal/discovery"},
+		{"internal/contract/coord", "internal/coordination"},
 		{"internal/agent"},
 	}
 }
@@ -306,7 +309,7 @@ func planes() [][]string {
 // meetings are the contracts through which one plane may use another: the
 // agent plane keeps its directory in the group and announces offers.
 func meetings() map[string][]string {
-	return map[string][]string{"internal/agent": {"pkg/coord", "pkg/records"}}
+	return map[string][]string{"internal/agent": {"internal/contract/coord", "pkg/records"}}
 }
 
 // sdk lists what the SDK may consist of: contracts, nouns, messages, foundations, the
@@ -319,7 +322,7 @@ func sdk() []string {
 // pure are the rooms that compute and do nothing else: equal arguments give
 // equal results, on every peer.
 func pure() []string {
-	return []string{"pkg/fault", "pkg/network", "pkg/geo", "pkg/records", "pkg/query", "pkg/coord", "internal/coordination/machine"}
+	return []string{"pkg/fault", "pkg/network", "pkg/geo", "pkg/records", "pkg/query", "internal/contract/coord", "internal/coordination/machine"}
 }
 
 // dialing are the rooms that connect to what strangers name, and the file with the one dialer that they have.

@@ -18,10 +18,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/coordination/announce"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -140,7 +140,7 @@ func ids(a query.AnswerView) (out []string) {
 type cluster struct {
 	a, b, c *peerUnderTest
 	query   query.Query // finds b's service from the other side of the antimeridian
-	receipt discovery.Receipt
+	receipt records.Receipt
 	watch   *client.Watcher // of query, at c
 }
 
@@ -208,14 +208,14 @@ func (w *cluster) watched(t *testing.T, ctx context.Context) {
 	var err error
 	w.watch, err = w.c.Watch(ctx, w.query, "")
 	require.NoError(t, err)
-	require.Equal(t, discovery.Added, next(t, w.watch).Kind)
-	require.Equal(t, discovery.Progress, next(t, w.watch).Kind)
+	require.Equal(t, query.Added, next(t, w.watch).Kind)
+	require.Equal(t, query.Progress, next(t, w.watch).Kind)
 	updated, err := w.b.Update(ctx, compute("gpu-1", -17.7, 179.9, 0.5))
 	require.NoError(t, err)
 	require.Greater(t, updated.Sequence, w.receipt.Sequence)
 	w.receipt = updated
 	ev := change(t, w.watch)
-	require.Equal(t, discovery.Updated, ev.Kind)
+	require.Equal(t, query.Updated, ev.Kind)
 	require.Equal(t, 0.5, *ev.Record.Pricing.BasePrice)
 	until(t, "the cached answer is renewed", func() bool {
 		again, err := w.c.Query(ctx, w.query)
@@ -231,7 +231,7 @@ func (w *cluster) restarted(t *testing.T, ctx context.Context) {
 		usable, err := w.c.Query(ctx, w.query)
 		return err == nil && len(usable.Results) == 0
 	})
-	require.Equal(t, discovery.Removed, change(t, w.watch).Kind)
+	require.Equal(t, query.Removed, change(t, w.watch).Kind)
 	q := w.query
 	q.Health = query.HealthAny
 	all, err := w.c.Query(ctx, q)
@@ -249,7 +249,7 @@ func (w *cluster) restarted(t *testing.T, ctx context.Context) {
 		usable, err := w.c.Query(ctx, w.query)
 		return err == nil && len(usable.Results) == 1
 	})
-	skipTo(t, w.watch, discovery.Added)
+	skipTo(t, w.watch, query.Added)
 }
 
 // withdrawn expects a withdrawn service to disappear everywhere.
@@ -266,7 +266,7 @@ func (w *cluster) withdrawn(t *testing.T, ctx context.Context) {
 		_, err = p.Resolve(ctx, w.receipt.Key)
 		require.ErrorIs(t, err, fault.NotFound)
 	}
-	skipTo(t, w.watch, discovery.Withdrawn)
+	skipTo(t, w.watch, query.Withdrawn)
 }
 
 func next(t *testing.T, w *client.Watcher) client.Event {
@@ -280,14 +280,14 @@ func next(t *testing.T, w *client.Watcher) client.Event {
 func change(t *testing.T, w *client.Watcher) client.Event {
 	t.Helper()
 	for {
-		if ev := next(t, w); ev.Kind != discovery.Progress {
+		if ev := next(t, w); ev.Kind != query.Progress {
 			return ev
 		}
 	}
 }
 
 // skipTo reads events until an event of a kind.
-func skipTo(t *testing.T, w *client.Watcher, kind discovery.EventKind) client.Event {
+func skipTo(t *testing.T, w *client.Watcher, kind query.EventKind) client.Event {
 	t.Helper()
 	for {
 		if ev := next(t, w); ev.Kind == kind {

@@ -136,7 +136,7 @@ func (c *Client) Close() error {
 }
 
 // Register offers a service: see discovery.Writer.Register.
-func (c *Client) Register(ctx context.Context, o records.Offer) (discovery.Receipt, error) {
+func (c *Client) Register(ctx context.Context, o records.Offer) (records.Receipt, error) {
 	resp, err := c.records.Register(ctx, &api.RegisterRequest{Service: o.Service()})
 	return toReceipt(resp.GetReceipt()), fromStatus("client.Register", err)
 }
@@ -162,28 +162,28 @@ func (c *Client) RegisterBatch(ctx context.Context, offers []records.Offer) ([]d
 }
 
 // Update replaces the content of an offer of the peer. The offer of an instance is refused with Conflict: change the instance.
-func (c *Client) Update(ctx context.Context, o records.Offer) (discovery.Receipt, error) {
+func (c *Client) Update(ctx context.Context, o records.Offer) (records.Receipt, error) {
 	resp, err := c.records.Update(ctx, &api.UpdateRequest{Service: o.Service()})
 	return toReceipt(resp.GetReceipt()), fromStatus("client.Update", err)
 }
 
 // Withdraw ends an offer of the peer in the whole network. The offer of an instance is refused with Conflict: deregister the instance.
-func (c *Client) Withdraw(ctx context.Context, id string) (discovery.Receipt, error) {
+func (c *Client) Withdraw(ctx context.Context, id string) (records.Receipt, error) {
 	resp, err := c.records.Withdraw(ctx, &api.WithdrawRequest{Id: id})
 	return toReceipt(resp.GetReceipt()), fromStatus("client.Withdraw", err)
 }
 
 // Pause leaves an offer of the peer out of all answers: see discovery.Writer.Pause.
-func (c *Client) Pause(ctx context.Context, id string, length time.Duration) (discovery.Receipt, error) {
+func (c *Client) Pause(ctx context.Context, id string, length time.Duration) (records.Receipt, error) {
 	if length < 0 {
-		return discovery.Receipt{}, fault.Wrap("client.Pause", fault.Invalidf("for", length, "must not be negative"))
+		return records.Receipt{}, fault.Wrap("client.Pause", fault.Invalidf("for", length, "must not be negative"))
 	}
 	resp, err := c.records.Pause(ctx, &api.PauseRequest{Id: id, ForMs: uint64(length.Milliseconds())})
 	return toReceipt(resp.GetReceipt()), fromStatus("client.Pause", err)
 }
 
 // Resume ends a pause of an offer of the peer.
-func (c *Client) Resume(ctx context.Context, id string) (discovery.Receipt, error) {
+func (c *Client) Resume(ctx context.Context, id string) (records.Receipt, error) {
 	resp, err := c.records.Resume(ctx, &api.ResumeRequest{Id: id})
 	return toReceipt(resp.GetReceipt()), fromStatus("client.Resume", err)
 }
@@ -224,9 +224,9 @@ func (c *Client) Query(ctx context.Context, q query.Query) (query.AnswerView, er
 
 // Event is one change to the results of a watch.
 type Event struct {
-	Kind   discovery.EventKind `json:"event"`
-	Cursor string              `json:"cursor,omitempty"`
-	Record *Record             `json:"record,omitempty"` // nil for Progress and Reset
+	Kind   query.EventKind `json:"event"`
+	Cursor string          `json:"cursor,omitempty"`
+	Record *Record         `json:"record,omitempty"` // nil for Progress and Reset
 	// As in discovery.Event.
 	Complete bool           `json:"complete,omitempty"`
 	Reason   string         `json:"reason,omitempty"`

@@ -135,7 +135,7 @@ func TestWatchStreams(t *testing.T) {
 			require.NoError(t, err)
 			ev, err := w.Next()
 			require.NoError(t, err)
-			require.Equal(t, Event{Kind: discovery.Progress, Cursor: "1"}, ev)
+			require.Equal(t, Event{Kind: query.Progress, Cursor: "1"}, ev)
 			_, err = w.Next()
 			require.ErrorIs(t, err, test.kind)
 		})

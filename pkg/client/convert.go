@@ -8,7 +8,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/blackhole/blackhole/internal/contract/coord/calls"
-	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/query/menu"
@@ -16,11 +15,11 @@ import (
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-func toReceipt(r *api.Receipt) discovery.Receipt {
+func toReceipt(r *api.Receipt) records.Receipt {
 	if r == nil {
-		return discovery.Receipt{}
+		return records.Receipt{}
 	}
-	return discovery.Receipt{
+	return records.Receipt{
 		ID: r.GetId(), Key: r.GetKey(), Sequence: r.GetSequence(), ExpiresAt: r.GetExpiresAt().AsTime(),
 		Stored: records.Stored{
 			On: int(r.GetStored().GetOn()), Of: int(r.GetStored().GetOf()), ThisPeerOnly: r.GetStored().GetThisPeerOnly(),
@@ -118,7 +117,7 @@ func word(value protoreflect.Enum, prefix string) string {
 }
 
 func toEvent(resp *api.WatchResponse) Event {
-	ev := Event{Kind: discovery.EventKind(word(resp.GetKind(), "KIND_")), Cursor: resp.GetCursor(), Complete: resp.GetComplete(), Reason: resp.GetReason(), Beyond: toLeftOut(resp.GetBeyond())}
+	ev := Event{Kind: query.EventKind(word(resp.GetKind(), "KIND_")), Cursor: resp.GetCursor(), Complete: resp.GetComplete(), Reason: resp.GetReason(), Beyond: toLeftOut(resp.GetBeyond())}
 	if resp.GetRecord() != nil {
 		r := toRecord(resp.GetRecord())
 		ev.Record = &r

@@ -8,7 +8,6 @@ import (
 
 	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 )
@@ -29,7 +28,7 @@ func ExampleClient_Query() {
 	q.RequireGPU = true
 	answer, err := c.Query(ctx, q)
 	switch {
-	case errors.Is(err, discovery.ErrInvalidQuery): // an error in the query
+	case errors.Is(err, fault.Invalid): // an error in the query
 	case err != nil: // an error of the peer or the network
 	case len(answer.Results) > 0:
 		fmt.Println(answer.Results[0].Record.Metadata.Endpoints)

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/market"
 	"github.com/blackhole/blackhole/testnet/nemesis/history"
@@ -83,7 +83,7 @@ func (s *stall) change(w *worker, ctx context.Context) {
 	withdraw := s.live[name] && w.chance(30)
 	o := w.begin(history.Op{Kind: "offer", Object: name})
 	version := w.seen.offers.Begin(name, withdraw, w.now())
-	var receipt discovery.Receipt
+	var receipt records.Receipt
 	var err error
 	switch {
 	case withdraw:

@@ -16,7 +16,6 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 )
@@ -196,7 +195,7 @@ func followOffers(r *remote.Peer, w *client.Watcher) error {
 		if err != nil {
 			return queryFields().Rename(err)
 		}
-		if ev.Kind == discovery.Progress {
+		if ev.Kind == query.Progress {
 			why := ev.Beyond.String()
 			if !ev.Complete {
 				why = "matches may be missing: " + cmp.Or(ev.Reason, "the search is not complete")

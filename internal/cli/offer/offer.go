@@ -14,7 +14,6 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -106,7 +105,7 @@ func offerPause(con *term.Console) *cobra.Command {
 	}
 	length := cmd.Flags().Duration("for", 0, "end of the pause after this time, at most a year; 0 means until offer resume")
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return changesEach(r, func(c *client.Client, ctx context.Context, id string) (discovery.Receipt, error) {
+	return changesEach(r, func(c *client.Client, ctx context.Context, id string) (records.Receipt, error) {
 		return c.Pause(ctx, id, *length)
 	})
 }
@@ -117,7 +116,7 @@ func offerResume(con *term.Console) *cobra.Command {
 }
 
 // changesEach makes a command that changes one offer after the other.
-func changesEach(r *remote.Peer, change func(c *client.Client, ctx context.Context, id string) (discovery.Receipt, error)) *cobra.Command {
+func changesEach(r *remote.Peer, change func(c *client.Client, ctx context.Context, id string) (records.Receipt, error)) *cobra.Command {
 	return r.Calls(func(ctx context.Context, c *client.Client, ids []string) error {
 		out := offerResults(len(ids))
 		for _, id := range ids {
@@ -155,7 +154,7 @@ func offerResults(of int) *remote.Results {
 }
 
 // addReceipt notes the outcome for one offer.
-func addReceipt(o *remote.Results, id string, r discovery.Receipt, err error) {
+func addReceipt(o *remote.Results, id string, r records.Receipt, err error) {
 	if err != nil {
 		o.Fail(id, err)
 		return

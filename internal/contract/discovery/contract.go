@@ -1,6 +1,6 @@
 // Package discovery is the contract of the discovery plane: register services, find services of other peers,
-// watch changes. Front ends, the SDK and applications share its types, interfaces and errors. The engine is
-// internal/discovery.
+// watch changes. Front ends and the operator's client share its types and interfaces. The engine is internal/discovery.
+// Applications use the SDK, or run the plane by pkg/discovery.
 package discovery
 
 import (
@@ -17,17 +17,17 @@ const MaxBatch = 10_000
 // Writer changes the services that this peer offers.
 type Writer interface {
 	// Register announces a service. Errors: Invalid with the field, Exists, LimitReached.
-	Register(ctx context.Context, o records.Offer) (Receipt, error)
+	Register(ctx context.Context, o records.Offer) (records.Receipt, error)
 	// RegisterBatch announces 1 to MaxBatch services, each with its own outcome, in order.
 	RegisterBatch(ctx context.Context, offers []records.Offer) ([]Outcome, error)
 	// Update replaces the content of a service. Errors: Invalid, NotFound, Conflict for the offer of an instance.
-	Update(ctx context.Context, o records.Offer) (Receipt, error)
+	Update(ctx context.Context, o records.Offer) (records.Receipt, error)
 	// Withdraw ends a service everywhere. Errors: NotFound, Conflict for the offer of an instance.
-	Withdraw(ctx context.Context, id string) (Receipt, error)
+	Withdraw(ctx context.Context, id string) (records.Receipt, error)
 	// Pause leaves a service out of all answers: for a time, or with 0 until Resume. Errors: NotFound, Invalid naming "for".
-	Pause(ctx context.Context, id string, length time.Duration) (Receipt, error)
+	Pause(ctx context.Context, id string, length time.Duration) (records.Receipt, error)
 	// Resume ends a pause. Errors: NotFound, Conflict for a service without a pause.
-	Resume(ctx context.Context, id string) (Receipt, error)
+	Resume(ctx context.Context, id string) (records.Receipt, error)
 }
 
 // Registrar writes and reads this peer's own services.
@@ -52,7 +52,7 @@ type Finder interface {
 // Watcher is one watch. One goroutine at a time may use it.
 type Watcher interface {
 	// Next waits for the next event. Errors: ctx's, Unavailable after the plane's Close.
-	Next(ctx context.Context) (Event, error)
+	Next(ctx context.Context) (query.Event, error)
 	// Close ends the watch and waits for its goroutine.
 	Close()
 }
@@ -161,46 +161,8 @@ type PageLink struct {
 	Expires time.Time `json:"expires_at,omitzero"` // of the code
 }
 
-// Receipt is the result of an announcement. Whatever Stored reports, the service is registered, durable, and
-// announced again until all keepers have it. Until then another peer's complete answer may lack the change.
-type Receipt struct {
-	ID        string         `json:"id"`
-	Key       string         `json:"key"`
-	Sequence  uint64         `json:"sequence"`
-	ExpiresAt time.Time      `json:"expires_at"`
-	Stored    records.Stored `json:"stored"`
-	// Warnings say who will not see the record as it is, or not at once, and why: this peer's clock is wrong, another
-	// machine uses its identity, or it changes its services too often.
-	Warnings []string `json:"warnings,omitempty"`
-}
-
 // Outcome is the result of one batch entry: a receipt, or an error.
 type Outcome struct {
-	Receipt Receipt
+	Receipt records.Receipt
 	Err     error
-}
-
-// EventKind is the kind of an event.
-type EventKind string
-
-// The events of a watch.
-const (
-	Added     EventKind = "added"     // matches now
-	Updated   EventKind = "updated"   // still matches, with new content
-	Withdrawn EventKind = "withdrawn" // its provider ended it
-	Expired   EventKind = "expired"   // its provider did not renew it
-	Removed   EventKind = "removed"   // alive, but no longer a match: new content, or an unreachable provider
-	Progress  EventKind = "progress"  // no change of the matches: the cursor is current
-	Reset     EventKind = "reset"     // the cursor is too old: drop all records, the current matches follow
-)
-
-// Event is one change of a watch's matches.
-type Event struct {
-	Kind   EventKind
-	Cursor string          // resumes after this event; empty within a state in several parts, until its Progress, and among changes that come together because the viewer is slow
-	Record *records.Record // nil for Progress and Reset
-	// Of a Progress: the last search missed no match, so the watch has them all. Later changes of it are told at once.
-	Complete bool
-	Reason   string         // of a Removed event; of a Progress that is not complete
-	Beyond   *query.LeftOut // of a Progress: records that the watch leaves out because they need a newer version; nil for none
 }

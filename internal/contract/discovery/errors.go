@@ -6,7 +6,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// The sentinels of the U06 Service Discovery Protocol, section 8, as templates for errors.Is: an error of this
+// The sentinels of the U06 Service Discovery Protocol, section 8, that pkg/discovery exports, as templates for errors.Is: an error of this
 // package matches all templates that describe it.
 //
 //	errors.Is(err, discovery.ErrInvalidLocation) // any error about a field of "location"

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/recordstest"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
-	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -36,8 +36,8 @@ func (o one) Resolve(context.Context, string) (*records.Record, error) { return 
 
 func (o one) Watch(context.Context, query.Query, string) (discovery.Watcher, error) { return o, nil }
 
-func (o one) Next(context.Context) (discovery.Event, error) {
-	return discovery.Event{Kind: discovery.Added, Record: o.record}, nil
+func (o one) Next(context.Context) (query.Event, error) {
+	return query.Event{Kind: query.Added, Record: o.record}, nil
 }
 
 func (one) Close() {}

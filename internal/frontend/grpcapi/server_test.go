@@ -19,10 +19,10 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
-	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -59,8 +59,8 @@ func (f failing) Query(context.Context, query.Query) (*query.Answer, error) {
 	return nil, f.err
 }
 
-func (f failing) Withdraw(context.Context, string) (discovery.Receipt, error) {
-	return discovery.Receipt{}, f.err
+func (f failing) Withdraw(context.Context, string) (records.Receipt, error) {
+	return records.Receipt{}, f.err
 }
 
 func (f failing) Watch(context.Context, query.Query, string) (discovery.Watcher, error) {
@@ -248,7 +248,7 @@ func TestCloseEndsWatches(t *testing.T) {
 	require.NoError(t, err)
 	ev, err := w.Next()
 	require.NoError(t, err)
-	require.Equal(t, discovery.Progress, ev.Kind)
+	require.Equal(t, query.Progress, ev.Kind)
 	s.Close()
 	_, err = w.Next()
 	require.ErrorIs(t, err, fault.Unavailable)

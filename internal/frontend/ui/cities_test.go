@@ -20,7 +20,7 @@ func TestCities(t *testing.T) {
 	all, err := cities.All()
 	require.NoError(t, err)
 	var want bytes.Buffer
-	want.WriteString("// Generated from pkg/geo/cities by go test -run TestCities -update: do not edit.\n" +
+	want.WriteString("// Generated from internal/platform/cities by go test -run TestCities -update: do not edit.\n" +
 		"// Cities by name, for places without a network: name, latitude, longitude; large ones first. GeoNames, CC-BY 4.0.\n" +
 		"export const cities = [\n")
 	for _, c := range all {
