@@ -37,14 +37,16 @@ func floors() []room {
 			{path: "internal/daemon", floor: 12, users: []string{"cmd/blackholed"}},
 			{path: "internal/sim", floor: 12, support: true},
 			{path: "internal/reference", floor: 15, only: []string{}},
-			{path: "testnet", floor: 12, only: append(contracts(), "pkg/client", "internal/coordination/coordtest/ops", "internal/platform/config", "internal/platform/strictjson")},
+			{path: "testnet", floor: 12, only: append(contracts(), "pkg/client", "internal/operator", "internal/platform/cities", "internal/platform/identity", "internal/coordination/coordtest/ops", "internal/platform/config", "internal/platform/strictjson")},
 			{path: "examples", floor: 12, only: []string{"pkg/client"}},
 			{path: "examples/embed", floor: 12, only: []string{"pkg/discovery"}},
-			{path: "bench", floor: 13, only: append(contracts(), "testnet", "pkg/client", "internal/coordination/coordtest/ops")},
+			{path: "bench", floor: 13, only: append(contracts(), "testnet", "pkg/client", "internal/operator", "internal/coordination/coordtest/ops")},
 
-			{path: "internal/frontend", floor: 11, only: append(contracts(), "internal/platform/access", "internal/platform/pause", "internal/platform/share", "internal/platform/special", "internal/platform/strictjson", "internal/platform/strictproto")},
-			{path: "pkg/client", floor: 11, only: contracts()},
-			{path: "pkg/discovery", floor: 11, only: []string{"internal/discovery", "internal/platform/p2p"}},
+			{path: "internal/frontend", floor: 11, only: append(contracts(), "internal/platform/jsonform", "internal/platform/access", "internal/platform/pause", "internal/platform/share", "internal/platform/special", "internal/platform/strictjson", "internal/platform/strictproto")},
+			{path: "internal/operator", floor: 11, only: append(contracts(), "pkg/client", "internal/link")},
+			{path: "pkg/client", floor: 10, only: append(contracts(), "internal/contract/coord/calls", "internal/contract/coord/attempt", "internal/link")},
+			{path: "internal/link", floor: 9, only: contracts()},
+			{path: "pkg/discovery", floor: 11, only: []string{"internal/discovery", "internal/contract/discovery", "internal/platform/p2p", "internal/platform/identity"}},
 		},
 		commandRooms(), discoveryRooms(), coordinationRooms(), agentRooms(),
 		[]room{
@@ -54,20 +56,20 @@ func floors() []room {
 			{path: "internal/contract/coord/attempt", floor: 4, only: []string{"internal/contract/coord"}},
 
 			{path: "pkg/query/menu", floor: 1, only: []string{}},
-			{path: "pkg/query", floor: 2, only: []string{"internal/platform/strictjson", "internal/platform/spelling"}},
+			{path: "pkg/query", floor: 2, only: []string{"internal/platform/jsonform", "internal/platform/strictjson", "internal/platform/spelling"}},
 			{path: "internal/discovery/recordstest", floor: 2, support: true},
-			{path: "pkg/records", floor: 1, only: []string{"internal/platform/strictjson"}},
+			{path: "pkg/records", floor: 1, only: []string{"internal/platform/jsonform", "internal/platform/strictjson"}},
 			{path: "pkg/instance", floor: 1, only: []string{"internal/platform/strictjson"}},
-			{path: "internal/platform/invite", floor: 1, only: []string{"internal/platform/identity"}},
+			{path: "internal/platform/invite", floor: 2, only: []string{"internal/platform/identity"}},
 			{path: "internal/platform/identity", floor: 1, only: []string{}},
 			{path: "internal/platform/cities", floor: 1, only: []string{}},
 			{path: "internal/platform/jsonform", floor: 0},
 			{path: "internal/platform/p2p", floor: 2, users: wiring("internal/discovery")},
-			{path: "internal/platform/p2p/proof", floor: 2, only: []string{"internal/platform/rpc", "internal/platform/bounded"}, users: wiring()},
+			{path: "internal/platform/p2p/proof", floor: 2, only: []string{"internal/platform/rpc", "internal/platform/bounded", "internal/platform/identity"}, users: wiring()},
 			{path: "internal/platform/rpc", floor: 1, users: wiring("internal/discovery/wire", "internal/discovery/place", "internal/discovery/ask", "internal/discovery/compare", "internal/discovery/keeper", "internal/coordination/transport", "internal/platform/p2p", "internal/platform/p2p/proof")},
-			{path: "internal/platform/access", floor: 1, users: []string{"internal/daemon", "internal/frontend"}},
+			{path: "internal/platform/access", floor: 2, users: []string{"internal/daemon", "internal/frontend"}},
 
-			{path: "internal/platform/config", floor: 1, only: []string{"internal/platform/environ", "internal/platform/secret"}, users: []string{"internal/daemon", "internal/cli", "internal/cli/peer", "internal/cli/doctor", "internal/cli/remote", "internal/cli/settings", "cmd/blackholed", "testnet"}},
+			{path: "internal/platform/config", floor: 2, only: []string{"internal/platform/identity", "internal/platform/environ", "internal/platform/secret"}, users: []string{"internal/daemon", "internal/cli", "internal/cli/peer", "internal/cli/doctor", "internal/cli/remote", "internal/cli/settings", "cmd/blackholed", "testnet"}},
 			{path: "internal/platform/bounded", floor: 0},
 			{path: "internal/platform/clean", floor: 0},
 			{path: "internal/platform/condition", floor: 0, users: wiring("internal/coordination", "internal/coordination/formation", "internal/coordination/upkeep", "internal/discovery", "internal/discovery/wire", "internal/discovery/route", "internal/platform/p2p")},
@@ -101,8 +103,8 @@ func floors() []room {
 func commandRooms() []room {
 	const root = "internal/cli/"
 	base := []string{root + "term", root + "exit", root + "command", root + "file", "internal/platform/environ", "internal/platform/spelling", "internal/platform/strictjson"}
-	client := slices.Concat(contracts(), base, []string{"pkg/client", "internal/platform/config"})
-	connected := append(slices.Clone(client), root+"remote", root+"guard", root+"settings", "internal/platform/disk", "internal/platform/pause")
+	client := slices.Concat(contracts(), base, []string{"pkg/client", "internal/operator", "internal/platform/config"})
+	connected := append(slices.Clone(client), root+"remote", root+"guard", root+"settings", "internal/platform/cities", "internal/platform/identity", "internal/platform/invite", "internal/platform/disk", "internal/platform/pause")
 	subjects := []string{root + "offer", root + "service", root + "coordination", root + "group", root + "doctor"}
 	rooms := []room{
 		{path: "internal/cli", floor: 15, only: slices.Concat(connected, subjects, []string{root + "peer", "internal/platform/probe"}), users: []string{"cmd/blackholed"}},
@@ -168,7 +170,7 @@ func coordinationRooms() []room {
 			only: append(parts, root+"/bootstrap", root+"/raftlog", root+"/view", "internal/platform/store", "internal/platform/strictjson"),
 		},
 		{path: root + "/upkeep", floor: 8, only: append(parts, "internal/platform/strictproto"), users: wiring(root)},
-		{path: root + "/view", floor: 6, only: []string{"internal/contract/coord", root + "/bootstrap", root + "/leader", root + "/membership"}, users: wiring(root, root+"/formation")},
+		{path: root + "/view", floor: 6, only: []string{"internal/contract/coord", root + "/bootstrap", root + "/leader", root + "/membership", "internal/platform/identity"}, users: wiring(root, root+"/formation")},
 		{path: root + "/member", floor: 7, users: wiring(acts...)},
 		{path: root + "/replica", floor: 6, users: wiring(append(acts, root+"/member")...)},
 		{path: root + "/announce", floor: 6, users: wiring(root)},
@@ -190,6 +192,7 @@ func agentRooms() []room {
 		{path: root, floor: 7, users: wiring()},
 		{path: root + "/directory", floor: 6, only: []string{"internal/contract/coord", root + "/catalog", "internal/platform/trace"}, users: wiring(root)},
 		{path: root + "/requirement", floor: 6, only: []string{"internal/contract/coord", "internal/platform/pause"}, users: wiring(root)},
+		{path: root + "/agenttest", floor: 6, support: true},
 		{path: root + "/catalog", floor: 5, only: []string{"internal/platform/bounded", "internal/platform/pause"}, users: wiring(root, root+"/directory")},
 		{path: root + "/health", floor: 5, only: []string{"internal/platform/environ", "internal/platform/heap", "internal/platform/pause", "internal/platform/probe"}, users: wiring(root)},
 		{path: root + "/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/bounded", "internal/platform/share", "internal/platform/strictjson"}, users: wiring(root)},
@@ -316,7 +319,7 @@ func meetings() map[string][]string {
 // readers of JSON, and what finds the word that a wrong one stands for. So it contains no engine: no index, no state machine, no
 // snapshot.
 func sdk() []string {
-	return append(slices.Concat(contracts(), nouns(), foundations()), "pkg/client", "internal/platform/spelling", "internal/platform/strictjson")
+	return append(slices.Concat(contracts(), nouns(), foundations()), "pkg/client", "internal/link", "internal/platform/jsonform", "internal/platform/spelling", "internal/platform/strictjson")
 }
 
 // pure are the rooms that compute and do nothing else: equal arguments give

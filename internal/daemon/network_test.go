@@ -44,16 +44,16 @@ func TestNetworksNeverMerge(t *testing.T) {
 		id           string
 		seller, user *peerUnderTest
 	}{{"of-a", a0, a1}, {"of-b", b0, b1}} {
-		_, err := own.seller.Register(ctx, compute(own.id, 1, 1, 1))
+		_, err := own.seller.Offers().Register(ctx, compute(own.id, 1, 1, 1))
 		require.NoError(t, err)
 		until(t, "a peer finds the record of its network, and complete", func() bool {
-			answer, err := own.user.Query(ctx, query.Query{Type: "compute"})
+			answer, err := own.user.Offers().Query(ctx, query.Query{Type: "compute"})
 			require.NoError(t, err)
 			return answer.Complete && len(answer.Results) == 1
 		})
 	}
 	for p, want := range map[*peerUnderTest]string{a0: "of-a", a1: "of-a", b0: "of-b", b1: "of-b"} {
-		answer, err := p.Query(ctx, query.Query{Type: "compute"})
+		answer, err := p.Offers().Query(ctx, query.Query{Type: "compute"})
 		require.NoError(t, err)
 		require.Equal(t, []string{want}, ids(answer))
 		s, err := p.Status(ctx)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/client"
@@ -33,7 +34,7 @@ func TestDebugHasNoSecrets(t *testing.T) {
 	c.Auth.Tokens = []config.Token{{Token: func() string { return other }, Name: "web", Role: "service", Services: []string{"web"}}}
 	p := startWith(t, c, dir)
 
-	_, err := operator{p.parts}.SetLogLevel("debug")
+	_, err := operatorCalls{p.parts}.SetLogLevel("debug")
 	require.NoError(t, err)
 	for _, token := range []string{admin, other, stranger} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.http+"/v1/locks?"+"token="+token, http.NoBody)
@@ -50,7 +51,7 @@ func TestDebugHasNoSecrets(t *testing.T) {
 	_, err = p.Client.LastChecks(t.Context(), instance.Key{Namespace: "default", Service: "web", ID: "web-1"})
 	require.Contains(t, []fault.Kind{fault.Forbidden, fault.Unauthentic}, fault.KindOf(err), "a cause tells of the peer's network")
 
-	of, err := client.New(p.grpc, client.WithToken(admin))
+	of, err := operator.New(p.grpc, client.WithToken(admin))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, of.Close()) }()
 	identity, err := os.ReadFile(filepath.Join(dir, identityFile))

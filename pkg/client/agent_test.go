@@ -16,12 +16,13 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/blackhole/blackhole/internal/agent/agenttest"
+	"github.com/blackhole/blackhole/internal/link"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
-var _ instance.Registrar = (*Agent)(nil)
+var _ instance.Registrar = (*link.Agent)(nil)
 
 // host is a peer with only an agent, on its own network.
 type host struct {
@@ -96,9 +97,9 @@ func (h *host) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return l.DialContext(ctx)
 }
 
-func (h *host) client(opts ...grpc.DialOption) *Client {
-	c, err := New("passthrough:///peer", append([]grpc.DialOption{
-		grpc.WithContextDialer(h.dial), WithClock(func() time.Duration { return time.Since(h.began) }),
+func (h *host) client(opts ...Option) *Client {
+	c, err := New("passthrough:///peer", append([]Option{
+		Dial(grpc.WithContextDialer(h.dial)), WithClock(func() time.Duration { return time.Since(h.began) }),
 	}, opts...)...)
 	require.NoError(h.t, err)
 	h.t.Cleanup(func() { require.NoError(h.t, c.Close()) })
@@ -134,7 +135,7 @@ func TestAgentContract(t *testing.T) {
 	agenttest.Run(t, func(t testing.TB) agenttest.API {
 		h := newHost(t)
 		api := agenttest.InProcess(h.Agent)
-		c := h.client().Agent()
+		c := h.client().link.Agent
 		api.Registrar, api.Finder, api.Wire = c, c, true
 		return api
 	})
@@ -146,7 +147,7 @@ func TestServicesContract(t *testing.T) {
 		h := newHost(t)
 		api := agenttest.InProcess(h.Agent)
 		c := h.client()
-		api.Registrar, api.Finder, api.Wire = c.Agent(), eager{c.Services()}, true
+		api.Registrar, api.Finder, api.Wire = c.link.Agent, eager{c.Services()}, true
 		return api
 	})
 }
@@ -187,7 +188,7 @@ func (e eager) Watch(ctx context.Context, q instance.Query, after uint64, send f
 func TestListInPages(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *host, s *Services) {
 		var want []string
-		for n := range 2*pageSize + 1 {
+		for n := range 2*1000 + 1 {
 			want = append(want, fmt.Sprintf("%05d", n))
 			_, err := h.Agent.Register(t.Context(), agenttest.Web(want[n]))
 			require.NoError(t, err)

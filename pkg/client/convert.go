@@ -7,7 +7,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/blackhole/blackhole/internal/contract/coord/calls"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/query/menu"
@@ -124,9 +123,3 @@ func toEvent(resp *api.WatchResponse) Event {
 	}
 	return ev
 }
-
-// fromStatus converts the error of a call; see calls.Fault.
-func fromStatus(op string, err error) error { return calls.Fault(op, err) }
-
-// toFault converts an error of the API to a fault; see calls.Restored.
-func toFault(op string, e *api.Error) error { return calls.Restored(op, e, nil) }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/client/fence"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 )
@@ -26,7 +26,7 @@ func ExampleClient_Query() {
 	km := 500.0
 	q := query.Query{Type: "compute", Near: &query.Near{Latitude: 52.52, Longitude: 13.405, RadiusKM: &km}, Sort: query.SortPrice}
 	q.RequireGPU = true
-	answer, err := c.Query(ctx, q)
+	answer, err := c.Offers().Query(ctx, q)
 	switch {
 	case errors.Is(err, fault.Invalid): // an error in the query
 	case err != nil: // an error of the peer or the network
@@ -34,7 +34,7 @@ func ExampleClient_Query() {
 		fmt.Println(answer.Results[0].Record.Metadata.Endpoints)
 	}
 
-	watch, err := c.Watch(ctx, q, "")
+	watch, err := c.Offers().Watch(ctx, q, "")
 	if err != nil {
 		return
 	}
@@ -59,7 +59,7 @@ func Example() {
 	}
 	defer c.Close()
 	ctx := context.Background()
-	session, err := c.Session(ctx, client.TTL(15*time.Second)) // a lease, kept alive
+	session, err := c.Locks().Session(ctx, client.TTL(15*time.Second)) // a lease, kept alive
 	if err != nil {
 		fmt.Println(err) // no group was reachable
 		return
@@ -88,9 +88,9 @@ func ExampleSession_Lock() {
 	}
 	defer c.Close()
 	ctx := context.Background()
-	first, _ := c.Session(ctx)
+	first, _ := c.Locks().Session(ctx)
 	defer first.Close(ctx)
-	second, _ := c.Session(ctx)
+	second, _ := c.Locks().Session(ctx)
 	defer second.Close(ctx)
 
 	held, _ := first.Lock(ctx, "db/migrate")
@@ -111,7 +111,7 @@ func ExampleSession_Lock() {
 	// greater token: true
 }
 
-func migrate(context.Context, client.Token) error { return nil }
+func migrate(context.Context, fence.Token) error { return nil }
 
 // Elect a leader, whose address all others can read.
 func ExampleSession_Campaign() {
@@ -124,14 +124,14 @@ func ExampleSession_Campaign() {
 	}
 	defer c.Close()
 	ctx := context.Background()
-	session, _ := c.Session(ctx)
+	session, _ := c.Locks().Session(ctx)
 	defer session.Close(ctx)
 	leads, err := session.Campaign(ctx, "scheduler", []byte("10.0.0.7:9000"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	leader, _ := c.Leader(ctx, "scheduler")
+	leader, _ := c.Locks().Leader(ctx, "scheduler")
 	fmt.Printf("%s\n", leader.Value)
 	fmt.Println(leads.Resign(ctx))
 
@@ -157,8 +157,8 @@ func ExampleClient_KV() {
 	_, _ = kv.Put(ctx, "app/colour", []byte("blue"))
 	seen, _ := kv.Get(ctx, "app/colour")
 	_, _ = kv.Put(ctx, "app/colour", []byte("red")) // somebody else
-	result, _ := kv.Txn().If(coord.WhileAt("app/colour", seen.ModRevision)).Then(coord.PutStep("app/colour", []byte("green"), 0)).Commit(ctx)
-	fmt.Println("changed:", result.GetSucceeded())
+	result, _ := kv.Txn().If(client.WhileAt("app/colour", seen.ModRevision)).Then(client.Put("app/colour", []byte("green"))).Commit(ctx)
+	fmt.Println("changed:", result.Unmet == nil)
 
 	n, _ := kv.Delete(ctx, client.Under("app/"))
 	fmt.Println("deleted:", n)
@@ -180,8 +180,8 @@ func ExampleKV_Txn() {
 	}
 	defer c.Close()
 	for _, host := range []string{"a", "b"} {
-		result, err := c.KV().Txn().If(coord.WhileAt("config/owner", 0)).Then(coord.PutStep("config/owner", []byte(host), 0)).Commit(context.Background())
-		fmt.Println(host, result.GetSucceeded(), err)
+		result, err := c.KV().Txn().If(client.WhileAt("config/owner", 0)).Then(client.Put("config/owner", []byte(host))).Commit(context.Background())
+		fmt.Println(host, result.Unmet == nil, err)
 	}
 
 	// Output:

@@ -3,12 +3,20 @@ package client
 import (
 	"net"
 
+	"google.golang.org/grpc"
+
 	"github.com/blackhole/blackhole/internal/agent/agenttest"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/link"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
+
+// Dial adds options of gRPC to a client of a test.
+func Dial(opts ...grpc.DialOption) Option {
+	return func(s *link.Settings) { s.Dial = append(s.Dial, opts...) }
+}
 
 // StartPeer starts a peer with a group of its own and without instances, on loopback. Examples run against it.
 func StartPeer() (address string, stop func()) {

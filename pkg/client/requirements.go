@@ -23,8 +23,16 @@ type Requirement struct {
 // EvaluatedRequirement is a requirement with its status.
 type EvaluatedRequirement struct {
 	Requirement
-	requirements.Status
+	// State is "satisfied", "insufficient_nodes", or "pending" before the first evaluation.
+	State     string
+	Available int      // instances
+	Revision  Revision // of the change to State
+	// Problem explains why the group cannot count, for example an unreadable version range. The state is then insufficient_nodes.
+	Problem string
 }
+
+// Satisfied reports whether enough instances are available.
+func (e EvaluatedRequirement) Satisfied() bool { return e.State == string(requirements.Satisfied) }
 
 // toEvaluated decodes a requirement. Problem reports a selector of a later version.
 func toEvaluated(e requirements.Evaluated) EvaluatedRequirement {
@@ -32,14 +40,17 @@ func toEvaluated(e requirements.Evaluated) EvaluatedRequirement {
 	if err != nil && e.Problem == "" {
 		e.Problem = fault.Message(err)
 	}
-	return EvaluatedRequirement{Requirement{Name: e.Name, Service: q.Name, Min: e.Min, Selector: q.Selector}, e.Status}
+	return EvaluatedRequirement{
+		Requirement: Requirement{Name: e.Name, Service: q.Name, Min: e.Min, Selector: q.Selector},
+		State:       string(e.State), Available: e.Available, Revision: Revision(e.Revision), Problem: e.Problem,
+	}
 }
 
 // Requirements are the requirements of the group.
 type Requirements struct{ client *Client }
 
 // Requirements returns the requirements of the group. They are safe for concurrent use and end with the client.
-func (c *Client) Requirements() Requirements { return Requirements{c} }
+func (s *Services) Requirements() Requirements { return Requirements{s.client} }
 
 // Set sets a requirement, which stays until its deletion. It replaces the requirement with the
 // same name of any client. It retries until ctx ends while the peer is unreachable.
@@ -67,7 +78,7 @@ func (q Requirements) Delete(ctx context.Context, name string) error {
 
 // Get returns a requirement with its status. Errors: NotFound, field "name"; Unavailable.
 func (q Requirements) Get(ctx context.Context, name string) (EvaluatedRequirement, error) {
-	s, _, err := requirements.Get(ctx, q.client.coordination, name)
+	s, _, err := requirements.Get(ctx, q.client.link.Coordination, name)
 	if err != nil {
 		return EvaluatedRequirement{}, fault.Wrap("client.Requirements.Get", err)
 	}
@@ -76,7 +87,7 @@ func (q Requirements) Get(ctx context.Context, name string) (EvaluatedRequiremen
 
 // List returns all requirements with their status, sorted by name. Errors: Unavailable.
 func (q Requirements) List(ctx context.Context) ([]EvaluatedRequirement, error) {
-	stored, _, err := requirements.List(ctx, q.client.coordination)
+	stored, _, err := requirements.List(ctx, q.client.link.Coordination)
 	var all []EvaluatedRequirement
 	for _, s := range stored {
 		all = append(all, toEvaluated(s))
@@ -92,7 +103,7 @@ func (q Requirements) Await(ctx context.Context, name string) (EvaluatedRequirem
 	const op = "client.Requirements.Await"
 	var last EvaluatedRequirement
 	err := q.client.repeat(ctx, func(run *attempt.Run) error {
-		s, _, err := requirements.Await(ctx, q.client.coordination, name, requirements.Evaluated.Satisfied)
+		s, _, err := requirements.Await(ctx, q.client.link.Coordination, name, requirements.Evaluated.Satisfied)
 		if s.Name != "" {
 			last = toEvaluated(s)
 			run.Progress()

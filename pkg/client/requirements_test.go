@@ -38,12 +38,12 @@ func (p *fixture) judge(name string, of coord.Revision, available int) {
 func TestAwaitRequirement(t *testing.T) {
 	bubble(t, func(t *testing.T, p *fixture) {
 		c := p.open("alice")
-		_, err := c.Requirements().Await(t.Context(), "store")
+		_, err := c.Services().Requirements().Await(t.Context(), "store")
 		require.ErrorIs(t, err, fault.NotFound)
 		of := p.required("store")
 		bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		s, err := c.Requirements().Await(bounded, "store")
+		s, err := c.Services().Requirements().Await(bounded, "store")
 		require.ErrorIs(t, err, fault.Timeout)
 		require.False(t, s.Evaluated())
 
@@ -54,7 +54,7 @@ func TestAwaitRequirement(t *testing.T) {
 		time.AfterFunc(4*time.Minute, p.solo.Resume)
 		time.AfterFunc(5*time.Minute, func() { p.judge("store", of, 2) })
 		time.AfterFunc(6*time.Minute, func() { p.judge("store", of, 3) })
-		s, err = c.Requirements().Await(t.Context(), "store")
+		s, err = c.Services().Requirements().Await(t.Context(), "store")
 		require.NoError(t, err)
 		require.True(t, s.Satisfied())
 		require.Equal(t, 3, s.Available)
@@ -64,7 +64,7 @@ func TestAwaitRequirement(t *testing.T) {
 		p.judge("other", of, 2)
 		bounded, cancel = context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		s, err = c.Requirements().Await(bounded, "other")
+		s, err = c.Services().Requirements().Await(bounded, "other")
 		require.ErrorIs(t, err, fault.Timeout)
 		require.Equal(t, []any{requirements.Insufficient, 2, 3}, []any{s.State, s.Available, s.Needed})
 	})

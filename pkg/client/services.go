@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"iter"
 
+	"github.com/blackhole/blackhole/internal/link"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -15,7 +16,7 @@ import (
 // contract without these.
 type Services struct {
 	client *Client
-	agent  *Agent
+	agent  *link.Agent
 	beats  *heartbeats
 	cache  *cache
 }
@@ -24,7 +25,7 @@ type Services struct {
 func (c *Client) Services() *Services { return c.services }
 
 func newServices(c *Client) *Services {
-	s := &Services{client: c, agent: c.agent, beats: newHeartbeats(c)}
+	s := &Services{client: c, agent: c.link.Agent, beats: newHeartbeats(c)}
 	s.cache = newCache(s.agent.Discover, s.follow, c.clock)
 	return s
 }

@@ -119,8 +119,8 @@ func TestRefused(t *testing.T) {
 		"profile":     {Network: "test", Profile: "mars", Dir: dir, Host: h},
 		"dir":         {Network: "test", Host: h},
 		"dht":         {Network: "another", Profile: "dev", Dir: dir, Host: h, DHT: table},
-		"peers[0]":    {Network: "test", Dir: dir, Host: h, Peers: []string{"nowhere"}},
-		"listen[0]":   {Network: "test", Profile: "dev", Dir: dir, Listen: []string{"nowhere"}},
+		"peers":       {Network: "test", Dir: dir, Host: h, Peers: []string{"nowhere"}},
+		"listen":      {Network: "test", Profile: "dev", Dir: dir, Listen: []string{"nowhere"}},
 		"network_key": {Network: "test", Profile: "dev", Dir: dir, NetworkKey: "secret"},
 	} {
 		_, err := discovery.Start(t.Context(), wrong)

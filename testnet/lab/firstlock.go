@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
-	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/testnet/await"
@@ -32,7 +32,7 @@ const (
 
 // desk is a machine as a reader of the README has it: a shell in an empty directory, and no settings.
 type desk struct {
-	*client.Client
+	*operator.Client
 	*host
 	home string
 	env  []string
@@ -98,7 +98,7 @@ func (p *firstLockPlay) desk() (err error) {
 		return fault.As("lab.desk", fault.Unavailable, err)
 	}
 	d.env = p.environment(d.home)
-	d.Client, err = client.New(grpcAddress, grpc.WithContextDialer(d.space.Dial))
+	d.Client, err = operator.New(grpcAddress, operator.Dial(grpc.WithContextDialer(d.space.Dial)))
 	p.desks, p.daemons = append(p.desks, d), append(p.daemons, nil)
 	return err
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
@@ -83,7 +84,7 @@ func tokened(ctx context.Context, w *world, n int) ([]*peer, error) {
 			return fault.As("lab.tokened", fault.Unavailable, err)
 		}
 		_ = p.Close() // no call was made
-		if p.Client, err = client.New(grpcAddress, p.inside(), client.WithToken(honestToken)); err != nil {
+		if p.Client, err = operator.New(grpcAddress, operator.Dial(p.inside()), client.WithToken(honestToken)); err != nil {
 			return err
 		}
 		return shareKey(ctx, others, p) // a member proves the key of the network

@@ -99,7 +99,7 @@ func (r *run) followAt(ctx context.Context, p *peer, s *history.Stream, passed c
 }
 
 // event converts an event of a watch.
-func event(e coord.Event, at time.Duration) history.Event {
+func event(e client.KeyEvent, at time.Duration) history.Event {
 	h := history.Event{Revision: int64(e.Revision), Key: e.Key, Deleted: e.KV == nil, Seen: at}
 	if e.Prev != nil {
 		h.Replaces = int64(e.Prev.ModRevision)

@@ -157,7 +157,7 @@ func (t *Tour) expect(ctx context.Context, q query.Query, want market.Selection)
 func ask(ctx context.Context, p *network.Peer, q query.Query) (query.AnswerView, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	a, err := p.Query(ctx, q)
+	a, err := p.Offers().Query(ctx, q)
 	return a, fault.Wrap(p.Name, err)
 }
 

@@ -19,8 +19,8 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/contract/discovery"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/config"
-	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -131,7 +131,7 @@ func factsOf(s *settings.Settings, cmd *cobra.Command, r *remote.Peer) (*facts, 
 }
 
 // ask asks the peer for its own view.
-func (f *facts) ask(ctx context.Context, c *client.Client, _ []string) (err error) {
+func (f *facts) ask(ctx context.Context, c *operator.Client, _ []string) (err error) {
 	if f.status, err = c.Status(ctx); err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/contract/coord"
-	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -30,7 +30,7 @@ func groupJoin(con *term.Console) *cobra.Command {
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would happen")
 	cmd.Flags().BoolVar(&force, "force", false, "even if locks, leases and keys of applications end")
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Coordinates(func(ctx context.Context, ends *client.Client, args []string) error {
+	return r.Coordinates(func(ctx context.Context, ends *operator.Client, args []string) error {
 		survivor, err := r.Other("SURVIVOR", args[0])
 		if err != nil {
 			return err

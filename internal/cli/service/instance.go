@@ -17,7 +17,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/contract/discovery"
-	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -45,7 +45,7 @@ func instanceDeregister(con *term.Console) *cobra.Command {
 	cmd := &cobra.Command{Use: "deregister SERVICE ID...", Short: "End instances immediately", Args: serviceArgs(1)}
 	namespace := NamespaceFlag(cmd)
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Calls(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, args []string) error {
 		out := remote.Results{Of: len(args) - 1, Header: []string{"DEREGISTERED"}}
 		out.Each(args[1:], func(id string) error {
 			_, err := c.Agent().Deregister(ctx, instance.Key{Namespace: *namespace, Service: args[0], ID: id})
@@ -77,7 +77,7 @@ func instanceShow(con *term.Console) *cobra.Command {
 	}
 	namespace := NamespaceFlag(cmd)
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Calls(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, args []string) error {
 		found, err := c.Agent().Discover(ctx, instance.Query{
 			Name: instance.Name{Namespace: *namespace, Service: args[0]}, Selector: instance.Selector{AnyStatus: true},
 		})
@@ -134,7 +134,7 @@ func instanceDrain(con *term.Console) *cobra.Command {
 	to := cmd.Flags().String("status", instance.StatusOutOfService.String(), "OUT_OF_SERVICE, DOWN or STARTING")
 	command.Complete(cmd, "status", "OUT_OF_SERVICE", "DOWN", "STARTING")
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Calls(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, args []string) error {
 		status, err := instance.ParseStatus(*to)
 		if err != nil {
 			return instanceFields().Rename(err)
@@ -204,7 +204,7 @@ func AddressOf(i *instance.Instance) string {
 }
 
 // lastChecks returns how the last checks of an instance ended, newest first, or else who knows it.
-func lastChecks(ctx context.Context, c *client.Client, i *instance.Instance) (ends []instance.LastCheck, note string, err error) {
+func lastChecks(ctx context.Context, c *operator.Client, i *instance.Instance) (ends []instance.LastCheck, note string, err error) {
 	if i.Spec.Check == nil {
 		return nil, "", nil
 	}
@@ -237,7 +237,7 @@ func checkRows(ends []instance.LastCheck, note string) [][]string {
 }
 
 // OneInstance shows one instance with its last checks.
-func OneInstance(ctx context.Context, c *client.Client, i *instance.Instance) (term.Document, error) {
+func OneInstance(ctx context.Context, c *operator.Client, i *instance.Instance) (term.Document, error) {
 	ends, note, err := lastChecks(ctx, c, i)
 	if err != nil {
 		return term.Document{}, err

@@ -21,6 +21,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/guard"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/environ"
 	"github.com/blackhole/blackhole/internal/platform/strictjson"
 	"github.com/blackhole/blackhole/pkg/client"
@@ -59,7 +60,7 @@ func instanceRegister(con *term.Console) *cobra.Command {
 	g := newRegisterFlags(cmd)
 	r := remote.New(con, cmd, remote.DefaultTimeout)
 	cmd.PreRun = func(*cobra.Command, []string) { r.ConnectOnly = g.keep || cmd.ArgsLenAtDash() >= 0 }
-	return r.Calls(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, args []string) error {
 		var program []string
 		if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 			args, program = args[:dash], args[dash:]
@@ -196,7 +197,7 @@ func (g *registerFlags) fromFile(cmd *cobra.Command, con *term.Console) ([]insta
 }
 
 // registerOnce registers instances, and warns of instances without a health check.
-func registerOnce(ctx context.Context, r *remote.Peer, c *client.Client, list []instance.Registration) error {
+func registerOnce(ctx context.Context, r *remote.Peer, c *operator.Client, list []instance.Registration) error {
 	out := remote.Results{Of: len(list)}
 	for _, reg := range list {
 		got, err := c.Agent().Register(ctx, reg)
@@ -331,7 +332,7 @@ type registered struct {
 
 // keepServices registers instances and keeps them registered while a command runs, or until
 // interrupted without a command.
-func keepServices(ctx context.Context, r *remote.Peer, c *client.Client, command []string, list []instance.Registration) error {
+func keepServices(ctx context.Context, r *remote.Peer, c *operator.Client, command []string, list []instance.Registration) error {
 	kept := &registered{Peer: r}
 	defer func() { kept.end(ctx) }()
 	connecting, cancel := r.Connecting(ctx)

@@ -24,8 +24,8 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/access"
-	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
@@ -324,7 +324,7 @@ func TestLocal(t *testing.T) {
 			a := agenttest.New()
 			noting := &calling{Registrar: a}
 			config := grpcapi.Config{Agent: &grpcapi.Agent{Registrar: noting, Catalog: a}}
-			var c *client.Client
+			var c *operator.Client
 			if network == "bufconn" {
 				c = serve(t, config).client(t)
 			} else {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -26,7 +27,7 @@ func callAPI(ctx context.Context, h *hostile) {
 	var work sync.WaitGroup
 	for i := range callers {
 		work.Go(func() {
-			c, err := client.New(h.order.API, client.WithToken(h.order.Token))
+			c, err := operator.New(h.order.API, client.WithToken(h.order.Token))
 			if err != nil {
 				h.tally.send(1, "client: "+short(err))
 				return
@@ -40,7 +41,7 @@ func callAPI(ctx context.Context, h *hostile) {
 }
 
 // call calls until the end.
-func (h *hostile) call(ctx context.Context, c *client.Client, caller int) {
+func (h *hostile) call(ctx context.Context, c *operator.Client, caller int) {
 	var watches sync.WaitGroup
 	defer watches.Wait()
 	watching := 0
@@ -79,7 +80,7 @@ func once[T any](ctx context.Context, f func(context.Context) (T, error)) (T, er
 }
 
 // watch keeps a watch open. One that the victim refuses or ends counts as refused.
-func (h *hostile) watch(ctx context.Context, c *client.Client) {
+func (h *hostile) watch(ctx context.Context, c *operator.Client) {
 	q := instance.Query{Name: instance.Name{Service: Service}}
 	began := time.Now()
 	err := c.Agent().Watch(ctx, q, 0, func(instance.Batch) error { return nil })

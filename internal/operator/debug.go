@@ -1,4 +1,4 @@
-package client
+package operator
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord/calls"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -23,12 +24,12 @@ type DebugFile struct {
 // Debug returns files for a report of a fault, without secrets: settings, metrics, goroutines and the last log lines.
 // Errors: Forbidden without the role admin.
 func (c *Client) Debug(ctx context.Context) ([]DebugFile, error) {
-	const op = "client.Debug"
+	const op = "operator.Debug"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends a stream that is not read to its end
-	stream, err := c.operator.Debug(ctx, &api.DebugRequest{})
+	stream, err := api.NewOperatorServiceClient(c.link.Conn).Debug(ctx, &api.DebugRequest{})
 	if err != nil {
-		return nil, fromStatus(op, err)
+		return nil, calls.Fault(op, err)
 	}
 	var files []DebugFile
 	for len(files) < maxDebugFiles {
@@ -37,7 +38,7 @@ func (c *Client) Debug(ctx context.Context) ([]DebugFile, error) {
 			break
 		}
 		if err != nil {
-			return files, fromStatus(op, err)
+			return files, calls.Fault(op, err)
 		}
 		files = append(files, DebugFile{Name: f.GetName(), Content: f.GetContent()})
 	}
@@ -47,18 +48,18 @@ func (c *Client) Debug(ctx context.Context) ([]DebugFile, error) {
 // SetLogLevel changes the level of the peer's log (debug, info, warn or error) until the peer stops, and returns the
 // level before. Errors: Invalid for another level, Forbidden without the role admin.
 func (c *Client) SetLogLevel(ctx context.Context, level string) (previous string, err error) {
-	resp, err := c.operator.SetLogLevel(ctx, &api.SetLogLevelRequest{Level: level})
-	return resp.GetPrevious(), fromStatus("client.SetLogLevel", err)
+	resp, err := api.NewOperatorServiceClient(c.link.Conn).SetLogLevel(ctx, &api.SetLogLevelRequest{Level: level})
+	return resp.GetPrevious(), calls.Fault("operator.SetLogLevel", err)
 }
 
 // LastChecks returns the ends of the last checks of an instance, newest first, at most instance.MaxLastChecks. Only the
 // peer of the instance checks it: others return none. Errors: Forbidden without the role admin, Unsupported by a peer
 // without the agent plane.
 func (c *Client) LastChecks(ctx context.Context, k instance.Key) ([]instance.LastCheck, error) {
-	const op = "client.LastChecks"
-	resp, err := c.operator.ListChecks(ctx, &api.ListChecksRequest{ServiceName: k.Service, InstanceId: k.ID, Namespace: k.Namespace})
+	const op = "operator.LastChecks"
+	resp, err := api.NewOperatorServiceClient(c.link.Conn).ListChecks(ctx, &api.ListChecksRequest{ServiceName: k.Service, InstanceId: k.ID, Namespace: k.Namespace})
 	if err != nil {
-		return nil, fromStatus(op, err)
+		return nil, calls.Fault(op, err)
 	}
 	ends := make([]instance.LastCheck, min(len(resp.GetChecks()), instance.MaxLastChecks))
 	for i := range ends {

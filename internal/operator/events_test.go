@@ -1,4 +1,4 @@
-package client
+package operator
 
 import (
 	"context"
@@ -42,9 +42,9 @@ func reporting(t *testing.T) (*Client, reporter) {
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() { s.Stop(); require.NoError(t, <-done) })
-	c, err := New("passthrough:///peer", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+	c, err := New("passthrough:///peer", Dial(grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return l.DialContext(ctx)
-	}))
+	})))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c, r

@@ -1,4 +1,4 @@
-package client
+package link
 
 import (
 	"context"
@@ -8,33 +8,30 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/blackhole/blackhole/internal/contract/coord/calls"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
-// Agent is the contract of the agent plane as served by a peer. It never repeats a request.
-// Most programs want Services, which adds retries, heartbeats and caches.
+// Agent is the contract of the agent plane as served by a peer. It never repeats a request, ends with its Link, and is safe for
+// concurrent use.
 //
 // Agent implements instance.Registrar, and Discover, List, Services and Watch of
 // instance.Catalog.
 type Agent struct {
-	service agentv1.DiscoveryServiceClient
+	Service agentv1.DiscoveryServiceClient
 	watches agentv1.DiscoveryServiceClient // on a separate connection for long calls
 }
-
-// Agent returns the contract of the agent plane. It is safe for concurrent use and ends with
-// the client.
-func (c *Client) Agent() *Agent { return c.agent }
 
 // Register implements instance.Registrar. The peer sets Local of the registration.
 func (a *Agent) Register(ctx context.Context, r instance.Registration) (instance.Registered, error) {
 	const op = "client.RegisterInstance"
-	resp, err := a.service.Register(ctx, &agentv1.RegisterRequest{
+	resp, err := a.Service.Register(ctx, &agentv1.RegisterRequest{
 		Instance: fromRegistration(r), Strict: r.Strict, RequireCommit: r.RequireCommit,
 	})
 	if err != nil {
-		return instance.Registered{}, fromStatus(op, err)
+		return instance.Registered{}, calls.Fault(op, err)
 	}
 	i, err := toInstance(op, resp.GetInstance())
 	if err != nil {
@@ -48,8 +45,8 @@ func (a *Agent) Register(ctx context.Context, r instance.Registration) (instance
 
 // Deregister implements instance.Registrar. At of the result is zero: the API lacks it.
 func (a *Agent) Deregister(ctx context.Context, k instance.Key) (instance.Removal, error) {
-	_, err := a.service.Deregister(ctx, &agentv1.DeregisterRequest{ServiceName: k.Service, InstanceId: k.ID, Namespace: k.Namespace})
-	return instance.Removal{}, fromStatus("client.DeregisterInstance", err)
+	_, err := a.Service.Deregister(ctx, &agentv1.DeregisterRequest{ServiceName: k.Service, InstanceId: k.ID, Namespace: k.Namespace})
+	return instance.Removal{}, calls.Fault("client.DeregisterInstance", err)
 }
 
 // Heartbeat implements instance.Registrar. Several leases share one request; references
@@ -75,9 +72,9 @@ func (a *Agent) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instance.
 	if len(at) == 0 {
 		return beats, nil
 	}
-	resp, err := a.service.Heartbeat(ctx, many)
+	resp, err := a.Service.Heartbeat(ctx, many)
 	if err != nil {
-		return nil, fromStatus(op, err)
+		return nil, calls.Fault(op, err)
 	}
 	if len(resp.GetBeats()) != len(at) {
 		return nil, fault.New(op, fault.Internal, "the peer answered for %d leases instead of %d", len(resp.GetBeats()), len(at))
@@ -90,11 +87,11 @@ func (a *Agent) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instance.
 
 // beat renews one lease. The result holds an error of the lease, err an error of the call.
 func (a *Agent) beat(ctx context.Context, ref instance.Ref) (instance.Beat, error) {
-	resp, err := a.service.Heartbeat(ctx, &agentv1.HeartbeatRequest{
+	resp, err := a.Service.Heartbeat(ctx, &agentv1.HeartbeatRequest{
 		LeaseId: ref.Lease, ServiceName: ref.Key.Service, InstanceId: ref.Key.ID, Namespace: ref.Key.Namespace,
 	})
 	if err != nil {
-		err = fromStatus("client.Heartbeat", err)
+		err = calls.Fault("client.Heartbeat", err)
 		if kind := fault.KindOf(err); kind == fault.NotFound || kind == fault.Gone {
 			return instance.Beat{Key: ref.Key, Lease: ref.Lease, Err: err}, nil
 		}
@@ -106,11 +103,11 @@ func (a *Agent) beat(ctx context.Context, ref instance.Ref) (instance.Beat, erro
 // SetStatus implements instance.Registrar.
 func (a *Agent) SetStatus(ctx context.Context, k instance.Key, s instance.Status) (*instance.Instance, error) {
 	const op = "client.SetStatus"
-	resp, err := a.service.SetStatus(ctx, &agentv1.SetStatusRequest{
+	resp, err := a.Service.SetStatus(ctx, &agentv1.SetStatusRequest{
 		ServiceName: k.Service, InstanceId: k.ID, Namespace: k.Namespace, Status: s.Proto(),
 	})
 	if err != nil {
-		return nil, fromStatus(op, err)
+		return nil, calls.Fault(op, err)
 	}
 	return toInstance(op, resp.GetInstance())
 }
@@ -118,9 +115,9 @@ func (a *Agent) SetStatus(ctx context.Context, k instance.Key, s instance.Status
 // Discover returns the instances of a service, as instance.Catalog.
 func (a *Agent) Discover(ctx context.Context, q instance.Query) (instance.Result, error) {
 	const op = "client.Discover"
-	resp, err := a.service.Discover(ctx, q.Proto())
+	resp, err := a.Service.Discover(ctx, q.Proto())
 	if err != nil {
-		return instance.Result{}, fromStatus(op, err)
+		return instance.Result{}, calls.Fault(op, err)
 	}
 	return toResult(op, resp)
 }
@@ -139,9 +136,9 @@ func (a *Agent) List(ctx context.Context, q instance.ListQuery) (instance.Result
 	}.Proto()}
 	var all instance.Result
 	for {
-		resp, err := a.service.ListInstances(ctx, req)
+		resp, err := a.Service.ListInstances(ctx, req)
 		if err != nil {
-			return instance.Result{}, fromStatus(op, err)
+			return instance.Result{}, calls.Fault(op, err)
 		}
 		page, err := toResult(op, resp)
 		switch {
@@ -174,9 +171,9 @@ func mergeContacts(first, second instance.Contact) instance.Contact {
 
 // Services returns the services of a namespace that have instances, as instance.Catalog.
 func (a *Agent) Services(ctx context.Context, namespace string) (instance.Services, error) {
-	resp, err := a.service.ListServices(ctx, &agentv1.ListServicesRequest{Namespace: namespace})
+	resp, err := a.Service.ListServices(ctx, &agentv1.ListServicesRequest{Namespace: namespace})
 	if err != nil {
-		return instance.Services{}, fromStatus("client.Services", err)
+		return instance.Services{}, calls.Fault("client.Services", err)
 	}
 	s := instance.Services{Index: resp.GetRevision(), Services: make([]instance.Summary, len(resp.GetServices()))}
 	for i, p := range resp.GetServices() {
@@ -189,9 +186,9 @@ func (a *Agent) Services(ctx context.Context, namespace string) (instance.Servic
 // not return, the last end first. Errors: Invalid; Unsupported by an old peer.
 func (a *Agent) Removed(ctx context.Context, n instance.Name) ([]instance.Removal, error) {
 	const op = "client.RemovedInstances"
-	resp, err := a.service.ListRemoved(ctx, &agentv1.ListRemovedRequest{Namespace: n.Namespace, ServiceName: n.Service})
+	resp, err := a.Service.ListRemoved(ctx, &agentv1.ListRemovedRequest{Namespace: n.Namespace, ServiceName: n.Service})
 	if err != nil {
-		return nil, fromStatus(op, err)
+		return nil, calls.Fault(op, err)
 	}
 	list := make([]instance.Removal, len(resp.GetRemovals()))
 	for at, p := range resp.GetRemovals() {
@@ -205,14 +202,14 @@ func (a *Agent) Removed(ctx context.Context, n instance.Name) ([]instance.Remova
 }
 
 // Watch calls send for the changes of a result, as instance.Catalog, until the context ends,
-// send fails, or the stream is lost. Services.Watch survives lost streams.
+// send fails, or the stream is lost.
 func (a *Agent) Watch(ctx context.Context, q instance.Query, after uint64, send func(instance.Batch) error) error {
 	const op = "client.WatchInstances"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := a.watches.Watch(ctx, &agentv1.WatchRequest{Query: q.Proto(), Revision: after})
 	if err != nil {
-		return fromStatus(op, err)
+		return calls.Fault(op, err)
 	}
 	for {
 		b, err := receiveBatch(op, stream)
@@ -231,7 +228,7 @@ func receiveBatch(op string, stream grpc.ServerStreamingClient[agentv1.WatchResp
 	for {
 		resp, err := stream.Recv()
 		if err != nil {
-			return instance.Batch{}, fromStatus(op, err)
+			return instance.Batch{}, calls.Fault(op, err)
 		}
 		if resp.GetReset_() {
 			b = instance.Batch{Reset: true}

@@ -1,12 +1,14 @@
-package client
+package operator
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"iter"
+	"time"
 
 	"github.com/blackhole/blackhole/internal/contract/coord/attempt"
+	"github.com/blackhole/blackhole/internal/contract/coord/calls"
 	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -32,32 +34,60 @@ type PeerEvent struct {
 // id or begin, Unsupported for a peer without events.
 func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[PeerEvent, error] {
 	return func(yield func(PeerEvent, error) bool) {
-		err := c.repeat(ctx, func(run *attempt.Run) error {
-			return c.followEvents(ctx, q, func(e PeerEvent) bool {
+		rules := attempt.Rules{First: 50 * time.Millisecond, Last: 2 * time.Second, Passing: c.passing, Rest: c.rest}
+		for run := rules.Begin(); ; {
+			err := c.followEvents(ctx, q, func(e PeerEvent) bool {
 				run.Progress()
 				q.After = e.ID
 				return yield(e, nil)
 			})
-		})
-		if !errors.Is(err, errEnough) {
-			yield(PeerEvent{}, fault.Wrap("client.Events", ended(ctx, err)))
+			if errors.Is(err, errEnough) {
+				return
+			}
+			if !run.Again(ctx, err, nil) {
+				if ctx.Err() != nil {
+					err = ctx.Err()
+				}
+				yield(PeerEvent{}, fault.Wrap("operator.Events", err))
+				return
+			}
 		}
 	}
 }
 
+// errEnough reports that the caller has left the loop over events.
+var errEnough = errors.New("enough")
+
+// passing reports whether a later call may succeed in spite of err.
+func (c *Client) passing(ctx context.Context, err error) bool {
+	kind := fault.KindOf(err)
+	return ctx.Err() == nil && c.life.Err() == nil && (kind == fault.Unavailable || kind == fault.Timeout || kind == fault.Canceled)
+}
+
+// rest pauses for a duration; false at the end of ctx or of the client.
+func (c *Client) rest(ctx context.Context, d time.Duration, _ <-chan struct{}) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+	case <-c.life.Done():
+	}
+	return false
+}
+
 // followEvents passes events of one connection on until it breaks, or give returns false: then it returns errEnough.
 func (c *Client) followEvents(ctx context.Context, q EventQuery, give func(PeerEvent) bool) error {
-	const op = "client.Events"
+	const op = "operator.Events"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := c.events.Follow(ctx, &api.FollowRequest{After: q.After, Since: q.Since})
+	stream, err := api.NewEventServiceClient(c.link.Patient).Follow(ctx, &api.FollowRequest{After: q.After, Since: q.Since})
 	if err != nil {
-		return fromStatus(op, err)
+		return calls.Fault(op, err)
 	}
 	for {
 		r, err := stream.Recv()
 		if err != nil {
-			return fault.Wrap(op, fromStatus(op, err))
+			return fault.Wrap(op, calls.Fault(op, err))
 		}
 		e := PeerEvent{ID: r.GetId()}
 		if err := json.Unmarshal(r.GetData(), &e); err != nil {
