@@ -3,5 +3,5 @@
 // ./internal/reference" writes the pages, and the list of docs/metrics.md.
 package reference
 
-//go:generate go test . -run TestPages -update
+//go:generate go test . -run "TestPages|TestAPI" -update
 //go:generate go test ../daemon -run TestMetricsAreDocumented -update

@@ -1,31 +1,29 @@
-// Package client is the Go SDK. It calls a local peer over gRPC.
+// Package client is the Go SDK. It calls a local peer over gRPC. A Client has four doors.
 //
-// # Discovery
+// Clients trust their peer, which has verified the records in its answers. Errors keep their kinds: errors.Is works with the kinds of
+// package fault.
 //
-// A Client implements the contract of package discovery. Requests use the same types, and
-// answers use the views of packages records and query. Errors keep their kinds: errors.Is
-// works with the kinds of package fault and the templates of package discovery.
+// # Offers
 //
-// Clients trust their peer, which has verified the records in its answers. For an
-// independent check, Record.Envelope has the signed bytes for records.Open.
+// Client.Offers is the discovery plane: offers of the peer, and questions about those of all peers. For an independent check,
+// Record.Envelope has the signed bytes for records.Open.
 //
-// # Instances
+// # Services
 //
-// Services is the agent plane. Services.Register keeps an instance registered while the
-// program runs, Services.Discover caches the instances of other services, and
-// Services.Watch and Services.Follow report changes. Package resolver finds instances for
-// gRPC. Client.Agent is the contract of package instance without retries and caches.
+// Client.Services is the agent plane. Services.Register keeps an instance registered while the program runs, Services.Discover caches
+// the instances of other services, and Services.Watch and Services.Follow report changes. Package resolver finds instances for gRPC.
 //
-// # Coordination
+// # Locks
 //
-// A Session is a lease with automatic renewal. Its locks (Session.Lock) and elections
-// (Session.Campaign) end for the holder before the group gives them to others.
-// Client.KV reads, changes and watches keys, and repeats what was lost on the way. Client.Coordination is
-// the contract of package coord without retries.
+// Client.Locks begins with a Session: a lease with automatic renewal. Its locks (Session.Lock) and elections (Session.Campaign) end for
+// the holder before the group gives them to others.
 //
-// A lock is a promise about time, and a paused or disconnected holder loses track of time.
-// The resource behind a lock should check the fencing token: package fence does so for a
-// file, a row in a database and an HTTP endpoint.
+// A lock is a promise about time, and a paused or disconnected holder loses track of time. The resource behind a lock should check the
+// fencing token: package fence does so for a file, a row in a database and an HTTP endpoint.
+//
+// # Keys
+//
+// Client.KV reads, changes and watches the keys of the group, and repeats what was lost on the way.
 package client
 
 import (

@@ -10,46 +10,64 @@ import (
 	"github.com/blackhole/blackhole/pkg/client/fence"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Find the cheapest GPU within 500 km, and follow changes.
-func ExampleClient_Query() {
-	c, err := client.New(client.DefaultAddress)
+// Offer a GPU, and find the cheapest one within 500 km, as any other peer does.
+func ExampleClient_Offers() {
+	address, stop := client.StartPeer()
+	defer stop()
+	c, err := client.New(address)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
+	ctx, offers := context.Background(), c.Offers()
+	price := 0.4
+	receipt, err := offers.Register(ctx, records.Offer{
+		ID: "gpu-1", Metadata: records.Metadata{Type: "compute", Subtype: "gpu", Name: "A GPU in Berlin"},
+		Capabilities: &records.Capabilities{Compute: &records.Compute{GPUs: []records.GPU{{Model: "RTX 4090", MemoryMB: 24_000}}}},
+		Location:     &records.Location{Latitude: 52.52, Longitude: 13.4},
+		Pricing:      &records.Pricing{Currency: "USDC", BasePrice: &price, PriceUnit: "per-hour"},
+	})
+	if err != nil {
+		fmt.Println(err) // an error in the offer, or of the peer
+		return
+	}
+	fmt.Println("offers", receipt.ID)
 
 	km := 500.0
-	q := query.Query{Type: "compute", Near: &query.Near{Latitude: 52.52, Longitude: 13.405, RadiusKM: &km}, Sort: query.SortPrice}
+	q := query.Query{Type: "compute", Near: &query.Near{Latitude: 50.08, Longitude: 14.44, RadiusKM: &km}, Sort: query.SortPrice}
 	q.RequireGPU = true
-	answer, err := c.Offers().Query(ctx, q)
+	answer, err := offers.Query(ctx, q)
 	switch {
 	case errors.Is(err, fault.Invalid): // an error in the query
 	case err != nil: // an error of the peer or the network
-	case len(answer.Results) > 0:
-		fmt.Println(answer.Results[0].Record.Metadata.Endpoints)
+	}
+	for _, r := range answer.Results {
+		fmt.Println("found", r.Record.Metadata.Name, "at", *r.Record.Pricing.BasePrice)
 	}
 
-	watch, err := c.Offers().Watch(ctx, q, "")
+	watch, err := offers.Watch(ctx, q, "")
 	if err != nil {
 		return
 	}
-	for {
-		ev, err := watch.Next()
-		if err != nil {
-			return // a real program watches again after the cursor of the last event
-		}
-		fmt.Println(ev.Kind, ev.Cursor)
+	ev, err := watch.Next()
+	if err != nil {
+		return // a real program watches again after the cursor of the last event
 	}
+	fmt.Println(ev.Kind, ev.Record.ID)
+
+	// Output:
+	// offers gpu-1
+	// found A GPU in Berlin at 0.4
+	// added gpu-1
 }
 
 // Do work that must not run twice at the same time. A program calls client.New("") for the peer of its host; the examples
 // run against a peer in memory.
-func Example() {
+func ExampleClient_Locks() {
 	address, stop := client.StartPeer()
 	defer stop()
 	c, err := client.New(address)
