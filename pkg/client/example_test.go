@@ -24,12 +24,11 @@ func ExampleClient_Offers() {
 	}
 	defer c.Close()
 	ctx, offers := context.Background(), c.Offers()
-	price := 0.4
 	receipt, err := offers.Register(ctx, records.Offer{
 		ID: "gpu-1", Metadata: records.Metadata{Type: "compute", Subtype: "gpu", Name: "A GPU in Berlin"},
 		Capabilities: &records.Capabilities{Compute: &records.Compute{GPUs: []records.GPU{{Model: "RTX 4090", MemoryMB: 24_000}}}},
-		Location:     &records.Location{Latitude: 52.52, Longitude: 13.4},
-		Pricing:      &records.Pricing{Currency: "USDC", BasePrice: &price, PriceUnit: "per-hour"},
+		Location:     &records.Location{Latitude: new(52.52), Longitude: new(13.4)},
+		Pricing:      &records.Pricing{Currency: "USDC", BasePrice: new(0.4), PriceUnit: "per-hour"},
 	})
 	if err != nil {
 		fmt.Println(err) // an error in the offer, or of the peer
@@ -37,8 +36,7 @@ func ExampleClient_Offers() {
 	}
 	fmt.Println("offers", receipt.ID)
 
-	km := 500.0
-	q := query.Query{Type: "compute", Near: &query.Near{Latitude: 50.08, Longitude: 14.44, RadiusKM: &km}, Sort: query.SortPrice}
+	q := query.Query{Type: "compute", Near: &query.Near{Latitude: 50.08, Longitude: 14.44, RadiusKM: new(500.0)}, Sort: query.SortPrice}
 	q.RequireGPU = true
 	answer, err := offers.Query(ctx, q)
 	switch {

@@ -57,9 +57,9 @@ func (s *shop) Register(_ context.Context, r *api.RegisterRequest) (*api.Registe
 func (s *shop) Query(context.Context, *api.QueryRequest) (*api.QueryResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a := &api.QueryResponse{Complete: true, Total: uint32(len(s.offers))}
+	a := &api.QueryResponse{Complete: true, Total: uint64(len(s.offers))}
 	for _, r := range s.offers {
-		a.Results = append(a.Results, &api.Result{Record: r})
+		a.Results = append(a.Results, &api.QueryResult{Record: r})
 	}
 	return a, nil
 }
