@@ -50,6 +50,7 @@ func floors() []room {
 		},
 		commandRooms(), discoveryRooms(), coordinationRooms(), agentRooms(),
 		[]room{
+			{path: "internal/contract/instances", floor: 2, only: []string{"internal/platform/strictjson"}},
 			{path: "internal/contract/discovery", floor: 3, only: []string{}},
 			{path: "internal/contract/coord", floor: 3, only: []string{}},
 			{path: "internal/contract/coord/calls", floor: 4, only: []string{"internal/contract/coord"}},
@@ -190,12 +191,12 @@ func agentRooms() []room {
 	const root = "internal/agent"
 	return []room{
 		{path: root, floor: 7, users: wiring()},
-		{path: root + "/directory", floor: 6, only: []string{"internal/contract/coord", root + "/catalog", "internal/platform/trace"}, users: wiring(root)},
-		{path: root + "/requirement", floor: 6, only: []string{"internal/contract/coord", "internal/platform/pause"}, users: wiring(root)},
+		{path: root + "/directory", floor: 6, only: []string{"internal/contract/coord", "internal/contract/instances", root + "/catalog", "internal/platform/trace"}, users: wiring(root)},
+		{path: root + "/requirement", floor: 6, only: []string{"internal/contract/coord", "internal/contract/instances", "internal/platform/pause"}, users: wiring(root)},
 		{path: root + "/agenttest", floor: 6, support: true},
-		{path: root + "/catalog", floor: 5, only: []string{"internal/platform/bounded", "internal/platform/pause"}, users: wiring(root, root+"/directory")},
-		{path: root + "/health", floor: 5, only: []string{"internal/platform/environ", "internal/platform/heap", "internal/platform/pause", "internal/platform/probe"}, users: wiring(root)},
-		{path: root + "/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/bounded", "internal/platform/share", "internal/platform/strictjson"}, users: wiring(root)},
+		{path: root + "/catalog", floor: 5, only: []string{"internal/contract/instances", "internal/platform/bounded", "internal/platform/pause"}, users: wiring(root, root+"/directory")},
+		{path: root + "/health", floor: 5, only: []string{"internal/contract/instances", "internal/platform/environ", "internal/platform/heap", "internal/platform/pause", "internal/platform/probe"}, users: wiring(root)},
+		{path: root + "/registry", floor: 5, only: []string{"internal/contract/instances", "internal/platform/store", "internal/platform/heap", "internal/platform/bounded", "internal/platform/share", "internal/platform/strictjson"}, users: wiring(root)},
 	}
 }
 
@@ -210,7 +211,9 @@ func foundations() []string { return []string{"pkg/fault", "internal/platform/cl
 
 // contracts are the nouns and interfaces of planes that front ends and the SDK
 // speak in.
-func contracts() []string { return []string{"internal/contract/discovery", "internal/contract/coord"} }
+func contracts() []string {
+	return []string{"internal/contract/discovery", "internal/contract/coord", "internal/contract/instances"}
+}
 
 // nouns are the rooms that name things: networks, places, records, questions, instances,
 // errors, messages. Every higher floor may use them, a room with its own only

@@ -33,7 +33,7 @@ type source func(ctx context.Context, c *operator.Client, cmd *cobra.Command, ar
 func completions() map[string][]source {
 	return map[string][]source{
 		"service require": {services}, "instance find": {services}, "instance watch": {services}, "instance register": {services},
-		"instance show": {services, instances}, "instance drain": {services, instances}, "instance deregister": {services, instances},
+		"instance show": {services, instancesOf}, "instance drain": {services, instancesOf}, "instance deregister": {services, instancesOf},
 		"offer withdraw": {offers}, "offer pause": {offers}, "offer resume": {offers}, "offer show": {offers}, "show": {anything},
 		"lock hold": {locks}, "lock ls": {locks},
 		"kv get": {keys}, "kv put": {keys}, "kv del": {keys}, "kv ls": {keys}, "kv watch": {keys},
@@ -133,7 +133,7 @@ func services(ctx context.Context, c *operator.Client, cmd *cobra.Command, _ []s
 	return found, err
 }
 
-func instances(ctx context.Context, c *operator.Client, cmd *cobra.Command, args []string, _ string) (found []string, err error) {
+func instancesOf(ctx context.Context, c *operator.Client, cmd *cobra.Command, args []string, _ string) (found []string, err error) {
 	all, err := c.Agent().Discover(ctx, instance.Query{
 		Name: instance.Name{Namespace: namespace(cmd), Service: args[0]}, Selector: instance.Selector{AnyStatus: true},
 	})

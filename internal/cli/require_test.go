@@ -12,6 +12,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/requirement"
 	"github.com/blackhole/blackhole/internal/contract/coord/directory"
 	"github.com/blackhole/blackhole/internal/contract/coord/requirements"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -27,7 +28,7 @@ func groupWithEvaluator(t *testing.T) *coordtest.Solo {
 	solo := liveGroup()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	d := requirement.New(requirement.Config{Counter: instance.Counter, Self: provider, Leader: alwaysLeader{}, Member: solo})
+	d := requirement.New(requirement.Config{Counter: instances.Counter, Self: provider, Leader: alwaysLeader{}, Member: solo})
 	go func() { defer close(done); d.Run(ctx) }()
 	t.Cleanup(func() { stop(); <-done })
 	return solo

@@ -18,6 +18,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
 	"github.com/blackhole/blackhole/internal/agent/requirement"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/coordination"
 	"github.com/blackhole/blackhole/internal/frontend/consulapi"
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
@@ -45,7 +46,7 @@ func (p *parts) startEvaluator(context.Context) error {
 	}
 	plane := p.coordination.plane
 	evaluator := requirement.New(requirement.Config{
-		Counter: instance.Counter, Self: p.node.Host().ID().String(), Leader: plane, Member: plane.Member(), Logger: p.log.With("part", "requirements"),
+		Counter: instances.Counter, Self: p.node.Host().ID().String(), Leader: plane, Member: plane.Member(), Logger: p.log.With("part", "requirements"),
 	})
 	p.background(evaluator.Run)
 	return nil
@@ -267,7 +268,7 @@ func newRemoteAgents(dial func(peer.ID) (*link.Link, error)) *remoteAgents {
 }
 
 // At implements agent.Peers.
-func (r *remoteAgents) At(name string) (instance.Registrar, error) {
+func (r *remoteAgents) At(name string) (instances.Registrar, error) {
 	to, err := peer.Decode(name)
 	if err != nil {
 		return nil, fault.As("daemon.At", fault.Unavailable, err)

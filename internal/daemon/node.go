@@ -6,6 +6,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/contract/discovery"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/daemon/recent"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/disk"
@@ -63,7 +64,7 @@ func (p *parts) watch() *recent.Watch {
 		see.Group = p.coordination.plane.Standing
 	}
 	if p.agent != nil {
-		see.Removed = func() []instance.Removal { return p.agent.Removed(instance.Name{}) }
+		see.Removed = func() []instances.Removal { return p.agent.Removed(instance.Name{}) }
 	}
 	return recent.NewWatch(p.memory, see, time.Now)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -51,7 +52,7 @@ func (p operatorCalls) SetLogLevel(level string) (previous string, err error) {
 }
 
 // LastChecks implements grpcapi.Operator.
-func (p operatorCalls) LastChecks(k instance.Key) ([]instance.LastCheck, error) {
+func (p operatorCalls) LastChecks(k instance.Key) ([]instances.LastCheck, error) {
 	if p.agent == nil {
 		return nil, fault.New("daemon.LastChecks", fault.Unsupported, "this peer has no agent plane: see its setting agent.enabled")
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/config"
@@ -80,7 +81,7 @@ func TestLastChecks(t *testing.T) {
 	spec := instance.Spec{Host: "127.0.0.1", Port: 1, Check: &instance.Check{Type: instance.TCP, Interval: time.Second, Timeout: 500 * time.Millisecond}}
 	_, err := p.Agent().Register(t.Context(), instance.Registration{Key: k, Spec: spec})
 	require.NoError(t, err)
-	var ends []instance.LastCheck
+	var ends []instances.LastCheck
 	require.Eventually(t, func() bool {
 		ends, err = p.Client.LastChecks(t.Context(), k)
 		return err == nil && len(ends) > 0
@@ -91,7 +92,7 @@ func TestLastChecks(t *testing.T) {
 	resp, err := http.Get(p.http + "/v1/services/pay/instances/pay-1")
 	require.NoError(t, err)
 	defer resp.Body.Close()
-	var shown instance.DetailJSON
+	var shown instances.DetailJSON
 	require.NoError(t, json.NewDecoder(resp.Body).Decode(&shown))
 	require.NotEmpty(t, shown.LastChecks)
 	first := shown.LastChecks[len(shown.LastChecks)-1]

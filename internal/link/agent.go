@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/blackhole/blackhole/internal/contract/coord/calls"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
@@ -25,39 +26,39 @@ type Agent struct {
 }
 
 // Register implements instance.Registrar. The peer sets Local of the registration.
-func (a *Agent) Register(ctx context.Context, r instance.Registration) (instance.Registered, error) {
+func (a *Agent) Register(ctx context.Context, r instance.Registration) (instances.Registered, error) {
 	const op = "client.RegisterInstance"
 	resp, err := a.Service.Register(ctx, &agentv1.RegisterRequest{
 		Instance: fromRegistration(r), Strict: r.Strict, RequireCommit: r.RequireCommit,
 	})
 	if err != nil {
-		return instance.Registered{}, calls.Fault(op, err)
+		return instances.Registered{}, calls.Fault(op, err)
 	}
 	i, err := toInstance(op, resp.GetInstance())
 	if err != nil {
-		return instance.Registered{}, err
+		return instances.Registered{}, err
 	}
-	return instance.Registered{
+	return instances.Registered{
 		Instance: i, TTL: i.Spec.UnhealthyAfter, Interval: i.Spec.UnhealthyAfter / 3, Committed: resp.GetCommitted(), Created: resp.GetCreated(),
 		Warnings: resp.GetWarnings(),
 	}, nil
 }
 
 // Deregister implements instance.Registrar. At of the result is zero: the API lacks it.
-func (a *Agent) Deregister(ctx context.Context, k instance.Key) (instance.Removal, error) {
+func (a *Agent) Deregister(ctx context.Context, k instance.Key) (instances.Removal, error) {
 	_, err := a.Service.Deregister(ctx, &agentv1.DeregisterRequest{ServiceName: k.Service, InstanceId: k.ID, Namespace: k.Namespace})
-	return instance.Removal{}, calls.Fault("client.DeregisterInstance", err)
+	return instances.Removal{}, calls.Fault("client.DeregisterInstance", err)
 }
 
 // Heartbeat implements instance.Registrar. Several leases share one request; references
 // by key need one request each. With several leases, results lack keys and expiries, and an
 // unknown lease means NotFound.
-func (a *Agent) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instance.Beat, error) {
+func (a *Agent) Heartbeat(ctx context.Context, refs []instances.Ref) ([]instances.Beat, error) {
 	const op = "client.Heartbeat"
-	if len(refs) > instance.MaxBeats {
-		return nil, fault.Wrap(op, fault.Invalidf("lease_ids", len(refs), "exceeds the maximum of %d per request", instance.MaxBeats))
+	if len(refs) > instances.MaxBeats {
+		return nil, fault.Wrap(op, fault.Invalidf("lease_ids", len(refs), "exceeds the maximum of %d per request", instances.MaxBeats))
 	}
-	beats := make([]instance.Beat, len(refs))
+	beats := make([]instances.Beat, len(refs))
 	many, at := &agentv1.HeartbeatRequest{}, []int(nil)
 	for i, ref := range refs {
 		if ref.Lease != "" && len(refs) > 1 {
@@ -86,16 +87,16 @@ func (a *Agent) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instance.
 }
 
 // beat renews one lease. The result holds an error of the lease, err an error of the call.
-func (a *Agent) beat(ctx context.Context, ref instance.Ref) (instance.Beat, error) {
+func (a *Agent) beat(ctx context.Context, ref instances.Ref) (instances.Beat, error) {
 	resp, err := a.Service.Heartbeat(ctx, &agentv1.HeartbeatRequest{
 		LeaseId: ref.Lease, ServiceName: ref.Key.Service, InstanceId: ref.Key.ID, Namespace: ref.Key.Namespace,
 	})
 	if err != nil {
 		err = calls.Fault("client.Heartbeat", err)
 		if kind := fault.KindOf(err); kind == fault.NotFound || kind == fault.Gone {
-			return instance.Beat{Key: ref.Key, Lease: ref.Lease, Err: err}, nil
+			return instances.Beat{Key: ref.Key, Lease: ref.Lease, Err: err}, nil
 		}
-		return instance.Beat{}, err
+		return instances.Beat{}, err
 	}
 	return toSingleBeat(ref, resp)
 }
@@ -129,7 +130,7 @@ const pageSize = 1000
 // must be empty. List reads pages: the result may miss changes during the call, and has the
 // Index of the first page. Errors: Invalid, field "query.prefer_zone" or as for Discover;
 // Unsupported by an old peer.
-func (a *Agent) List(ctx context.Context, q instance.ListQuery) (instance.Result, error) {
+func (a *Agent) List(ctx context.Context, q instances.ListQuery) (instance.Result, error) {
 	const op = "client.List"
 	req := &agentv1.ListInstancesRequest{PageSize: pageSize, Query: instance.Query{
 		Name: instance.Name{Namespace: q.Namespace}, Selector: q.Selector, Consistency: q.Consistency,
@@ -184,19 +185,19 @@ func (a *Agent) Services(ctx context.Context, namespace string) (instance.Servic
 
 // Removed returns the instances of a service, or of a namespace without a service, that ended within the last hour and did
 // not return, the last end first. Errors: Invalid; Unsupported by an old peer.
-func (a *Agent) Removed(ctx context.Context, n instance.Name) ([]instance.Removal, error) {
+func (a *Agent) Removed(ctx context.Context, n instance.Name) ([]instances.Removal, error) {
 	const op = "client.RemovedInstances"
 	resp, err := a.Service.ListRemoved(ctx, &agentv1.ListRemovedRequest{Namespace: n.Namespace, ServiceName: n.Service})
 	if err != nil {
 		return nil, calls.Fault(op, err)
 	}
-	list := make([]instance.Removal, len(resp.GetRemovals()))
+	list := make([]instances.Removal, len(resp.GetRemovals()))
 	for at, p := range resp.GetRemovals() {
 		i, err := toInstance(op, p.GetInstance())
 		if err != nil {
 			return nil, err
 		}
-		list[at] = instance.Removal{Instance: i, At: p.GetRemovedAt().AsTime(), Cause: p.GetCause()}
+		list[at] = instances.Removal{Instance: i, At: p.GetRemovedAt().AsTime(), Cause: p.GetCause()}
 	}
 	return list, nil
 }
@@ -286,8 +287,8 @@ func toResult(op string, resp queryResponse) (instance.Result, error) {
 }
 
 // toBeat reads the result of one of several leases.
-func toBeat(lease string, p *agentv1.Beat) instance.Beat {
-	b := instance.Beat{Lease: lease, TTL: time.Duration(p.GetTtlMs()) * time.Millisecond}
+func toBeat(lease string, p *agentv1.Beat) instances.Beat {
+	b := instances.Beat{Lease: lease, TTL: time.Duration(p.GetTtlMs()) * time.Millisecond}
 	if p.GetTtlMs() <= 0 {
 		b.TTL, b.Err = 0, noLease(lease)
 		return b
@@ -297,8 +298,8 @@ func toBeat(lease string, p *agentv1.Beat) instance.Beat {
 }
 
 // toSingleBeat reads the result of a single lease.
-func toSingleBeat(ref instance.Ref, resp *agentv1.HeartbeatResponse) (instance.Beat, error) {
-	b := instance.Beat{
+func toSingleBeat(ref instances.Ref, resp *agentv1.HeartbeatResponse) (instances.Beat, error) {
+	b := instances.Beat{
 		Key: ref.Key, Lease: resp.GetLeaseId(), TTL: time.Duration(resp.GetTtl()) * time.Second, Expires: resp.GetExpiresAt().AsTime(),
 	}
 	b.At = b.Expires.Add(-b.TTL)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/contract/coord/calls"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -55,20 +56,20 @@ func (c *Client) SetLogLevel(ctx context.Context, level string) (previous string
 // LastChecks returns the ends of the last checks of an instance, newest first, at most instance.MaxLastChecks. Only the
 // peer of the instance checks it: others return none. Errors: Forbidden without the role admin, Unsupported by a peer
 // without the agent plane.
-func (c *Client) LastChecks(ctx context.Context, k instance.Key) ([]instance.LastCheck, error) {
+func (c *Client) LastChecks(ctx context.Context, k instance.Key) ([]instances.LastCheck, error) {
 	const op = "operator.LastChecks"
 	resp, err := api.NewOperatorServiceClient(c.link.Conn).ListChecks(ctx, &api.ListChecksRequest{ServiceName: k.Service, InstanceId: k.ID, Namespace: k.Namespace})
 	if err != nil {
 		return nil, calls.Fault(op, err)
 	}
-	ends := make([]instance.LastCheck, min(len(resp.GetChecks()), instance.MaxLastChecks))
+	ends := make([]instances.LastCheck, min(len(resp.GetChecks()), instances.MaxLastChecks))
 	for i := range ends {
 		one := resp.GetChecks()[i]
 		status, err := instance.StatusFromProto(one.GetStatus())
 		if err != nil {
 			return nil, fault.As(op, fault.Internal, err)
 		}
-		ends[i] = instance.LastCheck{
+		ends[i] = instances.LastCheck{
 			At: one.GetAt().AsTime(), TookMs: float64(one.GetTook().AsDuration()) / float64(time.Millisecond),
 			Passing: one.GetPassing(), State: one.GetState(), Status: status, Cause: one.GetCause(),
 		}

@@ -16,13 +16,14 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/blackhole/blackhole/internal/agent/agenttest"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/link"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
-var _ instance.Registrar = (*link.Agent)(nil)
+var _ instances.Registrar = (*link.Agent)(nil)
 
 // host is a peer with only an agent, on its own network.
 type host struct {
@@ -163,7 +164,7 @@ func (e eager) Discover(ctx context.Context, q instance.Query) (instance.Result,
 	return e.s.agent.Discover(ctx, q)
 }
 
-func (e eager) List(ctx context.Context, q instance.ListQuery) (instance.Result, error) {
+func (e eager) List(ctx context.Context, q instances.ListQuery) (instance.Result, error) {
 	return e.s.agent.List(ctx, q)
 }
 
@@ -200,7 +201,7 @@ func TestListInPages(t *testing.T) {
 			}
 			return nil
 		})
-		r, err := s.agent.List(t.Context(), instance.ListQuery{Namespace: instance.DefaultNamespace})
+		r, err := s.agent.List(t.Context(), instances.ListQuery{Namespace: instance.DefaultNamespace})
 		require.NoError(t, err)
 		require.Equal(t, 3, pages)
 		var got []string

@@ -61,7 +61,7 @@ func TestLock(t *testing.T) {
 		require.Equal(t, "value", held.Context().Value(key{}))
 		require.Equal(t, []any{"db", coord.LockKey("db", coord.LeaseID(alice.Lease())), alice.Lease()}, []any{held.Name(), held.Key(), held.Lease()})
 		state := p.lock("db").Holding[0]
-		require.Equal(t, []any{held.Token(), uint32(1), "migration"}, []any{state.Token, state.Count, string(state.Metadata)})
+		require.Equal(t, []any{coord.Token(held.Token()), uint32(1), "migration"}, []any{state.Token, state.Count, string(state.Metadata)})
 		require.NoError(t, held.Check())
 
 		_, err = bob.TryLock(t.Context(), "db")
@@ -332,7 +332,7 @@ func TestLockAcrossConnections(t *testing.T) {
 		require.Len(t, p.lock("db").Waiting, 1)
 		require.NoError(t, held.Unlock(t.Context()))
 		waits.Wait()
-		require.Equal(t, next.Token(), p.lock("db").Holding[0].Token)
+		require.Equal(t, coord.Token(next.Token()), p.lock("db").Holding[0].Token)
 		require.NoError(t, next.Unlock(t.Context()))
 		require.Empty(t, p.lock("db"))
 	})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/contract/coord/attempt"
 	"github.com/blackhole/blackhole/internal/contract/coord/requirements"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -36,7 +37,7 @@ func (e EvaluatedRequirement) Satisfied() bool { return e.State == string(requir
 
 // toEvaluated decodes a requirement. Problem reports a selector of a later version.
 func toEvaluated(e requirements.Evaluated) EvaluatedRequirement {
-	q, err := instance.ParseQuestion(e.Question)
+	q, err := instances.ParseQuestion(e.Question)
 	if err != nil && e.Problem == "" {
 		e.Problem = fault.Message(err)
 	}
@@ -60,7 +61,7 @@ func (s *Services) Requirements() Requirements { return Requirements{s.client} }
 func (q Requirements) Set(ctx context.Context, r Requirement) error {
 	const op = "client.Requirements.Set"
 	question := instance.Query{Name: r.Service, Selector: r.Selector}
-	_, err := question.Question()
+	_, err := instances.Question(question)
 	if err == nil && (r.Min < 1 || r.Min > requirements.MaxInstances) {
 		err = fault.Invalidf("min", r.Min, "must be 1 to %d", requirements.MaxInstances)
 	}

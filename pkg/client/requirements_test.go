@@ -9,6 +9,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/contract/coord/requirements"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -16,7 +17,7 @@ import (
 
 // required sets a requirement of three instances and returns its revision.
 func (p *fixture) required(name string) coord.Revision {
-	question, err := instance.Query{Name: instance.Name{Namespace: "default", Service: "storage"}}.Question()
+	question, err := instances.Question(instance.Query{Name: instance.Name{Namespace: "default", Service: "storage"}})
 	require.NoError(p.t, err)
 	r, _, err := ops.Of(p.solo).Do(context.Background(), ops.Command{Op: &ops.SetRequirement{Requirement: requirements.Requirement{
 		Name: name, Min: 3, Question: question,
@@ -66,6 +67,6 @@ func TestAwaitRequirement(t *testing.T) {
 		defer cancel()
 		s, err = c.Services().Requirements().Await(bounded, "other")
 		require.ErrorIs(t, err, fault.Timeout)
-		require.Equal(t, []any{requirements.Insufficient, 2, 3}, []any{s.State, s.Available, s.Min})
+		require.Equal(t, []any{string(requirements.Insufficient), 2, 3}, []any{s.State, s.Available, s.Min})
 	})
 }

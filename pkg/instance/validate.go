@@ -428,10 +428,14 @@ func (s *Spec) normalizeOffer() error {
 }
 
 func between(field string, d, low, high time.Duration) error {
-	if d < low || d > high {
-		return fault.Invalidf(field, durationJSON(d).String(), "must be %v to %v", low, high)
+	if d >= low && d <= high {
+		return nil
 	}
-	return nil
+	text := d.String()
+	if d == Never {
+		text = "never"
+	}
+	return fault.Invalidf(field, text, "must be %v to %v", low, high)
 }
 
 func tooMany(field string, n, most int) error {

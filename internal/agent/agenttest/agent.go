@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -106,22 +107,22 @@ func (a *Agent) Vanish(k instance.Key) {
 }
 
 // Register implements instance.Registrar. It does not check dependencies.
-func (a *Agent) Register(_ context.Context, r instance.Registration) (instance.Registered, error) {
+func (a *Agent) Register(_ context.Context, r instance.Registration) (instances.Registered, error) {
 	const op = "agenttest.Register"
 	if err := r.Normalize(); err != nil {
-		return instance.Registered{}, fault.Wrap(op, err)
+		return instances.Registered{}, fault.Wrap(op, err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if r.RequireCommit {
-		return instance.Registered{}, fault.New(op, fault.Unavailable, "there is no directory")
+		return instances.Registered{}, fault.New(op, fault.Unavailable, "there is no directory")
 	}
 	if r.ID == "" {
 		r.ID = fmt.Sprintf("%s-%d", r.Service, a.number())
 	}
 	e := a.entries[r.Key]
 	if e != nil && r.Strict {
-		return instance.Registered{}, fault.As(op, fault.Exists, &fault.Error{
+		return instances.Registered{}, fault.As(op, fault.Exists, &fault.Error{
 			Kind: fault.Exists, Field: "id", Err: fmt.Errorf("%s is registered already", r.ID),
 		})
 	}
@@ -136,30 +137,30 @@ func (a *Agent) Register(_ context.Context, r instance.Registration) (instance.R
 	next.Spec = r.Spec
 	e.stated, e.beat = r.Status, a.now
 	a.put(e, &next)
-	return instance.Registered{Instance: e.Instance, Created: created, TTL: e.Spec.UnhealthyAfter, Interval: e.Spec.UnhealthyAfter / 3}, nil
+	return instances.Registered{Instance: e.Instance, Created: created, TTL: e.Spec.UnhealthyAfter, Interval: e.Spec.UnhealthyAfter / 3}, nil
 }
 
 // Deregister implements instance.Registrar.
-func (a *Agent) Deregister(_ context.Context, k instance.Key) (instance.Removal, error) {
+func (a *Agent) Deregister(_ context.Context, k instance.Key) (instances.Removal, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e := a.entries[k]
 	if e == nil {
-		return instance.Removal{}, absent("agenttest.Deregister", k)
+		return instances.Removal{}, absent("agenttest.Deregister", k)
 	}
 	a.remove(e)
-	return instance.Removal{At: a.now}, nil
+	return instances.Removal{At: a.now}, nil
 }
 
 // Heartbeat implements instance.Registrar.
-func (a *Agent) Heartbeat(_ context.Context, refs []instance.Ref) ([]instance.Beat, error) {
+func (a *Agent) Heartbeat(_ context.Context, refs []instances.Ref) ([]instances.Beat, error) {
 	const op = "agenttest.Heartbeat"
-	if len(refs) > instance.MaxBeats {
-		return nil, fault.Wrap(op, fault.Invalidf("lease_ids", len(refs), "at most %d at a time", instance.MaxBeats))
+	if len(refs) > instances.MaxBeats {
+		return nil, fault.Wrap(op, fault.Invalidf("lease_ids", len(refs), "at most %d at a time", instances.MaxBeats))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	beats := make([]instance.Beat, len(refs))
+	beats := make([]instances.Beat, len(refs))
 	byLease := make(map[string]*entry, len(a.entries))
 	for _, e := range a.entries {
 		byLease[e.Lease] = e
@@ -170,12 +171,12 @@ func (a *Agent) Heartbeat(_ context.Context, refs []instance.Ref) ([]instance.Be
 			e, name = a.entries[ref.Key], ref.Key.String()
 		}
 		if e == nil {
-			beats[i] = instance.Beat{Lease: ref.Lease, Key: ref.Key, Err: a.missing(op, name)}
+			beats[i] = instances.Beat{Lease: ref.Lease, Key: ref.Key, Err: a.missing(op, name)}
 			continue
 		}
 		e.beat, e.beaten, e.stated = a.now, true, instance.StatusUnknown
 		a.judge(e)
-		beats[i] = instance.Beat{
+		beats[i] = instances.Beat{
 			Key: e.Key, Lease: e.Lease, Status: e.Status, At: a.now, TTL: e.Spec.UnhealthyAfter, Expires: a.now.Add(e.Spec.UnhealthyAfter),
 		}
 	}

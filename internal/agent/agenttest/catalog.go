@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -88,7 +89,7 @@ func (a *Agent) Await(ctx context.Context, q instance.Query, after uint64) (inst
 }
 
 // List implements instance.Catalog.
-func (a *Agent) List(_ context.Context, q instance.ListQuery) (instance.Result, error) {
+func (a *Agent) List(_ context.Context, q instances.ListQuery) (instance.Result, error) {
 	m, err := q.Selector.Compile()
 	if err != nil {
 		return instance.Result{}, fault.Wrap("agenttest.List", err)
@@ -106,12 +107,12 @@ func (a *Agent) List(_ context.Context, q instance.ListQuery) (instance.Result, 
 
 // Removed returns the instances of a service, or of a namespace without a service, that ended and did not return, the last
 // end first.
-func (a *Agent) Removed(n instance.Name) (list []instance.Removal) {
+func (a *Agent) Removed(n instance.Name) (list []instances.Removal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range slices.Backward(a.log) {
 		if i := c.before; c.after == nil && a.entries[i.Key] == nil && i.Namespace == n.Namespace && (n.Service == "" || i.Service == n.Service) {
-			list = append(list, instance.Removal{Instance: i, At: a.gone[i.Key.String()], Cause: "deregistered"})
+			list = append(list, instances.Removal{Instance: i, At: a.gone[i.Key.String()], Cause: "deregistered"})
 		}
 	}
 	return list

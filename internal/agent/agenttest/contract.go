@@ -5,13 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // API is an implementation of the agent plane's contract, in process or over gRPC, on an agent
 // for one test.
 type API struct {
-	instance.Registrar
+	instances.Registrar
 	Finder
 
 	Pass   func(d time.Duration) // advances the time of the agent
@@ -27,7 +28,7 @@ type Finder interface {
 	// Discover returns the instances of a service.
 	Discover(ctx context.Context, q instance.Query) (instance.Result, error)
 	// List returns the instances of all services of a namespace.
-	List(ctx context.Context, q instance.ListQuery) (instance.Result, error)
+	List(ctx context.Context, q instances.ListQuery) (instance.Result, error)
 	// Services returns the services of a namespace.
 	Services(ctx context.Context, namespace string) (instance.Services, error)
 	// Watch calls send for the changes of a result.

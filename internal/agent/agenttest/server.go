@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
@@ -112,13 +113,13 @@ func (s *Server) Heartbeat(ctx context.Context, req *agentv1.HeartbeatRequest) (
 }
 
 func (s *Server) renew(ctx context.Context, req *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
-	var refs []instance.Ref
+	var refs []instances.Ref
 	single := len(req.GetLeaseIds()) == 0
 	if single {
-		refs = append(refs, instance.Ref{Lease: req.GetLeaseId(), Key: key(req.GetServiceName(), req.GetInstanceId(), req.GetNamespace())})
+		refs = append(refs, instances.Ref{Lease: req.GetLeaseId(), Key: key(req.GetServiceName(), req.GetInstanceId(), req.GetNamespace())})
 	}
 	for _, lease := range req.GetLeaseIds() {
-		refs = append(refs, instance.Ref{Lease: lease})
+		refs = append(refs, instances.Ref{Lease: lease})
 	}
 	beats, err := s.Agent.Heartbeat(ctx, refs)
 	switch {
@@ -181,7 +182,7 @@ func (s *Server) ListInstances(ctx context.Context, req *agentv1.ListInstancesRe
 		return nil, err
 	}
 	q := query(req.GetQuery())
-	r, err := s.List(ctx, instance.ListQuery{Namespace: q.Namespace, Selector: q.Selector, Consistency: q.Consistency})
+	r, err := s.List(ctx, instances.ListQuery{Namespace: q.Namespace, Selector: q.Selector, Consistency: q.Consistency})
 	if err != nil {
 		return nil, toStatus(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -35,7 +36,7 @@ func All() instance.Query {
 // Up selects the instances of web that are up.
 func Up() instance.Query { return instance.Query{Name: All().Name} }
 
-func (w *fixture) register(id string, edits ...func(*instance.Registration)) instance.Registered {
+func (w *fixture) register(id string, edits ...func(*instance.Registration)) instances.Registered {
 	w.Helper()
 	r := Web(id)
 	for _, edit := range edits {
@@ -164,28 +165,28 @@ func heartbeats(w *fixture) {
 	a, b := w.register("a"), w.register("b")
 	_, err := w.Deregister(w.Context(), b.Key)
 	require.NoError(w, err)
-	beats, err := w.Heartbeat(w.Context(), []instance.Ref{{Lease: a.Lease}})
+	beats, err := w.Heartbeat(w.Context(), []instances.Ref{{Lease: a.Lease}})
 	require.NoError(w, err)
 	require.Equal(w, []any{a.Lease, instance.StatusUp, instance.DefaultUnhealthyAfter}, []any{beats[0].Lease, beats[0].Status, beats[0].TTL})
 	require.False(w, beats[0].Expires.IsZero())
-	beats, err = w.Heartbeat(w.Context(), []instance.Ref{{Key: a.Key}})
+	beats, err = w.Heartbeat(w.Context(), []instances.Ref{{Key: a.Key}})
 	require.NoError(w, err)
 	require.NoError(w, beats[0].Err)
 	require.Equal(w, a.Lease, beats[0].Lease)
-	beats, err = w.Heartbeat(w.Context(), []instance.Ref{{Lease: b.Lease}})
+	beats, err = w.Heartbeat(w.Context(), []instances.Ref{{Lease: b.Lease}})
 	require.NoError(w, err)
 	require.ErrorIs(w, beats[0].Err, fault.Gone)
 	require.IsType(w, time.Time{}, fault.ValueOf(beats[0].Err))
-	beats, err = w.Heartbeat(w.Context(), []instance.Ref{{Lease: "lease-nobody"}})
+	beats, err = w.Heartbeat(w.Context(), []instances.Ref{{Lease: "lease-nobody"}})
 	require.NoError(w, err)
 	require.ErrorIs(w, beats[0].Err, fault.NotFound)
-	beats, err = w.Heartbeat(w.Context(), []instance.Ref{{Lease: "lease-nobody"}, {Lease: a.Lease}, {Key: b.Key}})
+	beats, err = w.Heartbeat(w.Context(), []instances.Ref{{Lease: "lease-nobody"}, {Lease: a.Lease}, {Key: b.Key}})
 	require.NoError(w, err)
 	require.Len(w, beats, 3)
 	require.Error(w, beats[0].Err)
 	require.NoError(w, beats[1].Err)
 	require.Error(w, beats[2].Err)
-	_, err = w.Heartbeat(w.Context(), make([]instance.Ref, instance.MaxBeats+1))
+	_, err = w.Heartbeat(w.Context(), make([]instances.Ref, instances.MaxBeats+1))
 	w.refused(fault.Invalid, "lease_ids", err)
 }
 
@@ -196,7 +197,7 @@ func thresholds(w *fixture) {
 	w.Pass(time.Second)
 	require.Empty(w, w.discover(Up()).Instances)
 	require.Equal(w, map[string]string{"a": "UNHEALTHY"}, ids(w.discover(All()).Instances))
-	beats, err := w.Heartbeat(w.Context(), []instance.Ref{{Lease: done.Lease}})
+	beats, err := w.Heartbeat(w.Context(), []instances.Ref{{Lease: done.Lease}})
 	require.NoError(w, err)
 	require.Equal(w, instance.StatusUp, beats[0].Status)
 	require.Len(w, w.discover(Up()).Instances, 1)
@@ -209,7 +210,7 @@ func statuses(w *fixture) {
 	changed, err := w.SetStatus(w.Context(), done.Key, instance.StatusOutOfService)
 	require.NoError(w, err)
 	require.Equal(w, []instance.Status{instance.StatusOutOfService, instance.StatusOutOfService}, []instance.Status{changed.Status, changed.Override})
-	_, err = w.Heartbeat(w.Context(), []instance.Ref{{Lease: done.Lease}})
+	_, err = w.Heartbeat(w.Context(), []instances.Ref{{Lease: done.Lease}})
 	require.NoError(w, err)
 	require.Empty(w, w.discover(Up()).Instances, "an override wins")
 	changed, err = w.SetStatus(w.Context(), done.Key, instance.StatusUp)
@@ -263,7 +264,7 @@ func listing(w *fixture) {
 	_, err := w.SetStatus(w.Context(), instance.Key{Namespace: "default", Service: "web", ID: "0"}, instance.StatusDown)
 	require.NoError(w, err)
 	list := func(namespace string, s instance.Selector) (names []string) {
-		r, err := w.List(w.Context(), instance.ListQuery{Namespace: namespace, Selector: s})
+		r, err := w.List(w.Context(), instances.ListQuery{Namespace: namespace, Selector: s})
 		require.NoError(w, err)
 		require.NotZero(w, r.Index)
 		for _, i := range r.Instances {
@@ -276,7 +277,7 @@ func listing(w *fixture) {
 	require.Equal(w, []string{"db-old/a", "web/a"}, list("default", instance.Selector{ID: "a"}))
 	require.Equal(w, []string{"web/c"}, list("other", instance.Selector{}))
 	require.Empty(w, list("nowhere", instance.Selector{}))
-	_, err = w.List(w.Context(), instance.ListQuery{Namespace: "default", Selector: instance.Selector{Version: "?"}})
+	_, err = w.List(w.Context(), instances.ListQuery{Namespace: "default", Selector: instance.Selector{Version: "?"}})
 	w.refused(fault.Invalid, "version", err)
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/contract/discovery"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -138,7 +139,7 @@ func (f *facts) ask(ctx context.Context, c *operator.Client, _ []string) (err er
 	if f.peers, err = c.Peers(ctx); err != nil {
 		return err
 	}
-	notUp := instance.ListQuery{Selector: instance.Selector{Statuses: []instance.Status{instance.StatusDown, instance.StatusUnknown}}}
+	notUp := instances.ListQuery{Selector: instance.Selector{Statuses: []instance.Status{instance.StatusDown, instance.StatusUnknown}}}
 	if list, err := c.Agent().List(ctx, notUp); err == nil { // a peer can be without the agent
 		f.failing = slices.DeleteFunc(slices.Clone(list.Instances), func(i *instance.Instance) bool { return i.Peer != f.status.PeerID })
 	}

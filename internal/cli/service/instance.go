@@ -17,6 +17,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/contract/discovery"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -164,15 +165,15 @@ func addInstance(o *remote.Results, i *instance.Instance) {
 }
 
 // instanceJSON is the form of an instance in the API, with the id of its lease.
-func instanceJSON(i *instance.Instance) *instance.DetailJSON {
-	d := i.Detail(time.Time{})
+func instanceJSON(i *instance.Instance) *instances.DetailJSON {
+	d := instances.Detail(i, time.Time{})
 	d.LeaseID = i.Lease
 	return d
 }
 
 // InstanceList shows instances. The JSON form is value with the instances added.
 func InstanceList(all []*instance.Instance, value map[string]any) term.Document {
-	views, rows := make([]*instance.DetailJSON, len(all)), make([][]string, len(all))
+	views, rows := make([]*instances.DetailJSON, len(all)), make([][]string, len(all))
 	for n, i := range all {
 		views[n], rows[n] = instanceJSON(i), instanceRow(i)
 	}
@@ -204,7 +205,7 @@ func AddressOf(i *instance.Instance) string {
 }
 
 // lastChecks returns how the last checks of an instance ended, newest first, or else who knows it.
-func lastChecks(ctx context.Context, c *operator.Client, i *instance.Instance) (ends []instance.LastCheck, note string, err error) {
+func lastChecks(ctx context.Context, c *operator.Client, i *instance.Instance) (ends []instances.LastCheck, note string, err error) {
 	if i.Spec.Check == nil {
 		return nil, "", nil
 	}
@@ -219,7 +220,7 @@ func lastChecks(ctx context.Context, c *operator.Client, i *instance.Instance) (
 }
 
 // checkRows shows the last checks, newest first.
-func checkRows(ends []instance.LastCheck, note string) [][]string {
+func checkRows(ends []instances.LastCheck, note string) [][]string {
 	if note != "" {
 		return [][]string{{"last check", note}}
 	}
@@ -246,7 +247,7 @@ func OneInstance(ctx context.Context, c *operator.Client, i *instance.Instance) 
 }
 
 // instanceDetail shows the non-empty fields of one instance, and its last checks or who knows them.
-func instanceDetail(i *instance.Instance, ends []instance.LastCheck, note string) term.Document {
+func instanceDetail(i *instance.Instance, ends []instances.LastCheck, note string) term.Document {
 	override, check, removed := "", "none: heartbeats keep the instance", fmt.Sprintf("removed after %s", i.Spec.RemoveAfter)
 	switch {
 	case i.Spec.RemoveAfter == instance.Never:

@@ -21,6 +21,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/guard"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/environ"
 	"github.com/blackhole/blackhole/internal/platform/strictjson"
@@ -255,7 +256,7 @@ const (
 
 // fileInstance is the form of an instance in a file: the API's form with the service.
 type fileInstance struct {
-	*instance.RegistrationJSON
+	*instances.RegistrationJSON
 	Service string `json:"service"`
 }
 
@@ -286,7 +287,7 @@ func ParseInstances(data []byte, namespace string) ([]instance.Registration, err
 }
 
 func parseInstance(value json.RawMessage, namespace string) (instance.Registration, error) {
-	f := fileInstance{RegistrationJSON: new(instance.RegistrationJSON)}
+	f := fileInstance{RegistrationJSON: new(instances.RegistrationJSON)}
 	if err := strictjson.Decode(value, maxInstanceFile, &f); err != nil {
 		return instance.Registration{}, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/spelling"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -223,9 +224,9 @@ func warnStale(r *remote.Peer, c instance.Contact) {
 
 // instanceEvent is the JSON form of an event of a watch.
 type instanceEvent struct {
-	Event    string               `json:"event"`
-	Index    uint64               `json:"index"`
-	Instance *instance.DetailJSON `json:"instance,omitempty"`
+	Event    string                `json:"event"`
+	Index    uint64                `json:"index"`
+	Instance *instances.DetailJSON `json:"instance,omitempty"`
 }
 
 // watchInstances shows events until the watch ends.
@@ -270,7 +271,7 @@ const saidRemoved = 5
 
 // sayRemoved tells on standard error which instances of a service, or of a namespace, ended within the last hour, and why.
 // It returns these instances: none if the peer does not know them.
-func sayRemoved(ctx context.Context, r *remote.Peer, c *operator.Client, n instance.Name) []instance.Removal {
+func sayRemoved(ctx context.Context, r *remote.Peer, c *operator.Client, n instance.Name) []instances.Removal {
 	removed, err := c.Agent().Removed(ctx, n)
 	if err != nil {
 		return nil

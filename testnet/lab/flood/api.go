@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/client"
@@ -49,7 +50,7 @@ func (h *hostile) call(ctx context.Context, c *operator.Client, caller int) {
 		var err error
 		switch name := fmt.Sprintf("%s/%d-%d", Service, caller, i); i % 3 {
 		case 0:
-			_, err = once(ctx, func(ctx context.Context) (instance.Registered, error) {
+			_, err = once(ctx, func(ctx context.Context) (instances.Registered, error) {
 				return c.Agent().Register(ctx, instance.Registration{
 					Key:  instance.Key{Service: Service, ID: fmt.Sprintf("m-%d-%d", caller, i)},
 					Spec: instance.Spec{Host: "192.0.2.1", Port: 9},

@@ -1,11 +1,13 @@
-package instance
+package instances
 
 import (
 	"encoding/json"
 	"strconv"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // The JSON view of an instance, with the names of the low-level design "Service
@@ -38,12 +40,12 @@ type RegistrationJSON struct {
 
 // CheckJSON is a health check.
 type CheckJSON struct {
-	Type               CheckType    `json:"type"` // in either case
-	Endpoint           endpointJSON `json:"endpoint,omitempty"`
-	Interval           durationJSON `json:"interval,omitzero"`
-	Timeout            durationJSON `json:"timeout,omitzero"`
-	HealthyThreshold   int          `json:"healthy_threshold,omitempty"`
-	UnhealthyThreshold int          `json:"unhealthy_threshold,omitempty"`
+	Type               instance.CheckType `json:"type"` // in either case
+	Endpoint           endpointJSON       `json:"endpoint,omitempty"`
+	Interval           durationJSON       `json:"interval,omitzero"`
+	Timeout            durationJSON       `json:"timeout,omitzero"`
+	HealthyThreshold   int                `json:"healthy_threshold,omitempty"`
+	UnhealthyThreshold int                `json:"unhealthy_threshold,omitempty"`
 }
 
 // BriefJSON is an instance in a list.
@@ -96,13 +98,13 @@ type LastCheck struct {
 	Passing bool      `json:"passing"`
 	// State is what the check found, in the words for the endpoints of offers: answers, closed, refuses, wrong, "no
 	// such name", certificate, silent, or unmeasured. It is empty from a peer of an earlier version.
-	State  string `json:"state,omitempty"`
-	Status Status `json:"status"`          // what the checks made of the instance from then on
-	Cause  string `json:"cause,omitempty"` // of a failure, at most 200 bytes
+	State  string          `json:"state,omitempty"`
+	Status instance.Status `json:"status"`          // what the checks made of the instance from then on
+	Cause  string          `json:"cause,omitempty"` // of a failure, at most 200 bytes
 }
 
 // Brief returns the list view of an instance.
-func (i *Instance) Brief() *BriefJSON {
+func Brief(i *instance.Instance) *BriefJSON {
 	metadata := make(map[string]any, len(i.Spec.Metadata)+3)
 	for k, v := range i.Spec.Metadata {
 		metadata[k] = v
@@ -113,7 +115,7 @@ func (i *Instance) Brief() *BriefJSON {
 	if i.Spec.Zone != "" {
 		metadata["zone"] = i.Spec.Zone
 	}
-	if i.Spec.Weight > DefaultWeight {
+	if i.Spec.Weight > instance.DefaultWeight {
 		metadata["weight"] = i.Spec.Weight
 	}
 	return &BriefJSON{
@@ -123,9 +125,9 @@ func (i *Instance) Brief() *BriefJSON {
 }
 
 // Detail returns the full view of an instance. A zero lastBeat is unknown.
-func (i *Instance) Detail(lastBeat time.Time) *DetailJSON {
+func Detail(i *instance.Instance, lastBeat time.Time) *DetailJSON {
 	d := &DetailJSON{
-		BriefJSON: i.Brief(), Service: i.Service, Namespace: i.Namespace, Weight: i.Spec.Weight,
+		BriefJSON: Brief(i), Service: i.Service, Namespace: i.Namespace, Weight: i.Spec.Weight,
 		UnhealthyAfter: durationJSON(i.Spec.UnhealthyAfter), RemoveAfter: durationJSON(i.Spec.RemoveAfter), Lasting: i.Spec.Lasting, Offer: i.Spec.Offer,
 		RegisteredAt: ShownTime(i.RegisteredAt), Peer: i.Peer, Revision: i.Revision,
 	}
@@ -133,7 +135,7 @@ func (i *Instance) Detail(lastBeat time.Time) *DetailJSON {
 		shown := ShownTime(lastBeat)
 		d.LastHeartbeat = &shown
 	}
-	if i.Override != StatusUnknown {
+	if i.Override != instance.StatusUnknown {
 		d.Override = i.Override.String()
 	}
 	if c := i.Spec.Check; c != nil {
@@ -154,7 +156,7 @@ func (r Removal) MarshalJSON() ([]byte, error) {
 		RemovedAt time.Time  `json:"removed_at"`
 		Cause     string     `json:"cause"`
 		LastCheck *LastCheck `json:"last_check,omitempty"`
-	}{r.Brief(), r.Service, r.Namespace, r.Peer, ShownTime(r.At), r.Cause, r.LastCheck})
+	}{Brief(r.Instance), r.Service, r.Namespace, r.Peer, ShownTime(r.At), r.Cause, r.LastCheck})
 }
 
 // ShownTime rounds a time for people: UTC, to the millisecond.
@@ -163,10 +165,10 @@ func ShownTime(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond
 // Registration converts a registration of a service. An empty namespace of name
 // is the body's, or the default. Version, zone and weight may also be metadata.
 // The result still needs Normalize. Errors: Invalid, with the field.
-func (j *RegistrationJSON) Registration(name Name) (Registration, error) {
-	r := Registration{
-		Key: Key{Namespace: name.Namespace, Service: name.Service, ID: j.ID},
-		Spec: Spec{
+func (j *RegistrationJSON) Registration(name instance.Name) (instance.Registration, error) {
+	r := instance.Registration{
+		Key: instance.Key{Namespace: name.Namespace, Service: name.Service, ID: j.ID},
+		Spec: instance.Spec{
 			Host: j.Host, Port: j.Port, Version: j.Version, Zone: j.Zone, Weight: j.Weight, Interfaces: j.Interfaces,
 			Tags: j.Tags, Dependencies: j.Dependencies, Environment: j.Environment, Region: j.Region, Owner: j.Owner, Description: j.Description,
 			UnhealthyAfter: time.Duration(j.UnhealthyAfter), RemoveAfter: time.Duration(j.RemoveAfter),
@@ -174,7 +176,7 @@ func (j *RegistrationJSON) Registration(name Name) (Registration, error) {
 	}
 	switch {
 	case j.Namespace == "" && r.Namespace == "":
-		r.Namespace = DefaultNamespace
+		r.Namespace = instance.DefaultNamespace
 	case r.Namespace == "":
 		r.Namespace = j.Namespace
 	case j.Namespace != "" && j.Namespace != r.Namespace:
@@ -184,18 +186,18 @@ func (j *RegistrationJSON) Registration(name Name) (Registration, error) {
 		r.Spec.Offer = j.Offer
 	}
 	if c := j.HealthCheck; c != nil {
-		kind, err := ParseCheckType(string(c.Type))
+		kind, err := instance.ParseCheckType(string(c.Type))
 		if err != nil {
 			return r, fault.In("health_check", err)
 		}
-		r.Spec.Check = &Check{
+		r.Spec.Check = &instance.Check{
 			Type: kind, Endpoint: string(c.Endpoint), Interval: time.Duration(c.Interval), Timeout: time.Duration(c.Timeout),
 			HealthyThreshold: c.HealthyThreshold, UnhealthyThreshold: c.UnhealthyThreshold,
 		}
 	}
 	var err error
 	if j.Status != "" {
-		if r.Status, err = ParseStatus(j.Status); err != nil {
+		if r.Status, err = instance.ParseStatus(j.Status); err != nil {
 			return r, err
 		}
 	}
@@ -206,7 +208,7 @@ func (j *RegistrationJSON) Registration(name Name) (Registration, error) {
 }
 
 // liftMetadata moves version, zone and weight from the metadata to their fields.
-func liftMetadata(s *Spec) error {
+func liftMetadata(s *instance.Spec) error {
 	if text, ok := s.Metadata["weight"]; ok {
 		n, err := strconv.Atoi(text)
 		if err != nil || n == 0 {
@@ -274,7 +276,7 @@ func (d durationJSON) MarshalText() ([]byte, error) {
 
 // String returns the text of time.Duration, or "never".
 func (d durationJSON) String() string {
-	if time.Duration(d) == Never {
+	if time.Duration(d) == instance.Never {
 		return "never"
 	}
 	return time.Duration(d).String()
@@ -289,7 +291,7 @@ func (d *durationJSON) UnmarshalJSON(b []byte) error {
 		return nil
 	case json.Unmarshal(b, &text) == nil:
 		if text == "never" {
-			*d = durationJSON(Never)
+			*d = durationJSON(instance.Never)
 			return nil
 		}
 		if given, err := time.ParseDuration(text); err == nil {
@@ -320,3 +322,6 @@ func (e *endpointJSON) UnmarshalJSON(b []byte) error {
 	}
 	return nil
 }
+
+// shorten cuts a text of a caller for an error.
+func shorten(text string) string { return clean.Text(text, 128) }

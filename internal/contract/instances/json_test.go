@@ -1,4 +1,4 @@
-package instance_test
+package instances_test
 
 import (
 	"encoding/json"
@@ -7,13 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 func parseJSON(t *testing.T, text string) (instance.Registration, error) {
 	t.Helper()
-	var j instance.RegistrationJSON
+	var j instances.RegistrationJSON
 	require.NoError(t, json.Unmarshal([]byte(text), &j))
 	return j.Registration(instance.Name{Service: "web"})
 }
@@ -49,9 +50,9 @@ func TestRegistrationJSONErrors(t *testing.T) {
 		require.Equal(t, field, fault.FieldOf(err), text)
 	}
 	for _, text := range []string{`{"unhealthy_after":"soon"}`, `{"unhealthy_after":1e10}`, `{"health_check":{"endpoint":65536}}`, `{"health_check":{"endpoint":[]}}`} {
-		require.Error(t, json.Unmarshal([]byte(text), new(instance.RegistrationJSON)), text)
+		require.Error(t, json.Unmarshal([]byte(text), new(instances.RegistrationJSON)), text)
 	}
-	j := instance.RegistrationJSON{Namespace: "blue"}
+	j := instances.RegistrationJSON{Namespace: "blue"}
 	_, err := j.Registration(instance.Name{Namespace: "red"})
 	require.Equal(t, "namespace", fault.FieldOf(err))
 }
@@ -66,14 +67,14 @@ func TestDetailJSON(t *testing.T) {
 		},
 		Status: instance.StatusDown, Override: instance.StatusDown, RegisteredAt: at, Lease: "secret", Peer: "p", Revision: 9,
 	}
-	text, err := json.Marshal(i.Detail(at))
+	text, err := json.Marshal(instances.Detail(i, at))
 	require.NoError(t, err)
 	require.JSONEq(t, `{"id":"a","host":"h","port":80,"health":"DOWN","metadata":{"k":"v","version":"1.0.0","weight":2,"zone":"eu"},
 		"service":"web","namespace":"default","weight":2,
 		"health_check":{"type":"TCP","interval":"1s","timeout":"1s","healthy_threshold":1,"unhealthy_threshold":3},
 		"unhealthy_after":"30s","remove_after":"1m0s","override":"DOWN","registered_at":"2026-01-02T03:04:05.006Z",
 		"last_heartbeat":"2026-01-02T03:04:05.006Z","peer":"p","revision":9}`, string(text))
-	text, err = json.Marshal((&instance.Instance{Key: i.Key}).Brief())
+	text, err = json.Marshal(instances.Brief(&instance.Instance{Key: i.Key}))
 	require.NoError(t, err)
 	require.JSONEq(t, `{"id":"a","health":"UNKNOWN","metadata":{}}`, string(text))
 }
