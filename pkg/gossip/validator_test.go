@@ -230,7 +230,7 @@ func FuzzValidator(f *testing.F) {
 		if o != accepted {
 			return
 		}
-		topic, err := ParseTopic("test", m.GetTopic())
+		topic, err := parseTopic("test", m.GetTopic())
 		if err != nil || topic.Type != got.Type() || string(got.Envelope()) != string(m.GetData()) {
 			t.Fatalf("accepted %x on %q", m.GetData(), m.GetTopic())
 		}

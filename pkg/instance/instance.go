@@ -88,7 +88,7 @@ const (
 
 	DefaultWeight         = 1
 	DefaultUnhealthyAfter = 30 * time.Second
-	DefaultRemoveAfter    = 60 * time.Second
+	defaultRemoveAfter    = 60 * time.Second
 	MinTTL                = time.Second
 	MaxTTL                = 24 * time.Hour
 
