@@ -1,5 +1,5 @@
-// Command embed is a peer of a network on one machine, in a program with a libp2p host of its own. It offers a GPU beside the
-// daemons of the network, lists what it finds, and says that it stops when it is interrupted.
+// Command embed is a peer of a network on one machine, in a program with a libp2p host of its own. It offers a GPU
+// beside the daemons of the network, lists what it finds, and says that it stops when it is interrupted.
 package main
 
 import (

@@ -15,8 +15,8 @@ import (
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
-// Agent is the contract of the agent plane as served by a peer. It never repeats a request, ends with its Link, and is safe for
-// concurrent use.
+// Agent is the contract of the agent plane as served by a peer. It never repeats a request, ends with its Link, and
+// is safe for concurrent use.
 //
 // Agent implements instance.Registrar, and Discover, List, Services and Watch of
 // instance.Catalog.
@@ -183,8 +183,8 @@ func (a *Agent) Services(ctx context.Context, namespace string) (instance.Servic
 	return s, nil
 }
 
-// Removed returns the instances of a service, or of a namespace without a service, that ended within the last hour and did
-// not return, the last end first. Errors: Invalid; Unsupported by an old peer.
+// Removed returns the instances of a service, or of a namespace without a service, that ended within the last hour
+// and did not return, the last end first. Errors: Invalid; Unsupported by an old peer.
 func (a *Agent) Removed(ctx context.Context, n instance.Name) ([]instances.Removal, error) {
 	const op = "client.RemovedInstances"
 	resp, err := a.Service.ListRemoved(ctx, &agentv1.ListRemovedRequest{Namespace: n.Namespace, ServiceName: n.Service})

@@ -1,6 +1,6 @@
-// Package link connects to one peer over gRPC: address, credentials and traces, and the contracts of the planes as that peer serves
-// them, each call one request without repetition. The SDK (pkg/client) stands on it, and so do peers that pass on calls of their
-// applications.
+// Package link connects to one peer over gRPC: address, credentials and traces, and the contracts of the planes as
+// that peer serves them, each call one request without repetition. The SDK (pkg/client) stands on it, and so do
+// peers that pass on calls of their applications.
 package link
 
 import (
@@ -47,12 +47,13 @@ type Link struct {
 	// Conn is for calls, Patient for those that last: watches and backups.
 	Conn, Patient *grpc.ClientConn
 	Agent         *Agent
-	// Coordination is the contract of the coordination plane. The peer determines the owner of a call: the owner of a command is not sent.
+	// Coordination is the contract of the coordination plane. The peer determines the owner of a call: the owner of
+	// a command is not sent.
 	Coordination *calls.Peer
 }
 
-// Open returns a link to the peer at a gRPC address: host:port, or unix:///path of a socket. An empty address means DefaultAddress. The
-// first call connects, and later calls reconnect after a loss.
+// Open returns a link to the peer at a gRPC address: host:port, or unix:///path of a socket. An empty address means
+// DefaultAddress. The first call connects, and later calls reconnect after a loss.
 //
 // Errors: Invalid, field "token" or none for the address.
 func Open(address string, s Settings) (*Link, error) {
@@ -69,7 +70,8 @@ func Open(address string, s Settings) (*Link, error) {
 	}
 	if s.Token != nil {
 		if *s.Token == "" || strings.ContainsFunc(*s.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return nil, &fault.Error{Op: op, Kind: fault.Invalid, Field: "token", Err: errors.New("must be printable ASCII without spaces")}
+			const why = "must be printable ASCII without spaces"
+			return nil, &fault.Error{Op: op, Kind: fault.Invalid, Field: "token", Err: errors.New(why)}
 		}
 		opts = append(opts, grpc.WithPerRPCCredentials(bearer{*s.Token, isLocal(address)}))
 	}
@@ -82,9 +84,9 @@ func Open(address string, s Settings) (*Link, error) {
 	if err != nil { // impossible: the first connection was made with the same address
 		return nil, fault.As(op, fault.Invalid, errors.Join(err, conn.Close()))
 	}
+	agent := &Agent{Service: agentv1.NewDiscoveryServiceClient(conn), watches: agentv1.NewDiscoveryServiceClient(patient)}
 	return &Link{
-		Conn: conn, Patient: patient,
-		Agent:        &Agent{Service: agentv1.NewDiscoveryServiceClient(conn), watches: agentv1.NewDiscoveryServiceClient(patient)},
+		Conn: conn, Patient: patient, Agent: agent,
 		Coordination: calls.NewPeer(calls.PeerConfig{Conn: conn, Patient: patient, Begin: s.Begin}),
 	}, nil
 }

@@ -53,12 +53,13 @@ func (c *Client) SetLogLevel(ctx context.Context, level string) (previous string
 	return resp.GetPrevious(), calls.Fault("operator.SetLogLevel", err)
 }
 
-// LastChecks returns the ends of the last checks of an instance, newest first, at most instance.MaxLastChecks. Only the
-// peer of the instance checks it: others return none. Errors: Forbidden without the role admin, Unsupported by a peer
-// without the agent plane.
+// LastChecks returns the ends of the last checks of an instance, newest first, at most instance.MaxLastChecks. Only
+// the peer of the instance checks it: others return none. Errors: Forbidden without the role admin, Unsupported by
+// a peer without the agent plane.
 func (c *Client) LastChecks(ctx context.Context, k instance.Key) ([]instances.LastCheck, error) {
 	const op = "operator.LastChecks"
-	resp, err := api.NewOperatorServiceClient(c.link.Conn).ListChecks(ctx, &api.ListChecksRequest{ServiceName: k.Service, InstanceId: k.ID, Namespace: k.Namespace})
+	of := &api.ListChecksRequest{ServiceName: k.Service, InstanceId: k.ID, Namespace: k.Namespace}
+	resp, err := api.NewOperatorServiceClient(c.link.Conn).ListChecks(ctx, of)
 	if err != nil {
 		return nil, calls.Fault(op, err)
 	}

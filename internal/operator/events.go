@@ -61,7 +61,10 @@ var errEnough = errors.New("enough")
 // passing reports whether a later call may succeed in spite of err.
 func (c *Client) passing(ctx context.Context, err error) bool {
 	kind := fault.KindOf(err)
-	return ctx.Err() == nil && c.life.Err() == nil && (kind == fault.Unavailable || kind == fault.Timeout || kind == fault.Canceled)
+	if ctx.Err() != nil || c.life.Err() != nil {
+		return false
+	}
+	return kind == fault.Unavailable || kind == fault.Timeout || kind == fault.Canceled
 }
 
 // rest pauses for a duration; false at the end of ctx or of the client.
@@ -80,7 +83,8 @@ func (c *Client) followEvents(ctx context.Context, q EventQuery, give func(PeerE
 	const op = "operator.Events"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := api.NewEventServiceClient(c.link.Patient).Follow(ctx, &api.FollowRequest{After: q.After, Since: q.Since})
+	from := &api.FollowRequest{After: q.After, Since: q.Since}
+	stream, err := api.NewEventServiceClient(c.link.Patient).Follow(ctx, from)
 	if err != nil {
 		return calls.Fault(op, err)
 	}

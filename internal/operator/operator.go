@@ -1,5 +1,5 @@
-// Package operator is the client of those who care for a peer: the SDK, and beside it the state of the peer, what matters at it, its
-// parts for a report of a fault, and the contracts of the planes without repetition.
+// Package operator is the client of those who care for a peer: the SDK, and beside it the state of the peer, what
+// matters at it, its parts for a report of a fault, and the contracts of the planes without repetition.
 package operator
 
 import (

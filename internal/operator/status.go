@@ -22,11 +22,14 @@ func (c *Client) Status(ctx context.Context) (discovery.Status, error) {
 		})
 	}
 	return discovery.Status{
-		PeerID: resp.GetPeerId(), IdentityNew: resp.GetIdentityNew(), Network: resp.GetNetwork(), NetworkClosed: resp.GetNetworkClosed(), Profile: resp.GetProfile(), Mode: resp.GetMode(), Listen: resp.GetListen(), Version: resp.GetVersion(),
+		PeerID: resp.GetPeerId(), IdentityNew: resp.GetIdentityNew(), Network: resp.GetNetwork(),
+		NetworkClosed: resp.GetNetworkClosed(), Profile: resp.GetProfile(), Mode: resp.GetMode(), Listen: resp.GetListen(),
+		Version:       resp.GetVersion(),
 		UptimeSeconds: resp.GetUptime().AsDuration().Seconds(), Ready: resp.GetReady(),
 		Peers: int(resp.GetPeers()), RoutingTable: int(resp.GetRoutingTable()),
 		RecordsKept: int(resp.GetRecordsKept()), RecordsOwn: int(resp.GetRecordsOwn()),
-		RecordsUnstored: resp.GetRecordsUnstored(), RecordsAnnouncing: int(resp.GetRecordsAnnouncing()), Conditions: conditions, ClockOffset: resp.ClockOffsetSeconds,
+		RecordsUnstored: resp.GetRecordsUnstored(), RecordsAnnouncing: int(resp.GetRecordsAnnouncing()),
+		Conditions: conditions, ClockOffset: resp.ClockOffsetSeconds,
 		Reach: reachOf(resp.GetReach()), Name: resp.GetName(), Group: standingOf(resp.GetGroup()),
 	}, nil
 }

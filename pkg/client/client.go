@@ -1,25 +1,26 @@
 // Package client is the Go SDK. It calls a local peer over gRPC. A Client has four doors.
 //
-// Clients trust their peer, which has verified the records in its answers. Errors keep their kinds: errors.Is works with the kinds of
-// package fault.
+// Clients trust their peer, which has verified the records in its answers. Errors keep their kinds: errors.Is works
+// with the kinds of package fault.
 //
 // # Offers
 //
-// Client.Offers is the discovery plane: offers of the peer, and questions about those of all peers. For an independent check,
-// Record.Envelope has the signed bytes for records.Open.
+// Client.Offers is the discovery plane: offers of the peer, and questions about those of all peers. For an
+// independent check, Record.Envelope has the signed bytes for records.Open.
 //
 // # Services
 //
-// Client.Services is the agent plane. Services.Register keeps an instance registered while the program runs, Services.Discover caches
-// the instances of other services, and Services.Watch and Services.Follow report changes. Package resolver finds instances for gRPC.
+// Client.Services is the agent plane. Services.Register keeps an instance registered while the program runs,
+// Services.Discover caches the instances of other services, and Services.Watch and Services.Follow report changes.
+// Package resolver finds instances for gRPC.
 //
 // # Locks
 //
-// Client.Locks begins with a Session: a lease with automatic renewal. Its locks (Session.Lock) and elections (Session.Campaign) end for
-// the holder before the group gives them to others.
+// Client.Locks begins with a Session: a lease with automatic renewal. Its locks (Session.Lock) and elections
+// (Session.Campaign) end for the holder before the group gives them to others.
 //
-// A lock is a promise about time, and a paused or disconnected holder loses track of time. The resource behind a lock should check the
-// fencing token: package fence does so for a file, a row in a database and an HTTP endpoint.
+// A lock is a promise about time, and a paused or disconnected holder loses track of time. The resource behind a
+// lock should check the fencing token: package fence does so for a file, a row in a database and an HTTP endpoint.
 //
 // # Keys
 //
@@ -61,9 +62,9 @@ type Client struct {
 	application string        // the name of this program for its leases
 }
 
-// New returns a client of the peer at a gRPC address: host:port, or unix:///path of a socket. An empty address means DefaultAddress.
-// The first call connects, and later calls reconnect after a loss. Without options it suits a peer on loopback without TLS. See WithTLS
-// and WithToken for other peers.
+// New returns a client of the peer at a gRPC address: host:port, or unix:///path of a socket. An empty address
+// means DefaultAddress. The first call connects, and later calls reconnect after a loss. Without options it suits a
+// peer on loopback without TLS. See WithTLS and WithToken for other peers.
 func New(address string, opts ...Option) (*Client, error) {
 	var s link.Settings
 	for _, apply := range opts {
@@ -79,7 +80,8 @@ func New(address string, opts ...Option) (*Client, error) {
 		s.Clock = systemClock()
 	}
 	c := &Client{
-		link: s.Over, records: api.NewRecordServiceClient(s.Over.Conn), clock: s.Clock, vary: jitter(), identities: attempt.NewPool("", nil),
+		link: s.Over, records: api.NewRecordServiceClient(s.Over.Conn), clock: s.Clock, vary: jitter(),
+		identities:  attempt.NewPool("", nil),
 		application: clean.Text(filepath.Base(os.Args[0]), maxApplication),
 	}
 	c.sessions = &renewer[*Session]{batch: coord.MaxKeepAlive, tries: 2, send: c.renewSessions}

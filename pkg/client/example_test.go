@@ -26,9 +26,11 @@ func ExampleClient_Offers() {
 	ctx, offers := context.Background(), c.Offers()
 	receipt, err := offers.Register(ctx, records.Offer{
 		ID: "gpu-1", Metadata: records.Metadata{Type: "compute", Subtype: "gpu", Name: "A GPU in Berlin"},
-		Capabilities: &records.Capabilities{Compute: &records.Compute{GPUs: []records.GPU{{Model: "RTX 4090", MemoryMB: 24_000}}}},
-		Location:     &records.Location{Latitude: new(52.52), Longitude: new(13.4)},
-		Pricing:      &records.Pricing{Currency: "USDC", BasePrice: new(0.4), PriceUnit: "per-hour"},
+		Capabilities: &records.Capabilities{Compute: &records.Compute{
+			GPUs: []records.GPU{{Model: "RTX 4090", MemoryMB: 24_000}},
+		}},
+		Location: &records.Location{Latitude: new(52.52), Longitude: new(13.4)},
+		Pricing:  &records.Pricing{Currency: "USDC", BasePrice: new(0.4), PriceUnit: "per-hour"},
 	})
 	if err != nil {
 		fmt.Println(err) // an error in the offer, or of the peer
@@ -36,7 +38,8 @@ func ExampleClient_Offers() {
 	}
 	fmt.Println("offers", receipt.ID)
 
-	q := query.Query{Type: "compute", Near: &query.Near{Latitude: 50.08, Longitude: 14.44, RadiusKM: new(500.0)}, Sort: query.SortPrice}
+	prague := &query.Near{Latitude: 50.08, Longitude: 14.44, RadiusKM: new(500.0)}
+	q := query.Query{Type: "compute", Near: prague, Sort: query.SortPrice}
 	q.RequireGPU = true
 	answer, err := offers.Query(ctx, q)
 	switch {
@@ -63,8 +66,8 @@ func ExampleClient_Offers() {
 	// added gpu-1
 }
 
-// Do work that must not run twice at the same time. A program calls client.New("") for the peer of its host; the examples
-// run against a peer in memory.
+// Do work that must not run twice at the same time. A program calls client.New("") for the peer of its host; the
+// examples run against a peer in memory.
 func ExampleClient_Locks() {
 	address, stop := client.StartPeer()
 	defer stop()
@@ -173,7 +176,8 @@ func ExampleClient_KV() {
 	_, _ = kv.Put(ctx, "app/colour", []byte("blue"))
 	seen, _ := kv.Get(ctx, "app/colour")
 	_, _ = kv.Put(ctx, "app/colour", []byte("red")) // somebody else
-	result, _ := kv.Txn().If(client.WhileAt("app/colour", seen.ModRevision)).Then(client.Put("app/colour", []byte("green"))).Commit(ctx)
+	unchanged := client.WhileAt("app/colour", seen.ModRevision)
+	result, _ := kv.Txn().If(unchanged).Then(client.Put("app/colour", []byte("green"))).Commit(ctx)
 	fmt.Println("changed:", result.Unmet == nil)
 
 	n, _ := kv.Delete(ctx, client.Under("app/"))
@@ -196,7 +200,8 @@ func ExampleKV_Txn() {
 	}
 	defer c.Close()
 	for _, host := range []string{"a", "b"} {
-		result, err := c.KV().Txn().If(client.WhileAt("config/owner", 0)).Then(client.Put("config/owner", []byte(host))).Commit(context.Background())
+		mine := client.Put("config/owner", []byte(host))
+		result, err := c.KV().Txn().If(client.WhileAt("config/owner", 0)).Then(mine).Commit(context.Background())
 		fmt.Println(host, result.Unmet == nil, err)
 	}
 

@@ -50,8 +50,8 @@ func (e KeyEvent) Deletes() bool { return e.KV == nil }
 // Creates reports whether the event creates its key.
 func (e KeyEvent) Creates() bool { return e.KV != nil && e.KV.Version == 1 }
 
-// Span is the keys From <= key < To in byte order: see Exactly and Under. An empty To means the end of the keyspace: the zero Span is
-// the whole keyspace.
+// Span is the keys From <= key < To in byte order: see Exactly and Under. An empty To means the end of the
+// keyspace: the zero Span is the whole keyspace.
 type Span struct{ From, To string }
 
 // Exactly is the span of one key.
@@ -67,7 +67,8 @@ type Watch struct {
 	From Revision
 	// Prev asks for the versions before the events as well.
 	Prev bool
-	// Mark asks for a batch without events as soon as the watch has caught up with the state at its start, or a later one.
+	// Mark asks for a batch without events as soon as the watch has caught up with the state at its start, or a
+	// later one.
 	Mark bool
 }
 
@@ -100,8 +101,8 @@ func batch(span Span, r *api.WatchKeysResponse) Batch {
 	return b
 }
 
-// Compacted is the cause of an error: the group has compacted the revision that was asked for. List the keys at Current, and watch
-// from the next revision.
+// Compacted is the cause of an error: the group has compacted the revision that was asked for. List the keys at
+// Current, and watch from the next revision.
 type Compacted struct {
 	// Revision is the latest revision without events.
 	Revision Revision

@@ -11,8 +11,9 @@ import (
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// KV reads, changes and watches the keys of the group. Each call repeats itself while the group is unreachable and its context
-// lasts, and a change is applied once. Answers include all changes that were answered before. It is safe for concurrent use.
+// KV reads, changes and watches the keys of the group. Each call repeats itself while the group is unreachable and
+// its context lasts, and a change is applied once. Answers include all changes that were answered before. It is
+// safe for concurrent use.
 type KV struct {
 	client *Client
 	lease  LeaseID // of the keys that are put; 0: none
@@ -24,8 +25,8 @@ func (c *Client) KV() KV { return KV{client: c} }
 // Under returns the keys with another rule: what Put and transactions put goes with the lease of a session.
 func (kv KV) Under(s *Session) KV { return KV{client: kv.client, lease: s.Lease()} }
 
-// Get returns the present version of a key. Errors: NotFound for an absent key; Forbidden; Unavailable if no group was
-// reachable until ctx ended.
+// Get returns the present version of a key. Errors: NotFound for an absent key; Forbidden; Unavailable if no group
+// was reachable until ctx ended.
 func (kv KV) Get(ctx context.Context, key string) (*KeyValue, error) {
 	kvs, _, err := kv.list(ctx, &api.RangeRequest{Key: []byte(key)})
 	if err == nil && len(kvs) == 0 {
@@ -84,12 +85,13 @@ func (kv KV) Delete(ctx context.Context, span Span) (int, error) {
 	return r.Changed, nil
 }
 
-// Watch follows keys until ctx ends, across lost connections and restarts of the peer. It resumes after the last revision without
-// gaps or duplicates. Batches have complete revisions; a batch without events reports progress. Another Watch can resume at
-// the Next of a processed batch.
+// Watch follows keys until ctx ends, across lost connections and restarts of the peer. It resumes after the last
+// revision without gaps or duplicates. Batches have complete revisions; a batch without events reports progress.
+// Another Watch can resume at the Next of a processed batch.
 //
-// The last pair has an error and no batch: an error with *Compacted if the group has compacted the revision (list the keys and
-// watch from the next revision), Invalid or Forbidden for a permanent refusal, Canceled or Timeout after the end of ctx.
+// The last pair has an error and no batch: an error with *Compacted if the group has compacted the revision (list
+// the keys and watch from the next revision), Invalid or Forbidden for a permanent refusal, Canceled or Timeout
+// after the end of ctx.
 func (kv KV) Watch(ctx context.Context, w Watch) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
 		if err := kv.watch(ctx, w, yield); err != nil {

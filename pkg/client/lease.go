@@ -56,14 +56,15 @@ func Application(name string) SessionOption {
 	return func(o *sessionOptions) { o.application = name }
 }
 
-// Locks is the part of the coordination plane with an owner: sessions, which hold locks and lead elections, and leases. It is safe
-// for concurrent use.
+// Locks is the part of the coordination plane with an owner: sessions, which hold locks and lead elections, and
+// leases. It is safe for concurrent use.
 type Locks struct{ client *Client }
 
 // Locks returns the locks, elections and leases of the group. It ends with the client.
 func (c *Client) Locks() Locks { return Locks{c} }
 
-// LeaseID names a lease. Ids are positive and random; 0 means no lease. The id of a lease of a caller without a name is its credential.
+// LeaseID names a lease. Ids are positive and random; 0 means no lease. The id of a lease of a caller without a
+// name is its credential.
 type LeaseID int64
 
 // Session grants a lease and keeps it alive until Close. It retries until ctx ends while the
@@ -234,8 +235,8 @@ func late(missed error) error {
 	return lost(fault.As("client.KeepAlive", fault.KindOf(missed), missed))
 }
 
-// Grant creates a lease that only Renew keeps alive. Most programs want a Session instead. Errors: Invalid; PoolExhausted; Unavailable if
-// no group was reachable until ctx ended.
+// Grant creates a lease that only Renew keeps alive. Most programs want a Session instead. Errors: Invalid;
+// PoolExhausted; Unavailable if no group was reachable until ctx ended.
 func (l Locks) Grant(ctx context.Context, ttl time.Duration) (LeaseID, time.Duration, error) {
 	r, err := l.client.do(ctx, &api.LeaseGrantRequest{TtlMs: ttl.Milliseconds(), Application: l.client.application})
 	granted := r.GetLeaseGrant()

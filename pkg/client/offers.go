@@ -11,7 +11,8 @@ import (
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// Offers is the discovery plane for applications: the offers of the peer, and those of all others. Its calls do not repeat themselves.
+// Offers is the discovery plane for applications: the offers of the peer, and those of all others. Its calls do not
+// repeat themselves.
 type Offers struct{ client *Client }
 
 // Offers returns the discovery plane. It is safe for concurrent use and ends with the client.
@@ -55,13 +56,15 @@ func (o Offers) RegisterBatch(ctx context.Context, offers []records.Offer) ([]Ou
 	return out, nil
 }
 
-// Update replaces the content of an offer of the peer. The offer of an instance is refused with Conflict: change the instance.
+// Update replaces the content of an offer of the peer. The offer of an instance is refused with Conflict: change
+// the instance.
 func (o Offers) Update(ctx context.Context, offer records.Offer) (records.Receipt, error) {
 	resp, err := o.client.records.Update(ctx, &api.UpdateRequest{Service: offer.Service()})
 	return toReceipt(resp.GetReceipt()), calls.Fault("client.Offers.Update", err)
 }
 
-// Withdraw ends an offer of the peer in the whole network. The offer of an instance is refused with Conflict: deregister the instance.
+// Withdraw ends an offer of the peer in the whole network. The offer of an instance is refused with Conflict:
+// deregister the instance.
 func (o Offers) Withdraw(ctx context.Context, id string) (records.Receipt, error) {
 	resp, err := o.client.records.Withdraw(ctx, &api.WithdrawRequest{Id: id})
 	return toReceipt(resp.GetReceipt()), calls.Fault("client.Offers.Withdraw", err)

@@ -14,19 +14,20 @@ import (
 // Option is an option of New.
 type Option func(*link.Settings)
 
-// WithToken sends a bearer token with each call. New refuses a token without TLS unless the address is a loopback address or a unix
-// socket.
+// WithToken sends a bearer token with each call. New refuses a token without TLS unless the address is a loopback
+// address or a unix socket.
 func WithToken(token string) Option { return func(s *link.Settings) { s.Token = &token } }
 
 // WithTLS uses TLS. See TLSFiles.
 func WithTLS(config *tls.Config) Option { return func(s *link.Settings) { s.TLS = config } }
 
-// WithClock replaces the clock for the lifetime of leases: the time since a fixed moment, which must continue while the machine sleeps.
-// The default is CLOCK_BOOTTIME on Linux, and Go's monotonic clock elsewhere.
+// WithClock replaces the clock for the lifetime of leases: the time since a fixed moment, which must continue while
+// the machine sleeps. The default is CLOCK_BOOTTIME on Linux, and Go's monotonic clock elsewhere.
 func WithClock(now func() time.Duration) Option { return func(s *link.Settings) { s.Clock = now } }
 
-// WithTrace makes traces of calls: the peer and those that work for it add their spans to the trace of a call. begin begins the span of
-// a call of a gRPC method. It returns the W3C traceparent that the call carries, or "" for none, and a function for the outcome, or nil.
+// WithTrace makes traces of calls: the peer and those that work for it add their spans to the trace of a call.
+// begin begins the span of a call of a gRPC method. It returns the W3C traceparent that the call carries, or "" for
+// none, and a function for the outcome, or nil.
 //
 // An interceptor of OpenTelemetry does not see all calls: those of the coordination plane share one stream.
 func WithTrace(begin func(ctx context.Context, method string) (traceparent string, end func(error))) Option {

@@ -28,7 +28,8 @@ type EvaluatedRequirement struct {
 	State     string
 	Available int      // instances
 	Revision  Revision // of the change to State
-	// Problem explains why the group cannot count, for example an unreadable version range. The state is then insufficient_nodes.
+	// Problem explains why the group cannot count, for example an unreadable version range. The state is then
+	// insufficient_nodes.
 	Problem string
 }
 

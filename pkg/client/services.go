@@ -12,8 +12,7 @@ import (
 )
 
 // Services is the agent plane for applications. It keeps registered instances alive, caches
-// lookups with their age, and continues watches over lost connections. Client.Agent is the
-// contract without these.
+// lookups with their age, and continues watches over lost connections.
 type Services struct {
 	client *Client
 	agent  *link.Agent

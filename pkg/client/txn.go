@@ -34,9 +34,11 @@ type Txn struct {
 	request api.TxnRequest
 }
 
-// Txn begins a transaction: comparisons, and the steps that follow if all of them hold or not. The group executes it at one revision.
+// Txn begins a transaction: comparisons, and the steps that follow if all of them hold or not. The group executes
+// it at one revision.
 //
-//	kv.Txn().If(client.WhileAt("config", seen)).Then(client.Put("config", value)).Else(client.Exactly("config").Read()).Commit(ctx)
+//	kv.Txn().If(client.WhileAt("config", seen)).
+//		Then(client.Put("config", value)).Else(client.Exactly("config").Read()).Commit(ctx)
 func (kv KV) Txn() *Txn { return &Txn{kv: kv} }
 
 // If adds comparisons.
@@ -77,7 +79,8 @@ func (t *Txn) Step() Step {
 
 // TxnResult is what a transaction did.
 type TxnResult struct {
-	// Unmet is a Conflict with the first comparison that does not hold: then the steps of Else were executed. Nil: those of Then.
+	// Unmet is a Conflict with the first comparison that does not hold: then the steps of Else were executed. Nil:
+	// those of Then.
 	Unmet    error
 	Revision Revision // after the transaction
 	Changed  int      // keys put and deleted
@@ -94,8 +97,8 @@ type StepResult struct {
 
 // Commit executes the transaction. Comparisons that do not hold are no error: see TxnResult.Unmet.
 //
-// Errors: those of Put; Unavailable, too, for a transaction that was executed and whose results are gone because the answer was
-// lost and large: read what it changed.
+// Errors: those of Put; Unavailable, too, for a transaction that was executed and whose results are gone because
+// the answer was lost and large: read what it changed.
 func (t *Txn) Commit(ctx context.Context) (TxnResult, error) {
 	const op = "client.Txn.Commit"
 	result, err := t.kv.client.do(ctx, &t.request)
@@ -104,10 +107,12 @@ func (t *Txn) Commit(ctx context.Context) (TxnResult, error) {
 	}
 	r := result.GetTxn()
 	done := TxnResult{
-		Unmet: coord.Unmet(r), Revision: Revision(r.GetHeader().GetRevision()), Changed: int(r.GetChanged()), Steps: stepResults(r.GetResults()),
+		Unmet: coord.Unmet(r), Revision: Revision(r.GetHeader().GetRevision()), Changed: int(r.GetChanged()),
+		Steps: stepResults(r.GetResults()),
 	}
 	if r.GetForgotten() {
-		return done, fault.New(op, fault.Unavailable, "the transaction was executed, and the group has not kept its results for the repeated call")
+		return done, fault.New(op, fault.Unavailable,
+			"the transaction was executed, and the group has not kept its results for the repeated call")
 	}
 	return done, nil
 }

@@ -1,5 +1,5 @@
-// Package discovery runs the discovery plane of a peer inside a program: the program's peer offers, keeps and finds services as a
-// daemon does. Leases, locks and instances need a daemon: see package client.
+// Package discovery runs the discovery plane of a peer inside a program: the program's peer offers, keeps and finds
+// services as a daemon does. Leases, locks and instances need a daemon: see package client.
 //
 //	plane, err := discovery.Start(ctx, discovery.Settings{Network: "lan", Dir: "offers", Peers: []string{seed}})
 //	receipt, err := plane.Register(ctx, offer)
@@ -41,21 +41,23 @@ type Settings struct {
 	Network string
 	// Profile says what kind of network it is: "dev" (one machine), "lan" or "public". Empty: "lan".
 	Profile string
-	// Dir is a folder of this peer alone. It keeps the offers and their versions over a restart, and the peer's own key if the
-	// program has no host.
+	// Dir is a folder of this peer alone. It keeps the offers and their versions over a restart, and the peer's own
+	// key if the program has no host.
 	Dir string
-	// Peers lead into the network: multiaddrs with /p2p/ID. They may start later. Empty: this peer begins a new network, or others
-	// find it.
+	// Peers lead into the network: multiaddrs with /p2p/ID. They may start later. Empty: this peer begins a new
+	// network, or others find it.
 	Peers []string
 
-	// Host is the program's own host, without a connection and with an Ed25519 key: it signs the offers. The program makes it with
-	// libp2p.ProtocolVersion(Version(name)), and with libp2p.PrivateNetwork for a closed network. Nil: Start makes one.
+	// Host is the program's own host, without a connection and with an Ed25519 key: it signs the offers. The
+	// program makes it with libp2p.ProtocolVersion(Version(name)), and with libp2p.PrivateNetwork for a closed
+	// network. Nil: Start makes one.
 	Host host.Host
 	// DHT is the program's own DHT on Host, made with DHTOptions. Nil: Start makes one.
 	DHT *dht.IpfsDHT
 	// Listen are the multiaddrs to listen on. Empty: with a Host none more, otherwise those of the profile.
 	Listen []string
-	// NetworkKey is the key of a closed network, as the file of the key has it, for a host that Start makes. Empty: an open network.
+	// NetworkKey is the key of a closed network, as the file of the key has it, for a host that Start makes. Empty:
+	// an open network.
 	NetworkKey string
 
 	// TTL is the lifetime of a record without a renewal, Refresh the time between renewals. Zero: 24 and 6 hours.
@@ -63,7 +65,8 @@ type Settings struct {
 	Logger       *slog.Logger // nil: silent
 }
 
-// Version is the protocol version by which a host names its network in identify. Daemons part from hosts that name another network.
+// Version is the protocol version by which a host names its network in identify. Daemons part from hosts that name
+// another network.
 func Version(name string) string { return network.Name(name).Version() }
 
 // DHTOptions are the options of the DHT of a network. The program may add its own ones.
@@ -71,7 +74,8 @@ func DHTOptions(name string) []dht.Option {
 	return []dht.Option{
 		dht.ProtocolPrefix(protocol.ID(network.Name(name).Prefix())),
 		dht.DisableProviders(),
-		dht.Validator(record.NamespacedValidator{}), // the peers of the coordination group keep their values at daemons
+		// The peers of the coordination group keep their values at daemons.
+		dht.Validator(record.NamespacedValidator{}),
 	}
 }
 
@@ -87,11 +91,11 @@ type Plane struct {
 // node is the peer in its network: on a host of Start, or on the program's.
 type node = engine.Node
 
-// Start runs the discovery plane, until Close. It returns as soon as the peer listens; Joined waits for another peer. ctx bounds the
-// start only.
+// Start runs the discovery plane, until Close. It returns as soon as the peer listens; Joined waits for another
+// peer. ctx bounds the start only.
 //
-// Errors: Invalid with the field "network", "profile", "dir", "peers", "host", "dht", "listen" or "network_key"; Unavailable if Dir is in
-// use or an address does not open.
+// Errors: Invalid with the field "network", "profile", "dir", "peers", "host", "dht", "listen" or "network_key";
+// Unavailable if Dir is in use or an address does not open.
 func Start(ctx context.Context, s Settings) (*Plane, error) {
 	const op = "discovery.Start"
 	s.Profile, s.Logger = cmp.Or(s.Profile, string(p2p.LAN)), cmp.Or(s.Logger, slog.New(slog.DiscardHandler))
@@ -112,25 +116,28 @@ func Start(ctx context.Context, s Settings) (*Plane, error) {
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p := &Plane{cancel: cancel}
-	if err := p.start(ctx, life, s, profile, name, peers); err != nil {
+	c := p2p.Config{Profile: profile, Network: name, Bootstrap: peers, Logger: s.Logger}
+	if err := p.start(ctx, life, s, c); err != nil {
 		return nil, fault.Wrap(op, errors.Join(err, p.stop()))
 	}
 	return p, nil
 }
 
-func (p *Plane) start(ctx, life context.Context, s Settings, profile p2p.Profile, name network.Name, peers []peer.AddrInfo) error {
+func (p *Plane) start(ctx, life context.Context, s Settings, c p2p.Config) error {
 	key, err := s.key()
 	if err != nil {
 		return err
 	}
 	plane, err := engine.New(engine.Config{
-		Network: name, Dir: s.Dir, Key: key, TTL: s.TTL, Refresh: s.Refresh, Logger: s.Logger,
-		Loopback: profile != p2p.Public, OneMachine: profile == p2p.Dev, Settings: engine.Settings{Defaults: query.Defaults{Claims: query.ClaimsCheck}},
+		Network: c.Network, Dir: s.Dir, Key: key, TTL: s.TTL, Refresh: s.Refresh, Logger: s.Logger,
+		Loopback: c.Profile != p2p.Public, OneMachine: c.Profile == p2p.Dev,
+		Settings: engine.Settings{Defaults: query.Defaults{Claims: query.ClaimsCheck}},
 	})
 	if err != nil {
 		return err
 	}
-	c := plane.Network(p2p.Config{Profile: profile, Network: name, Identity: key, Bootstrap: peers, Logger: s.Logger})
+	c.Identity = key
+	c = plane.Network(c)
 	if s.Host == nil {
 		err = p.own(ctx, s, c)
 	} else {
@@ -150,8 +157,8 @@ func (p *Plane) start(ctx, life context.Context, s Settings, profile p2p.Profile
 	if err == nil && len(listen) > 0 {
 		err = fault.As("discovery.Start", fault.Unavailable, s.Host.Network().Listen(listen...))
 	}
-	if err == nil && len(peers) > 0 {
-		p.work.Go(func() { p.enter(life, s.Host, peers) })
+	if err == nil && len(c.Bootstrap) > 0 {
+		p.work.Go(func() { p.enter(life, s.Host, c.Bootstrap) })
 	}
 	return err
 }
@@ -169,7 +176,8 @@ func (s *Settings) key() (crypto.PrivKey, error) {
 	case key == nil || key.Type() != crypto.Ed25519:
 		return nil, fault.Invalidf("host", s.Host.ID().String(), "must have an Ed25519 key")
 	case len(s.Host.Network().Conns()) > 0:
-		return nil, fault.Invalidf("host", s.Host.ID().String(), "has connections: call Start before the host listens or dials")
+		const early = "has connections: call Start before the host listens or dials"
+		return nil, fault.Invalidf("host", s.Host.ID().String(), early)
 	case s.NetworkKey != "":
 		return nil, fault.Invalidf("network_key", nil, "belongs to the host: make it with libp2p.PrivateNetwork")
 	}
@@ -266,7 +274,8 @@ func (p *Plane) Joined(ctx context.Context) error {
 	}
 }
 
-// Host is the libp2p host of the peer: its id is the provider of the offers, and its addresses lead others into the network.
+// Host is the libp2p host of the peer: its id is the provider of the offers, and its addresses lead others into the
+// network.
 func (p *Plane) Host() host.Host { return p.net.Host() }
 
 // Register announces a service. Errors: Invalid with the field, Exists, LimitReached.
@@ -284,7 +293,8 @@ func (p *Plane) Withdraw(ctx context.Context, id string) (records.Receipt, error
 	return p.service.Withdraw(ctx, id)
 }
 
-// Pause leaves a service out of all answers: for a time, or with 0 until Resume. Errors: NotFound, Invalid naming "for".
+// Pause leaves a service out of all answers: for a time, or with 0 until Resume. Errors: NotFound, Invalid naming
+// "for".
 func (p *Plane) Pause(ctx context.Context, id string, length time.Duration) (records.Receipt, error) {
 	return p.service.Pause(ctx, id, length)
 }
@@ -310,8 +320,9 @@ func (p *Plane) Resolve(ctx context.Context, key string) (*records.Record, error
 	return p.service.Resolve(ctx, key)
 }
 
-// Watch follows a query until ctx ends or the caller leaves the loop: from the cursor of an event seen, or with "" from the current
-// matches. The last pair has an error and no event: Invalid, LimitReached, ctx's, or Unavailable after Close.
+// Watch follows a query until ctx ends or the caller leaves the loop: from the cursor of an event seen, or with ""
+// from the current matches. The last pair has an error and no event: Invalid, LimitReached, ctx's, or Unavailable
+// after Close.
 func (p *Plane) Watch(ctx context.Context, q query.Query, after string) iter.Seq2[query.Event, error] {
 	return func(yield func(query.Event, error) bool) {
 		w, err := p.service.Watch(ctx, q, after)
@@ -329,8 +340,8 @@ func (p *Plane) Watch(ctx context.Context, q query.Query, after string) iter.Seq
 	}
 }
 
-// Close tells other peers within 3 seconds that the offers of this peer stop, and ends what Start began; a host of the program goes on.
-// The offers in Dir come back with the next Start.
+// Close tells other peers within 3 seconds that the offers of this peer stop, and ends what Start began; a host of
+// the program goes on. The offers in Dir come back with the next Start.
 func (p *Plane) Close() error {
 	p.service.Leave(context.Background())
 	return fault.Wrap("discovery.Close", p.stop())

@@ -46,8 +46,8 @@ func gpu() records.Offer {
 	}
 }
 
-// TestTwoPrograms: a program with a host and a DHT of its own, and one with neither, offer to each other and find each other. An offer
-// leaves with its program, a watch tells it, and the host of the program goes on.
+// TestTwoPrograms: a program with a host and a DHT of its own, and one with neither, offer to each other and find
+// each other. An offer leaves with its program, a watch tells it, and the host of the program goes on.
 func TestTwoPrograms(t *testing.T) {
 	ctx := t.Context()
 	one := program(t)
@@ -96,7 +96,9 @@ func TestLaterSeed(t *testing.T) {
 	require.NoError(t, seed.Network().Listen(multiaddr.StringCast(loopback)))
 	at := addresses(t, seed)
 	h := program(t)
-	p, err := discovery.Start(ctx, discovery.Settings{Network: "test", Profile: "dev", Dir: t.TempDir(), Host: h, Listen: []string{loopback}, Peers: at})
+	p, err := discovery.Start(ctx, discovery.Settings{
+		Network: "test", Profile: "dev", Dir: t.TempDir(), Host: h, Listen: []string{loopback}, Peers: at,
+	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()
 	alone, err := p.Query(ctx, query.Query{Type: "compute"})
@@ -139,7 +141,9 @@ func TestRefused(t *testing.T) {
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	start := func() *discovery.Plane {
-		p, err := discovery.Start(t.Context(), discovery.Settings{Profile: "dev", Dir: dir, Listen: []string{loopback}, TTL: time.Hour, Refresh: time.Minute})
+		p, err := discovery.Start(t.Context(), discovery.Settings{
+			Profile: "dev", Dir: dir, Listen: []string{loopback}, TTL: time.Hour, Refresh: time.Minute,
+		})
 		require.NoError(t, err)
 		return p
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Run the discovery plane in a program: offer a GPU, and find it as others do. A program that joins a network names Settings.Peers.
+// Run the discovery plane in a program: offer a GPU, and find it as others do. A program that joins a network names
+// Settings.Peers.
 func ExampleStart() {
 	dir, err := os.MkdirTemp("", "offers")
 	if err != nil {
@@ -19,7 +20,9 @@ func ExampleStart() {
 	}
 	defer os.RemoveAll(dir)
 	ctx := context.Background()
-	plane, err := discovery.Start(ctx, discovery.Settings{Profile: "dev", Dir: dir, Listen: []string{"/ip4/127.0.0.1/tcp/0"}})
+	plane, err := discovery.Start(ctx, discovery.Settings{
+		Profile: "dev", Dir: dir, Listen: []string{"/ip4/127.0.0.1/tcp/0"},
+	})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -28,7 +31,9 @@ func ExampleStart() {
 
 	receipt, err := plane.Register(ctx, records.Offer{
 		ID: "gpu-1", Metadata: records.Metadata{Type: "compute", Subtype: "gpu", Name: "A GPU at home"},
-		Capabilities: &records.Capabilities{Compute: &records.Compute{GPUs: []records.GPU{{Model: "RTX 4090", MemoryMB: 24_000}}}},
+		Capabilities: &records.Capabilities{Compute: &records.Compute{
+			GPUs: []records.GPU{{Model: "RTX 4090", MemoryMB: 24_000}},
+		}},
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -1,8 +1,9 @@
-// Package instances is the contract of the agent plane, the same at every peer and over every protocol: registering, finding and
-// watching instances, their JSON view, and the questions of requirements. Package instance has the nouns.
+// Package instances is the contract of the agent plane, the same at every peer and over every protocol:
+// registering, finding and watching instances, their JSON view, and the questions of requirements. Package instance
+// has the nouns.
 //
-// All methods return these errors besides their own: Invalid, with the API name of the field; Unavailable without a peer that can
-// answer; Timeout and Canceled at the end of the context.
+// All methods return these errors besides their own: Invalid, with the API name of the field; Unavailable without a
+// peer that can answer; Timeout and Canceled at the end of the context.
 package instances
 
 import (
@@ -53,8 +54,8 @@ type Removal struct {
 	*instance.Instance           // before its end
 	At                 time.Time // UTC
 	Cause              string    // for people
-	// LastCheck is the end of its last check; nil without one, for callers that are no operators of its peer, and at other
-	// peers.
+	// LastCheck is the end of its last check; nil without one, for callers that are no operators of its peer, and
+	// at other peers.
 	LastCheck *LastCheck
 }
 

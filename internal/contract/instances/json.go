@@ -90,8 +90,8 @@ type DetailJSON struct {
 // MaxLastChecks bounds the last checks of one instance.
 const MaxLastChecks = 10
 
-// LastCheck is the end of one of the last checks of an instance. The cause is for operators: it would let an application
-// explore the network of the peer that checks.
+// LastCheck is the end of one of the last checks of an instance. The cause is for operators: it would let an
+// application explore the network of the peer that checks.
 type LastCheck struct {
 	At      time.Time `json:"at"`
 	TookMs  float64   `json:"took_ms"`
