@@ -17,13 +17,10 @@ import (
 
 	"github.com/blackhole/blackhole/internal/agent/agenttest"
 	"github.com/blackhole/blackhole/internal/contract/instances"
-	"github.com/blackhole/blackhole/internal/link"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
-
-var _ instances.Registrar = (*link.Agent)(nil)
 
 // host is a peer with only an agent, on its own network.
 type host struct {
@@ -129,17 +126,6 @@ func (h *host) status(k instance.Key) string {
 		return i.Status.String()
 	}
 	return "gone"
-}
-
-// TestAgentContract runs the suite of the agent plane over gRPC.
-func TestAgentContract(t *testing.T) {
-	agenttest.Run(t, func(t testing.TB) agenttest.API {
-		h := newHost(t)
-		api := agenttest.InProcess(h.Agent)
-		c := h.client().link.Agent
-		api.Registrar, api.Finder, api.Wire = c, c, true
-		return api
-	})
 }
 
 // TestServicesContract runs the suite on Services for the methods that it shares.
