@@ -82,14 +82,11 @@ func DHTOptions(name string) []dht.Option {
 // Plane offers and finds services. It is safe for concurrent use.
 type Plane struct {
 	service *engine.Service
-	net     node
+	net     engine.Node // the peer in its network: on a host of Start, or on the program's
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
 	undo    []func() error // stops what Start began, in order of its begin
 }
-
-// node is the peer in its network: on a host of Start, or on the program's.
-type node = engine.Node
 
 // Start runs the discovery plane, until Close. It returns as soon as the peer listens; Joined waits for another
 // peer. ctx bounds the start only.
