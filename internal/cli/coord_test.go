@@ -15,10 +15,10 @@ import (
 
 	"github.com/blackhole/blackhole/internal/cli/coordination"
 	"github.com/blackhole/blackhole/internal/cli/group"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
-	"github.com/blackhole/blackhole/pkg/coord"
 )
 
 // serveGroup serves a coordination plane on loopback and returns its address. All callers are one owner.

@@ -12,9 +12,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/platform/condition"
-	"github.com/blackhole/blackhole/pkg/coord"
 )
 
 // twoGroups starts two groups that do not know each other: of the first n peers, and of the others.

@@ -3,5 +3,5 @@
 // "go generate ./internal/reference" writes the pages, the figures, and the list of docs/metrics.md.
 package reference
 
-//go:generate go test . -run TestPages|TestArchitecture -update
+//go:generate go test . -run "TestPages|TestAPI|TestArchitecture" -update
 //go:generate go test ../daemon -run TestMetricsAreDocumented -update

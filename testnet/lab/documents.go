@@ -137,7 +137,7 @@ func (o *office) launch(ctx context.Context, i int, command, address string) (er
 
 // register offers a service at a desk.
 func (d *desk) register(ctx context.Context) error {
-	_, err := d.Register(ctx, records.Offer{
+	_, err := d.Offers().Register(ctx, records.Offer{
 		ID: "of-" + d.name, Metadata: records.Metadata{Type: "storage"}, Capabilities: &records.Capabilities{Storage: &records.Storage{TotalSpace: 1e12}},
 	})
 	return err
@@ -150,7 +150,7 @@ func (o *office) offered(ctx context.Context, register func(context.Context) err
 	}
 	err := await.Until(ctx, readerLimit, at.name+" finds an offer", func(ctx context.Context) error {
 		for _, kind := range []string{"storage", "compute"} {
-			if a, err := at.Query(ctx, query.Query{Type: kind}); err != nil || len(a.Results) > 0 {
+			if a, err := at.Offers().Query(ctx, query.Query{Type: kind}); err != nil || len(a.Results) > 0 {
 				return err
 			}
 		}

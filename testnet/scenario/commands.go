@@ -16,8 +16,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/client/fence"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/testnet/await"
@@ -272,7 +273,7 @@ func (r *run) token(args []string) error {
 	if err != nil {
 		return err
 	}
-	s, err := m.peer().Session(r.ctx, client.TTL(lockTTL))
+	s, err := m.peer().Locks().Session(r.ctx, client.TTL(lockTTL))
 	if err != nil {
 		return err
 	}
@@ -286,7 +287,7 @@ func (r *run) token(args []string) error {
 	return r.higher(held.Token(), len(args) > 1)
 }
 
-func (r *run) higher(token coord.Token, must bool) error {
+func (r *run) higher(token fence.Token, must bool) error {
 	if must && token <= r.last {
 		return fault.New("token", fault.Conflict, "%d after %d", token, r.last)
 	}
@@ -299,7 +300,7 @@ func (r *run) lock(name string, held bool) error {
 	if err != nil {
 		return err
 	}
-	s, err := m.peer().Session(r.ctx, client.TTL(lockTTL)) // it ends with its peer
+	s, err := m.peer().Locks().Session(r.ctx, client.TTL(lockTTL)) // it ends with its peer
 	if err != nil {
 		return err
 	}

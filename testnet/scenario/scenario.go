@@ -23,8 +23,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
-	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/operator"
+	"github.com/blackhole/blackhole/pkg/client/fence"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/testnet/app"
@@ -82,7 +83,7 @@ type run struct {
 	all     []*member
 	outcome Outcome
 	met     span        // in which separate groups became one
-	last    coord.Token // greatest of the commands token and lock
+	last    fence.Token // greatest of the commands token and lock
 	end     func()      // of the clients; nil: there are none
 	answers func() error
 
@@ -230,7 +231,7 @@ func (m *member) serve(p *network.Peer) {
 	m.serves = p
 }
 
-func (m *member) client() *client.Client {
+func (m *member) client() *operator.Client {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.serves == nil {

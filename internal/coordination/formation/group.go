@@ -7,8 +7,8 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/pkg/coord"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/platform/condition"
-	"github.com/blackhole/blackhole/pkg/coord"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 

@@ -10,12 +10,12 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/member"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/pause"
-	"github.com/blackhole/blackhole/pkg/coord"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )

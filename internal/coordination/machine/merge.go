@@ -4,8 +4,8 @@ import (
 	"encoding/hex"
 	"strings"
 
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/principals"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )

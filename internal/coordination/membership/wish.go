@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/membership"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
-	"github.com/blackhole/blackhole/pkg/coord"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )

@@ -10,8 +10,8 @@ import (
 	"testing/cryptotest"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/pkg/coord"
 )
 
 // world is a network in which groups began apart, meet, and must become one.
