@@ -197,14 +197,7 @@ func (l *local) inform(g *groupv1.GroupInfo) {
 
 // ChangeMembers implements coord.Admin at the leader.
 func (l *local) ChangeMembers(ctx context.Context, c coord.MemberChange) (done coord.MemberOutcome, err error) {
-	switch c.Action {
-	case coord.JoinGroup, coord.RaiseGroup, coord.ResumeGroup:
-		if done, err = l.merger.Order(ctx, c); !c.DryRun {
-			upkeep.Audit(l.logger, l.view.WithName, c, done, err)
-		}
-	default:
-		done, err = l.membership.Change(ctx, c)
-	}
+	done, err = l.membership.Change(ctx, c)
 	return done, fault.Wrap("coordination.ChangeMembers", err)
 }
 

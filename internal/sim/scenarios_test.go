@@ -75,7 +75,7 @@ func (w *cluster) watch(watchers, updates int) {
 	c := w.market.cities[0]
 	var targets []service
 	for _, s := range w.owned(w.alive()) {
-		if plan := compiled(around(kinds()[0], c.point, 500)); plan.Match(s.record) {
+		if plan := compiled(around(kinds()[0], c.Point, 500)); plan.Match(s.record) {
 			targets = append(targets, s)
 		}
 	}
@@ -86,7 +86,7 @@ func (w *cluster) watch(watchers, updates int) {
 	var watches sync.WaitGroup
 	sights := newSights()
 	for _, p := range w.some(watchers) {
-		q := around(kinds()[0], c.point, 500)
+		q := around(kinds()[0], c.Point, 500)
 		q.Limit = 0 // a watch sends all matches
 		watcher, err := p.discovery.Watch(ctx, q, "")
 		if err != nil {

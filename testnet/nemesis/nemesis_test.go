@@ -2,7 +2,6 @@ package nemesis
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -55,15 +54,6 @@ func TestFaults(t *testing.T) {
 	require.Error(t, r.disturb(t.Context(), time.Hour), "nothing could happen")
 }
 
-func TestSpan(t *testing.T) {
-	r := newFaults(&run{Config: Config{Seed: 1}})
-	for range 1000 {
-		d := r.span(time.Second, time.Minute)
-		require.True(t, d >= time.Second && d <= time.Minute, d)
-	}
-	require.Equal(t, time.Minute, r.span(time.Minute, time.Second))
-}
-
 // TestKeep: what is violated is told, and leaves everything that is needed to understand it.
 func TestKeep(t *testing.T) {
 	dir := t.TempDir()
@@ -91,18 +81,4 @@ func TestKeep(t *testing.T) {
 	require.Contains(t, out.String(), "VIOLATION V1: nobody serves")
 	require.Contains(t, out.String(), "2 violations\n")
 	require.Contains(t, out.String(), dir)
-}
-
-func TestNeglectedTermEnds(t *testing.T) {
-	r := &run{recorder: newRecorder()}
-	require.NoError(t, term{r, time.Hour}.Check())
-	require.Error(t, term{r, 0}.Check())
-}
-
-func TestWorkersAreToldApart(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	r := &run{recorder: newRecorder(), peers: make([]*peer, 7)}
-	r.startLoad(ctx).stop() // whoever comes to work finds the day over
-	require.Empty(t, r.operations())
 }

@@ -44,7 +44,7 @@ const (
 //	start PEER...          start an ended peer on its data
 //	wipe PEER...           remove what an ended peer knows of the group
 //	pause LEAST MOST       wait, at random
-//	one VOTERS [SURVIVOR]  wait until all running peers have one group; meanwhile give other groups up for that of SURVIVOR
+//	one VOTERS [SURVIVOR]  wait until all running peers have one group; meanwhile empty the other groups, as an operator does
 //	apart PEER PEER        the two have different groups
 //	meet begin|end         bracket the time in which groups become one
 //	everywhere             wait until every running peer finds the instance of every peer
@@ -203,7 +203,7 @@ func (r *run) oneOf(args []string) (coord.GroupState, error) {
 	return r.one(voters, func(ctx context.Context) error {
 		for _, m := range r.living() {
 			if m != survivor {
-				_ = joinGroups(ctx, m.peer().Coordination(), survivor.peer().Coordination())
+				_ = empty(ctx, m.peer(), survivor.peer())
 			}
 		}
 		return nil

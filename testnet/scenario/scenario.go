@@ -328,21 +328,20 @@ func (r *run) everywhere() error {
 	return nil
 }
 
-// joinGroups gives a group up for another one, as blackholed group join does.
-func joinGroups(ctx context.Context, ends, survivor coord.Admin) error {
-	from, err := ends.Group(ctx)
+// empty deletes the keys of a group that is not the survivor's, and raises the survivor's revision by a write, as an operator does.
+func empty(ctx context.Context, ends, survivor *network.Peer) error {
+	from, err := ends.Coordination().Group(ctx)
 	if err != nil {
 		return err
 	}
-	to, err := survivor.Group(ctx)
+	to, err := survivor.Coordination().Group(ctx)
 	if err != nil || from.ID == "" || from.ID == to.ID {
 		return err
 	}
-	done, err := ends.ChangeMembers(ctx, coord.MemberChange{Action: coord.JoinGroup, Group: to.ID, Force: true})
-	if err != nil {
+	if _, err = ends.KV().Delete(ctx, coord.Under("app/")); err != nil {
 		return err
 	}
-	_, err = survivor.ChangeMembers(ctx, coord.MemberChange{Action: coord.RaiseGroup, Group: from.ID, Revision: done.Revision})
+	_, err = survivor.KV().Put(ctx, "app/raised", nil)
 	return err
 }
 

@@ -24,7 +24,7 @@ import (
 func Command(con *term.Console, restore restoreFunc) *cobra.Command {
 	return command.Parent(&cobra.Command{Use: "group", Short: "Inspect and repair the coordination group"},
 		groupStatus(con), groupMembers(con), groupAdd(con), groupRemove(con), groupPromote(con), groupReplace(con),
-		groupTransfer(con), groupLeave(con), groupJoin(con), groupResume(con),
+		groupTransfer(con), groupLeave(con),
 		groupBackup(con), groupRestore(con, restore))
 }
 
@@ -173,8 +173,6 @@ func memberOf(ctx context.Context, p *operator.Client, text string) (id string, 
 // forced says what an order does with --force.
 func forced(action coord.MemberAction) string {
 	switch action {
-	case coord.ResumeGroup:
-		return "even if the other group may return, so that the network has two again"
 	case coord.AddMember:
 		return "even if the leader cannot connect to the peer"
 	case coord.RemoveMember:
@@ -262,14 +260,5 @@ func groupLeave(con *term.Console) *cobra.Command {
 		Use: "leave", Short: "Remove the running peer from the group",
 		Long: "Remove the running peer from the group. A leader hands over first. The peer stays a client, and\n" +
 			"becomes no member until group add.",
-	})
-}
-
-func groupResume(con *term.Console) *cobra.Command {
-	return order(con, coord.ResumeGroup, &cobra.Command{
-		Use: "resume", Short: "Take back a group join whose other group is gone",
-		Long: "Let a group go on that group join froze, or whose other group is gone for good before the peers went\n" +
-			"over. The leases and locks that ended stay ended. Refused while the peers can go over. If the other\n" +
-			"group returns, the network has two groups again.",
 	})
 }

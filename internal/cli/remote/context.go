@@ -250,20 +250,3 @@ func (r *Peer) choose(address string) (string, error) {
 	}
 	return p.GRPC, nil
 }
-
-// Other connects to a context, or to the address of a peer that needs no credentials: those for one peer never go to another one.
-// Errors name the argument.
-func (r *Peer) Other(field, name string) (*operator.Client, error) {
-	all, err := readContexts(r.Console)
-	if err != nil {
-		return nil, err
-	}
-	i := slices.IndexFunc(all.List, func(p peerContext) bool { return p.Name == name })
-	if i < 0 {
-		c, err := operator.New(name)
-		return c, fault.In(field, err)
-	}
-	p := all.List[i]
-	other := &Peer{Console: r.Console, Credentials: credentials{TokenFile: p.TokenFile, Ca: p.CA, Cert: p.Cert, Key: p.Key}}
-	return other.dial(p.GRPC)
-}

@@ -11,22 +11,17 @@ const (
 	ReplaceMember      MemberAction = "replace"  // swap a voter with a learner, in one joint change
 	TransferLeadership MemberAction = "transfer" // make another voter the leader
 	LeaveGroup         MemberAction = "leave"    // remove the answering peer
-	JoinGroup          MemberAction = "join"     // freeze the group, whose peers go over to another one when that has reached its revision
-	RaiseGroup         MemberAction = "raise"    // raise the revision above the final one of a group that ends for this one
-	ResumeGroup        MemberAction = "resume"   // take back a JoinGroup
 )
 
 // MemberChange is an operator's order to the group.
 type MemberChange struct {
-	Action   MemberAction `json:"action"`
-	Peer     string       `json:"peer_id"`
-	With     string       `json:"with"`               // of ReplaceMember: the learner that takes the vote
-	DryRun   bool         `json:"dry_run"`            // only say what would happen
-	Force    bool         `json:"force"`              // even if no majority remains, the new voter is behind, or data of applications ends
-	By       string       `json:"-"`                  // who orders it, for the log; set by the accepting peer
-	Via      string       `json:"-"`                  // peer that passed it on; set by the member that receives it
-	Group    string       `json:"group_id,omitempty"` // of JoinGroup: the other group, in hex; of RaiseGroup: the group that ends
-	Revision Revision     `json:"revision,omitempty"` // of RaiseGroup: to reach
+	Action MemberAction `json:"action"`
+	Peer   string       `json:"peer_id"`
+	With   string       `json:"with"`    // of ReplaceMember: the learner that takes the vote
+	DryRun bool         `json:"dry_run"` // only say what would happen
+	Force  bool         `json:"force"`   // even if no majority remains, or the new voter is behind
+	By     string       `json:"-"`       // who orders it, for the log; set by the accepting peer
+	Via    string       `json:"-"`       // peer that passed it on; set by the member that receives it
 }
 
 // MemberOutcome is the result of a MemberChange.
@@ -38,8 +33,6 @@ type MemberOutcome struct {
 	After  string `json:"after"`
 	// Standing is the decision on the peer that the group keeps; empty: none.
 	Standing Standing `json:"standing,omitempty"`
-	// Revision is, of JoinGroup, the final one of the group, 0 after a dry run; of RaiseGroup, the present one.
-	Revision Revision `json:"revision,omitempty"`
 }
 
 // Standing is an operator's lasting decision on a peer: the value of a key under MembersPrefix.

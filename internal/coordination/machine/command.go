@@ -76,8 +76,6 @@ func (c *call) runInternal(m *Machine, cmd *coordv1.Command) error {
 		return setAddresses(m, r.SetAddresses)
 	case *coordv1.Command_Dissolve:
 		return c.dissolve(m, r.Dissolve, done)
-	case *coordv1.Command_RaiseRevision:
-		return raiseRevision(m, r.RaiseRevision)
 	}
 	return fault.Refused(fault.Unsupported, "op", "is not known")
 }

@@ -60,8 +60,7 @@ func every() []proto.Message {
 		&coordv1.Configure{Limits: coord.DefaultLimits().Message()},
 		&coordv1.SetAddresses{Multiaddrs: [][]byte{{1}, {2, 3}}},
 		&coordv1.BumpIncarnation{Incarnation: 1},
-		&coordv1.Dissolve{Successor: []byte(groupID(1)), Force: true, Reached: 5},
-		&coordv1.RaiseRevision{To: 9, Resume: 3},
+		&coordv1.Dissolve{Successor: []byte(groupID(1)), Reached: 5},
 	}
 }
 

@@ -232,14 +232,12 @@ func (p *Peer) Group(ctx context.Context) (coord.GroupState, error) {
 func (p *Peer) ChangeMembers(ctx context.Context, c coord.MemberChange) (coord.MemberOutcome, error) {
 	resp, err := p.admin.ChangeMembers(ctx, &apiv1.ChangeMembersRequest{
 		Action: string(c.Action), PeerId: c.Peer, With: c.With, DryRun: c.DryRun, Force: c.Force, By: c.By,
-		GroupId: c.Group, Revision: int64(c.Revision),
 	})
 	if err != nil {
 		return coord.MemberOutcome{}, Fault("calls.ChangeMembers", err)
 	}
 	return coord.MemberOutcome{
 		Done: resp.GetDone(), Steps: resp.GetSteps(), Before: resp.GetBefore(), After: resp.GetAfter(), Standing: coord.Standing(resp.GetStanding()),
-		Revision: coord.Revision(resp.GetRevision()),
 	}, nil
 }
 
