@@ -7,8 +7,9 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/cell"
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -145,7 +146,7 @@ func (s *sights) follow(ctx context.Context, who peer.ID, watcher discovery.Watc
 		if err != nil {
 			return
 		}
-		if ev.Record == nil || ev.Kind == discovery.Removed {
+		if ev.Record == nil || ev.Kind == query.Removed {
 			continue
 		}
 		what := sight{ev.Record.Name(), ev.Record.Sequence()}

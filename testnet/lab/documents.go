@@ -36,9 +36,10 @@ func (w *world) reads(ctx context.Context, p *peer, kind nat) error {
 	if err != nil {
 		return err
 	}
+	text, _, _ = strings.Cut(text, "\n## ")
 	steps := commands(text)
 	if len(steps) != 1 || len(steps[0].printed) != 1 {
-		return fault.New("lab.reads", fault.Invalid, "docs/nat.md should have one command that prints one line")
+		return fault.New("lab.reads", fault.Invalid, "docs/nat.md should begin with one command that prints one line")
 	}
 	d := desk{host: p.host, home: p.spec.Data, env: w.environment(p.spec.Data)}
 	printed, err := d.run(ctx, steps[0].command)
@@ -53,15 +54,17 @@ func (w *world) reads(ctx context.Context, p *peer, kind nat) error {
 	return nil
 }
 
-// privateNetwork plays the commands of docs/private-networks.md: three hosts of a VPN without multicast, and a leaf in the Internet.
+// privateNetwork plays the commands of docs/nat.md from its private networks on: three hosts of a VPN without multicast,
+// and a leaf in the Internet.
 func privateNetwork(ctx context.Context, w *world) error {
-	text, err := document("docs/private-networks.md")
+	text, err := document("docs/nat.md")
 	if err != nil {
 		return err
 	}
+	_, text, _ = strings.Cut(text, "\n## Private networks and VPNs\n")
 	steps := commands(text)
 	if len(steps) != 3 {
-		return fault.New("lab.privateNetwork", fault.Invalid, "docs/private-networks.md should have three commands: first peer, other peers, leaf")
+		return fault.New("lab.privateNetwork", fault.Invalid, "docs/nat.md should have three commands: first peer, other peers, leaf")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	vpn := &office{world: w, segment: w.network(netns.Quality{}), name: "vpn", address: func(i int) string { return fmt.Sprintf("10.8.0.%d/24", i+1) }}
@@ -134,7 +137,7 @@ func (o *office) launch(ctx context.Context, i int, command, address string) (er
 
 // register offers a service at a desk.
 func (d *desk) register(ctx context.Context) error {
-	_, err := d.Register(ctx, records.Offer{
+	_, err := d.Offers().Register(ctx, records.Offer{
 		ID: "of-" + d.name, Metadata: records.Metadata{Type: "storage"}, Capabilities: &records.Capabilities{Storage: &records.Storage{TotalSpace: 1e12}},
 	})
 	return err
@@ -147,7 +150,7 @@ func (o *office) offered(ctx context.Context, register func(context.Context) err
 	}
 	err := await.Until(ctx, readerLimit, at.name+" finds an offer", func(ctx context.Context) error {
 		for _, kind := range []string{"storage", "compute"} {
-			if a, err := at.Query(ctx, query.Query{Type: kind}); err != nil || len(a.Results) > 0 {
+			if a, err := at.Offers().Query(ctx, query.Query{Type: kind}); err != nil || len(a.Results) > 0 {
 				return err
 			}
 		}

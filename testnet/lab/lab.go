@@ -77,7 +77,7 @@ func Scenarios() []Scenario {
 		},
 		{
 			Name: "private", Limit: 5 * time.Minute,
-			About: "a private network without multicast and a leaf, by the commands of docs/private-networks.md",
+			About: "a private network without multicast and a leaf, by the commands of docs/nat.md",
 			acts:  []act{{"", privateNetwork}},
 		},
 		{

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/pkg/client"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 	"github.com/blackhole/blackhole/testnet/nemesis/history"
@@ -21,18 +22,18 @@ import (
 func TestEvent(t *testing.T) {
 	entry, err := proto.Marshal(&coordv1.LockEntry{Mode: apiv1.ShareMode(coord.Permit), Permits: 2, Metadata: []byte("17"), Holder: "peer"})
 	require.NoError(t, err)
-	claim := &coord.KeyValue{Key: permitted + "/2a", Value: entry, CreateRevision: 7, ModRevision: 7, Version: 1, Lease: 42}
+	claim := &client.KeyValue{Key: permitted + "/2a", Value: entry, CreateRevision: 7, ModRevision: 7, Version: 1, Lease: 42}
 	want := history.Event{
 		Revision: 7, Key: permitted + "/2a", Value: "17", Create: 7, Version: 1, Lock: permitted, Mode: history.Permit,
 		Permits: 2, Lease: 42, Seen: time.Second,
 	}
-	require.Equal(t, want, event(coord.Event{Revision: 7, Key: claim.Key, KV: claim}, time.Second))
+	require.Equal(t, want, event(client.KeyEvent{Revision: 7, Key: claim.Key, KV: claim}, time.Second))
 	want.Revision, want.Deleted, want.Replaces = 9, true, 7
-	require.Equal(t, want, event(coord.Event{Revision: 9, Key: claim.Key, Prev: claim}, time.Second))
+	require.Equal(t, want, event(client.KeyEvent{Revision: 9, Key: claim.Key, Prev: claim}, time.Second))
 
-	plain := &coord.KeyValue{Key: registers + "/1/0", Value: []byte("v3"), CreateRevision: 2, ModRevision: 5, Version: 2}
+	plain := &client.KeyValue{Key: registers + "/1/0", Value: []byte("v3"), CreateRevision: 2, ModRevision: 5, Version: 2}
 	require.Equal(t, history.Event{Revision: 5, Key: plain.Key, Value: "v3", Create: 2, Version: 2, Seen: time.Second},
-		event(coord.Event{Revision: 5, Key: plain.Key, KV: plain}, time.Second))
+		event(client.KeyEvent{Revision: 5, Key: plain.Key, KV: plain}, time.Second))
 }
 
 func TestFaults(t *testing.T) {

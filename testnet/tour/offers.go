@@ -94,7 +94,7 @@ func withdraw(ctx context.Context, t *Tour) (string, error) {
 	q.Health = query.HealthAny
 
 	began := time.Now()
-	if _, err := provider.Withdraw(ctx, gone.Offer.ID); err != nil {
+	if _, err := provider.Offers().Withdraw(ctx, gone.Offer.ID); err != nil {
 		return "", err
 	}
 	t.Market.Withdraw(gone.Name())
@@ -126,7 +126,7 @@ func pause(ctx context.Context, t *Tour) (string, error) {
 		return "", err
 	}
 	began := time.Now()
-	if _, err := provider.Client.Pause(ctx, id, 0); err != nil {
+	if _, err := provider.Client.Offers().Pause(ctx, id, 0); err != nil {
 		return "", err
 	}
 	err := everywhere(" is gone from ", func(a query.AnswerView) bool {
@@ -136,7 +136,7 @@ func pause(ctx context.Context, t *Tour) (string, error) {
 		return "", err
 	}
 	gone := time.Since(began)
-	if _, err := provider.Client.Resume(ctx, id); err != nil {
+	if _, err := provider.Client.Offers().Resume(ctx, id); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%s of %s gone from %d peers after %v, and back", id, provider.Name, len(t.Network.Living()), gone.Round(time.Millisecond)),
@@ -217,7 +217,7 @@ func liarFoundOut(ctx context.Context, t *Tour) (string, error) {
 		if s == liar {
 			o.Health = &records.Health{Status: "HEALTHY", UptimePercent: &perfect}
 		}
-		if _, err := home.Register(ctx, o); err != nil {
+		if _, err := home.Offers().Register(ctx, o); err != nil {
 			return "", err
 		}
 	}
@@ -239,7 +239,7 @@ func liarFoundOut(ctx context.Context, t *Tour) (string, error) {
 	}
 	took := time.Since(began)
 	for _, id := range []string{"tour-honest", "tour-liar"} {
-		if _, err := home.Withdraw(ctx, id); err != nil {
+		if _, err := home.Offers().Withdraw(ctx, id); err != nil {
 			return "", err
 		}
 	}
@@ -269,7 +269,7 @@ func (t *Tour) lacks(ctx context.Context, p *network.Peer, q query.Query, key st
 func resolve(ctx context.Context, p *network.Peer, key string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	r, err := p.Resolve(ctx, key)
+	r, err := p.Offers().Resolve(ctx, key)
 	return r.Sequence, fault.Wrap(p.Name, err)
 }
 
@@ -407,7 +407,7 @@ type sighting struct {
 // watch starts a watch at the consumer and skips the initial matches. Its goroutine ends with
 // ctx.
 func (t *Tour) watch(ctx context.Context, q query.Query) (<-chan sighting, error) {
-	w, err := t.consumer().Watch(ctx, q, "")
+	w, err := t.consumer().Offers().Watch(ctx, q, "")
 	if err != nil {
 		return nil, err
 	}
@@ -461,7 +461,7 @@ func (t *Tour) update(ctx context.Context, l market.Listing, price float64, seen
 	callCtx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	began := time.Now()
-	receipt, err := t.peer(l).Update(callCtx, o)
+	receipt, err := t.peer(l).Offers().Update(callCtx, o)
 	if err != nil {
 		return timing{}, err
 	}

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/cities"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/geo/cities"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	"github.com/blackhole/blackhole/testnet/market"
@@ -183,7 +183,7 @@ func (t *Tour) judge(q query.Query, a query.AnswerView) error {
 func ask(ctx context.Context, p *network.Peer, q query.Query) (query.AnswerView, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	a, err := p.Query(ctx, q)
+	a, err := p.Offers().Query(ctx, q)
 	return a, fault.Wrap(p.Name, err)
 }
 

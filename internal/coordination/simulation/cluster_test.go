@@ -8,10 +8,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/membership"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
-	"github.com/blackhole/blackhole/pkg/coord"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
@@ -51,6 +51,7 @@ type plan struct {
 	mixed         bool          // the peers begin with the former program
 	repair        membership.Config
 	quiet         bool // clients only publish instances
+	emptied       bool // an operator stopped the clients, and deletes what they keep
 	crowded       bool // clients only wait for locks and work under them
 	bold          bool // clients try everything, with small quotas
 }

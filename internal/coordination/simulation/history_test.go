@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/testnet/nemesis/history"
 )
 

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -38,7 +38,10 @@ func (c *client) behave(p *proc) {
 	}
 	p.sleep(c.between(0, time.Second))
 	for !c.calm {
-		c.follow()
+		if c.follow(); c.emptied {
+			p.sleep(time.Second)
+			continue
+		}
 		draw := c.rng.IntN(total)
 		for _, d := range deeds {
 			if draw -= d.weight; draw < 0 {
@@ -356,4 +359,20 @@ func forget(c *client, p *proc) {
 		c.breach("B2", "a client cannot be closed: %v", r.Err)
 	}
 	c.id = 0
+}
+
+// wipe deletes all keys of applications in one transaction, and their requirements.
+func (c *client) wipe(p *proc) {
+	keys := []string{"plain/0", "plain/1", "plain/2", "guarded/db/0", "guarded/db/1", "guarded/rw", "guarded/permits"}
+	steps, from := []*apiv1.TxnStep{coordtest.Delete(coord.Under("bound/"))}, c.now
+	for _, key := range keys {
+		steps = append(steps, coordtest.Delete(coord.Exactly(key)))
+	}
+	this, r, ok := c.do(p, &apiv1.TxnRequest{Then: steps}, patience)
+	for _, key := range keys {
+		c.record(from, input{kind: write, key: key}, this, ok, wrote(r))
+	}
+	for i := range 3 {
+		c.do(p, &apiv1.DeleteRequirementRequest{Name: fmt.Sprintf("need-%d", i)}, patience/16)
+	}
 }
