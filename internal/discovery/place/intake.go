@@ -10,7 +10,7 @@ import (
 
 const (
 	maxKeptOut = 4096             // records that a limit of this peer kept out
-	keptOutFor = 15 * time.Minute // a record waits that long at most for a place in a nearly full cell
+	keptOutFor = 15 * time.Minute // publishers announce a refused record again within that time
 )
 
 // Intake adds records to the index. It remembers those that a limit of this peer kept out. It is safe for concurrent use.
