@@ -119,7 +119,7 @@ func TestMergeAgainstReference(t *testing.T) {
 		if rapid.Bool().Draw(t, "an old version") {
 			groups[0].answers[0].records = append(groups[0].answers[0].records, old)
 		}
-		search := &treeSearch{results: make(map[records.Name]*records.Record)}
+		search := &walk{results: make(map[records.Name]*records.Record)}
 		for _, g := range groups {
 			addNewest(search.results, g.answers)
 		}

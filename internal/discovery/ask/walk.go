@@ -69,6 +69,7 @@ func (w *walk) run(ctx context.Context, first []records.CellKey) error {
 			w.merge(&w.groups[before+i])
 		}
 	}
+	w.trace.add("asked about %d cells", len(w.asked))
 	return unanswered(ctx, w.groups)
 }
 
