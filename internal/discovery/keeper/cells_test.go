@@ -408,8 +408,8 @@ func TestPublisherRemembersFullCells(t *testing.T) {
 }
 
 // living is a network that compares, all of whose peers know each other for long.
-func living(t testing.TB, peers, capacity int) *lightCluster {
-	w := newLimitedCluster(t, peers, wire.Limits{Cell: capacity, StoreRate: 1e6, StoreBurst: 1e6})
+func living(t testing.TB, peers, capacity int, sync time.Duration) *lightCluster {
+	w := newLimitedCluster(t, peers, wire.Limits{Cell: capacity, StoreRate: 1e6, StoreBurst: 1e6, Sync: sync})
 	for _, n := range w.nodes {
 		n.sync.Table()
 		n.sync.Know.SetInformed(true, time.Now())
@@ -422,7 +422,7 @@ func living(t testing.TB, peers, capacity int) *lightCluster {
 // the way.
 func TestJoinerOfFullCells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := living(t, 25, 40)
+		w := living(t, 25, 40, 0)
 		defer w.close()
 		recs := append(world(t, 300, atCities(t)), nowhere(t, 5)...)
 		for _, o := range w.announce(w.nodes[0], recs) {
@@ -459,7 +459,7 @@ func TestJoinerOfFullCells(t *testing.T) {
 // When most records are gone, the marks end, the keepers compare, and the cells are whole again. Every complete answer on the way is exact.
 func TestFullCellsBecomeWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := living(t, 22, 40)
+		w := living(t, 22, 40, 20*time.Minute)
 		defer w.close()
 		recs := world(t, 120, atCities(t))
 		w.announce(w.nodes[0], recs)
