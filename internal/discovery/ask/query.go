@@ -93,6 +93,9 @@ func (a *Asker) lacks(cells []records.CellKey) string {
 	if c, some := a.cells.FirstFull(cells); some {
 		return fmt.Sprintf("the cell %s is full: this peer keeps only some of its offers", c)
 	}
+	if a.unplacedFull(cells) {
+		return "this peer has no room for all offers without a place"
+	}
 	if !a.authority.Settled(cells) {
 		return "this peer does not keep all of these offers, or has not yet compared them with their other keepers"
 	}

@@ -165,6 +165,9 @@ func (c *diff) differing(ctx context.Context, mine *sharedCells, flat bool) ([]d
 			}
 			d, ok := c.differs(cell, digest.Sum(m.Sums), m.FullMs > 0)
 			if m.FullMs > 0 && ok && !c.of.Whole && !c.Syncer.cells.Full(cell) {
+				if len(c.full) >= place.MaxHeard {
+					return nil, fault.New("keeper.sync", fault.LimitReached, "the peer calls more than %d cells full", place.MaxHeard)
+				}
 				c.full[cell] = time.Duration(min(m.FullMs, uint64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 			}
 			if ok && !c.settled(cell, m.FullMs > 0) {

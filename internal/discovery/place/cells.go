@@ -25,13 +25,16 @@ const (
 	fullFor = records.MaxTTL + skipFor
 
 	maxFull      = 1 << 16          // marks of full cells; with more, this peer claims nothing for any cell
-	maxContested = 4096             // cells that other keepers say to be full
+	maxContested = 16 * MaxHeard    // cells that other keepers say to be full
 	maxDeep      = 4096             // cells below geo.MaxLen with records
 	maxSenders   = 1 << 17          // records with a known sender address
 	maxCounted   = 4096             // cells with a count
 	countTTL     = 10 * time.Second // lifetime of a count, which expiries do not change
 	leafShares   = 4                // one address prefix gets 1/leafShares of a cell without children
 )
+
+// MaxHeard bounds the cells that one partner calls full, and this peer does not.
+const MaxHeard = 1024
 
 // Cells knows which cells of this peer are full. A cell has a capacity, which bounds memory and changes no answer: a
 // keeper that refused a living record of a cell says so for fullFor, and whoever asks turns to the 32 children, whose
@@ -126,6 +129,9 @@ func (s *Cells) Lacks(c records.CellKey) string {
 	m, marked := s.marks[c]
 	now := s.now()
 	x := s.contested[c]
+	if rest, some := s.marks[Unplaced(c)]; some && c.Cell == geo.Global && !c.OfProvider() && !now.Before(rest.until) {
+		return "it had no room for all records without a place, and has not compared them since"
+	}
 	switch {
 	case now.Before(s.forgotten):
 		return "it has more full cells than it can remember"
@@ -184,14 +190,15 @@ func (s *Cells) fill(c records.CellKey, until time.Time) (changed bool) {
 	return !marked
 }
 
-// refuse marks a cell that has no room for a living record.
-func (s *Cells) refuse(c records.CellKey) {
+// refuse marks a cell that has no room for a living record, and reports whether it was not full before.
+func (s *Cells) refuse(c records.CellKey) bool {
 	s.mu.Lock()
 	changed := s.fill(c, s.now().Add(fullFor))
 	s.mu.Unlock()
 	if changed {
 		s.tell()
 	}
+	return changed
 }
 
 func (s *Cells) tell() {
@@ -218,7 +225,9 @@ func (s *Cells) Hear(from peer.ID, full map[records.CellKey]time.Duration, trust
 		x := s.contested[c]
 		if x == nil {
 			if len(s.contested) >= maxContested {
-				s.forgotten = now.Add(wire.SyncEvery)
+				if !held[c] {
+					s.forgotten, changed = now.Add(wire.SyncEvery), true
+				}
 				continue
 			}
 			x = &contest{until: make(map[peer.ID]time.Time), outvoted: held[c]}
@@ -233,10 +242,11 @@ func (s *Cells) Hear(from peer.ID, full map[records.CellKey]time.Duration, trust
 	}
 }
 
-// Decide ends a round of comparisons that began at a time. Partners returns the partners of the round that keep a cell.
+// Decide ends a round of comparisons that began at a time. Partners returns the partners of the round that keep a cell; false if
+// this peer does not keep it.
 // A cell that more keepers call full than hold whole is full here too, until the middle one of their ends. A cell whose
 // own mark ended before the round is whole again.
-func (s *Cells) Decide(began time.Time, partners func(records.CellKey) []peer.ID, alone bool) {
+func (s *Cells) Decide(began time.Time, partners func(records.CellKey) ([]peer.ID, bool), alone bool) {
 	s.mu.Lock()
 	due := make(map[records.CellKey]int) // partners that do not call it full
 	for c, m := range s.marks {
@@ -249,7 +259,14 @@ func (s *Cells) Decide(began time.Time, partners func(records.CellKey) []peer.ID
 	}
 	s.mu.Unlock()
 	for c := range due {
-		due[c] = len(partners(c))
+		at := c
+		if c.Cell == index.Nowhere {
+			at = wire.CellAt(c, geo.Global)
+		}
+		met, kept := partners(at)
+		if due[c] = len(met); !kept {
+			due[c] = -1
+		}
 	}
 	s.mu.Lock()
 	changed := false
@@ -264,6 +281,11 @@ func (s *Cells) Decide(began time.Time, partners func(records.CellKey) []peer.ID
 		slices.SortFunc(ends, time.Time.Compare)
 		m, marked := s.marks[c]
 		switch whole := met - len(ends); {
+		case met < 0: // with its next record, the peer becomes a keeper anew
+			delete(s.contested, c)
+			if !m.until.After(began) {
+				delete(s.marks, c)
+			}
 		case marked && m.until.After(began):
 			delete(s.contested, c)
 		case len(ends) > whole:

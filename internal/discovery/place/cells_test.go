@@ -130,17 +130,22 @@ func TestMarksEndWithAComparison(t *testing.T) {
 		time.Sleep(skipFor)
 		require.False(t, b.Full(c))
 		require.Contains(t, b.Lacks(c), "has not compared it since")
-		two := func(records.CellKey) []peer.ID { return []peer.ID{"a", "b"} }
+		two := func(records.CellKey) ([]peer.ID, bool) { return []peer.ID{"a", "b"}, true }
+		nobody := func(records.CellKey) ([]peer.ID, bool) { return nil, true }
 		b.Decide(began, two, false)
 		require.NotEmpty(t, b.Lacks(c), "the round began before")
-		b.Decide(time.Now(), func(records.CellKey) []peer.ID { return nil }, false)
+		b.Decide(time.Now(), nobody, false)
 		require.NotEmpty(t, b.Lacks(c), "no partner keeps the cell")
 		b.Decide(time.Now(), two, false)
 		require.Empty(t, b.Lacks(c))
 		b.refuse(c)
 		time.Sleep(fullFor)
-		b.Decide(time.Now(), func(records.CellKey) []peer.ID { return nil }, true)
+		b.Decide(time.Now(), nobody, true)
 		require.Empty(t, b.Lacks(c), "alone in the network")
+		b.refuse(c)
+		time.Sleep(fullFor)
+		b.Decide(time.Now(), func(records.CellKey) ([]peer.ID, bool) { return nil, false }, false)
+		require.Empty(t, b.marks, "no cell of this peer any more")
 	})
 }
 
@@ -150,7 +155,7 @@ func TestPartnersSayWhatIsFull(t *testing.T) {
 		c := keepertest.CellOfBerlin(3)
 		full := map[records.CellKey]time.Duration{c: time.Hour}
 		never, always := func(records.CellKey) bool { return false }, func(records.CellKey) bool { return true }
-		partners := func(records.CellKey) []peer.ID { return []peer.ID{"a", "b", "c"} }
+		partners := func(records.CellKey) ([]peer.ID, bool) { return []peer.ID{"a", "b", "c"}, true }
 
 		joiner := newBench(t)
 		joiner.Hear("a", full, never)

@@ -169,7 +169,7 @@ func (h *Batch) Take(r *records.Record, cells []records.CellKey) (taken Taken, e
 	if h.passedOn(r, cells) {
 		prefix = netip.Prefix{}
 	}
-	wanted, missing := h.Wanted != nil && h.Wanted(r) || r.Name().Provider == h.Self, error(nil)
+	wanted, missing := live || h.Wanted != nil && h.Wanted(r) || r.Name().Provider == h.Self, error(nil) // the old version must go
 	for _, c := range cells {
 		room := roomy
 		if !live || !held.In(c) {
@@ -182,11 +182,15 @@ func (h *Batch) Take(r *records.Record, cells []records.CellKey) (taken Taken, e
 				h.cells.deep.Add(c, struct{}{})
 			}
 		case none:
-			h.cells.refuse(c)
+			if h.cells.refuse(c) {
+				h.Logger.Info("a cell is full: its parts answer for it", "cell", c)
+			}
 			h.full[c] = true
 		case overfull:
 			leaf, _ := leafOf(c, r)
-			h.cells.refuse(leaf)
+			if h.cells.refuse(leaf) {
+				h.Logger.Warn("a cell without parts is full: answers about it are incomplete", "cell", c)
+			}
 			missing = full(c, "has no room for further offers")
 		case unfair:
 			missing = full(c, "has no room for further offers of this provider, or from this network")
