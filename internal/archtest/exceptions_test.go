@@ -32,7 +32,7 @@ func exceptions() []exception {
 func sharedEnv() (all []exception) {
 	for _, part := range []string{
 		"ask Asker", "ask Findings", "keeper Keeper", "keeper server",
-		"place Intake", "place Publisher", "place Store", "route Authority", "route Closest",
+		"place Publisher", "place Store", "route Authority", "route Closest",
 	} {
 		room, name, _ := strings.Cut(part, " ")
 		all = append(all, exception{

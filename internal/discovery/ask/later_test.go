@@ -30,7 +30,7 @@ func bare(t testing.TB) (*Asker, *keepertest.Counts) {
 	}}
 	closest := route.NewClosest(e)
 	authority := route.NewAuthority(closest, func() string { return "" })
-	return NewAsker(closest, authority, wire.NewClient(e, closest.Suspect), cellsOf(e), place.NewIntake(e)), counts
+	return NewAsker(closest, authority, wire.NewClient(e, closest.Suspect), cellsOf(e), place.NewIntake(e.Index, e.Now, e.Signals.Metrics.Refused, e.Logger)), counts
 }
 
 // cellsOf returns the cells of a peer in a large network, each for 10 records.

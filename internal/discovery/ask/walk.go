@@ -123,13 +123,13 @@ func (w *walk) found() []*records.Record {
 	return slices.SortedFunc(maps.Values(w.results), func(a, b *records.Record) int { return a.Name().Compare(b.Name()) })
 }
 
-// next takes the children that can improve the result: all at once, or a few in an order of places.
+// next takes the children that can improve the result, or count: all at once, or a few in an order of places.
 func (w *walk) next(ctx context.Context) []records.CellKey {
 	if len(w.due) == 0 || ctx.Err() != nil {
 		return nil
 	}
 	n := len(w.due)
-	if best := w.due[0].bound; !math.IsInf(best, -1) {
+	if !math.IsInf(w.due[0].bound, -1) && !w.q.plan.ExactTotal() {
 		live, now := make([]*records.Record, 0, len(w.results)), w.Now()
 		for _, r := range w.results {
 			if latest, ok := w.Index.Latest(r.Name()); ok && records.Compare(latest, r) > 0 {

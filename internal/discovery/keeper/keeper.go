@@ -60,7 +60,7 @@ func assemble(e *wire.Env) *Keeper {
 	small := func() bool { return e.Router.Size() < route.AcceptWithin }
 	cells := place.NewCells(e.Index, e.Now, e.Limits.Cell, small, authority.Renew)
 	authority.Lacks = cells.Lacks
-	in := place.NewIntake(e)
+	in := place.NewIntake(e.Index, e.Now, e.Signals.Metrics.Refused, e.Logger)
 	s := place.NewStore(authority, c, cells, in)
 	k := &Keeper{
 		Env: e, closest: closest, client: c, authority: authority, cells: cells, store: s,

@@ -227,3 +227,28 @@ func TestDeepCellsInUse(t *testing.T) {
 	_, some := ChildOf(leaf, r)
 	require.False(t, some)
 }
+
+// Partners that call more cells full than this peer can remember raise doubts about cells that it has not compared yet, and about no other.
+func TestContestedCellsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		never, always := func(records.CellKey) bool { return false }, func(records.CellKey) bool { return true }
+		claims := func(partner int) map[records.CellKey]time.Duration {
+			full := make(map[records.CellKey]time.Duration)
+			for i := range MaxHeard {
+				full[records.CellKey{Type: fmt.Sprint("t", partner), Subtype: fmt.Sprint("s", i), Cell: "u"}] = time.Hour
+			}
+			return full
+		}
+		for _, trusted := range []func(records.CellKey) bool{never, always} {
+			b := newBench(t)
+			for partner := range maxContested/MaxHeard + 1 {
+				b.Hear(peer.ID(fmt.Sprint(partner)), claims(partner), trusted)
+			}
+			require.Len(t, b.contested, maxContested)
+			doubted := b.Lacks(keepertest.CellOfBerlin(3)) != ""
+			require.Equal(t, !trusted(records.CellKey{}), doubted)
+			time.Sleep(time.Minute)
+			require.Empty(t, b.Lacks(keepertest.CellOfBerlin(3)))
+		}
+	})
+}
