@@ -41,7 +41,7 @@ func TestBoundsGoByPlace(t *testing.T) {
 	second, _ := stable.Bound("u34")
 	require.Less(t, first, second)
 	for _, sort := range []Sort{SortPrice, SortScore, SortRandom, SortUptime, SortResponseTime} {
-		bound, some := compile(t, Query{Type: "a", Sort: sort}).Bound("u33")
+		bound, some := compile(t, Query{Type: "compute", Sort: sort}).Bound("u33")
 		require.True(t, some)
 		require.Equal(t, math.Inf(-1), bound, sort)
 	}
