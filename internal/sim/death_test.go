@@ -14,6 +14,7 @@ var manyDeaths = flag.Bool("deaths", false, "play 40 peers, for figures")
 // TestDeath has peers of a network die without a word, as by SIGKILL. Their connections break and cannot be made again. Their offers leave
 // every answer within ten seconds, and no other offer does.
 func TestDeath(t *testing.T) {
+	long(t)
 	peers, dying := 16, 2
 	if *manyDeaths {
 		peers, dying = 40, 8
@@ -21,7 +22,7 @@ func TestDeath(t *testing.T) {
 	for what, refuses := range map[string]bool{"refuses connections": true, "is silent afterwards": false} {
 		var gone []time.Duration
 		synctest.Test(t, func(t *testing.T) {
-			w := newCluster(t, Params{Peers: peers, Seed: 1, RTT: 50 * time.Millisecond, Light: true})
+			w := newCluster(t, Params{Peers: peers, Seed: 1, RTT: 50 * time.Millisecond})
 			w.wire.refuses, w.wire.shares = refuses, true
 			w.join(peers)
 			w.trade(t)
