@@ -222,7 +222,7 @@ func TestRandomOrderIsTheSameOnEveryPeer(t *testing.T) {
 }
 
 // Each name is among the first ten about equally often: the chi-square of 300 equal groups of names is that of chance (mean 299, standard
-// deviation 24), and a little more where lots of different sizes have several names.
+// deviation 24).
 func TestRandomOrderIsEven(t *testing.T) {
 	const groups, seeds, limit = 300, 3000, 10
 	for _, n := range []int{groups, 100 * groups} {
@@ -293,5 +293,5 @@ func TestFilterOfNothingPassesEverything(t *testing.T) {
 
 // goldenRandom returns the rank of rich() by seed, computed by another implementation.
 func goldenRandom() map[uint64]float64 {
-	return map[uint64]float64{0: 0.39837273016744834, 1: 0.24973418077684284, math.MaxUint64: 0.6030829675604057}
+	return map[uint64]float64{0: 0.16781612482879538, 1: 0.536684517676149, math.MaxUint64: 0.6515852400023892}
 }
