@@ -94,7 +94,11 @@ func (s *Service) plan(q query.Query) (*query.Plan, []peer.ID, error) {
 			return nil, nil, err
 		}
 	}
-	return plan.Window(s.endpoints.deadMatching(plan)), excluded, nil
+	more := s.endpoints.deadMatching(plan)
+	if plan.Spreads() {
+		more += reserve
+	}
+	return plan.Window(more), excluded, nil
 }
 
 // local answers and caches a plan whose cells this peer keeps. The cached answer serves while it keeps them: until
@@ -178,7 +182,7 @@ func (s *Service) finish(e *cached, found query.Found) *query.Answer {
 const likely = 10
 
 // reserve is the number of further offers whose endpoints are measured, beyond the limit of the answer too: they take the places of those
-// that die, so it should be known before whether they serve.
+// that die, and of those whose network has its turn already, so it should be known before whether they serve.
 const reserve = 5
 
 // firstOf returns the first records of an answer, at most n.

@@ -575,9 +575,9 @@ func (w *watcher) askPage(ctx context.Context, q *query.Query) (more bool, misse
 	}
 	hits := make([]query.Hit, len(found.Records))
 	for i, r := range found.Records {
-		hits[i] = query.Hit{Record: r, Value: p.Value(r)}
+		hits[i] = p.Hit(r)
 	}
-	slices.SortFunc(hits, query.Hit.Compare)
+	p.Arrange(hits)
 	q.After = query.After(hits[p.Limit()-1].Record)
 	return true, missed
 }

@@ -46,6 +46,9 @@ func (p *Plan) Bound(best *records.Facts, lots *Lots, place geo.Cell) (value flo
 }
 
 func (p *Plan) bound(best *records.Facts, lots *Lots, place geo.Cell) float64 {
+	if p.Judged() && p.query.Sort != SortScore {
+		return 0
+	}
 	switch p.query.Sort {
 	case SortDistance:
 		return geo.MinDistance(p.center, place.Box())

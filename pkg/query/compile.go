@@ -394,7 +394,7 @@ func sorts() []Sort {
 func healths() []Health { return []Health{HealthAny, HealthUsable, HealthHealthy} }
 
 // weights returns the weights of claims.
-func weights() []Claims { return []Claims{ClaimsTrust, ClaimsCheck, ClaimsIgnore} }
+func weights() []Claims { return []Claims{ClaimsTrust, ClaimsCheck} }
 
 // oneOf joins names for an error message.
 func oneOf[T ~string](names []T) string {

@@ -389,6 +389,8 @@ func naiveValue(q Query, s *pb.ServiceRecord) (float64, bool) {
 		return naiveDistance(q, s), true
 	case q.Sort == SortPrice:
 		return naivePrice(q, s), true
+	case q.Claims == ClaimsCheck && (q.Sort == SortUptime || q.Sort == SortResponseTime):
+		return 0, true // measurements alone rank
 	case q.Sort == SortUptime && h != nil && h.UptimePercent != nil:
 		return -*h.UptimePercent, true
 	case q.Sort == SortResponseTime && h != nil && h.ResponseTimeMs != nil:

@@ -46,7 +46,7 @@ func variants(tb require.TestingT) map[string][]func(*Query) {
 			func(q *Query) { q.Attributes = map[string]string{"a": "B"} }, func(q *Query) { q.Attributes = map[string]string{"a": "b", "c": "d"} },
 		},
 		"sort":        {func(q *Query) { q.Sort = SortPrice }, func(q *Query) { q.Sort = SortUptime }, func(q *Query) { q.Sort = SortRandom }},
-		"claims":      {func(q *Query) { q.Claims = ClaimsCheck }, func(q *Query) { q.Claims = ClaimsIgnore }},
+		"claims":      {func(q *Query) { q.Claims = ClaimsCheck }},
 		"domain":      {func(q *Query) { q.Domain = AnyDomain }, func(q *Query) { q.Domain = "a.net" }},
 		"limit":       {func(q *Query) { q.Limit = 7 }},
 		"explain":     {func(q *Query) { q.Explain = true }},

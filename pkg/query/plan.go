@@ -194,8 +194,8 @@ func (p *Plan) distance(x *records.Facts) (metres float64, ok bool) {
 	return geo.Distance(p.center, place), true
 }
 
-// Value ranks a record: smaller is better, and +Inf means unknown. Depending on the order it is
-// the distance in metres, the price, the negated uptime, the response time in milliseconds, the
+// Value ranks a record by its facts: smaller is better, and +Inf means unknown. Depending on the order it is
+// the distance in metres, the price, the negated uptime, the response time in milliseconds (in a judged plan both are 0), the
 // negated score, or a number in [0, 1): derived from the record's name and the seed for SortRandom, from its place and name for
 // SortStable. Value is never NaN and equal on every peer.
 func (p *Plan) Value(r *records.Record) float64 {
@@ -207,8 +207,14 @@ func (p *Plan) Value(r *records.Record) float64 {
 	case SortPrice:
 		return rankOrInf(x.Price, pricedIn(x, p.currency, p.unit))
 	case SortUptime:
+		if p.Judged() {
+			return 0
+		}
 		return rankOrInf(-x.Uptime, x.Has(records.KnownUptime))
 	case SortResponseTime:
+		if p.Judged() {
+			return 0
+		}
 		return rankOrInf(float64(x.ResponseMS), x.Has(records.KnownResponseTime))
 	case SortRandom:
 		return random(hash(r.Name()), p.mixedSeed)

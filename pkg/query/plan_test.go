@@ -58,7 +58,7 @@ func TestValueAgreesWithTheNaiveOne(t *testing.T) {
 				require.True(rt, got >= 0 && got < 1)
 			case SortScore:
 				require.Equal(rt, -p.Score(s.record)+0, got)
-				require.True(rt, p.query.Claims == ClaimsTrust || got >= -(healthPoints/2+pricePoints+locationPoints), "half a claim, and none of speed")
+				require.True(rt, p.query.Claims == ClaimsTrust || got >= -(pricePoints+locationPoints), "no claim")
 				require.Len(rt, p.ExplainScore(s.record, &Evidence{}), 4)
 			}
 		}

@@ -162,12 +162,12 @@ func limit32(limit int) uint32 {
 func indexed(field string, i int) string { return field + "[" + strconv.Itoa(i) + "]" }
 
 // narrowing returns the fields of the wire form that only filter: without one of them a query has at least the
-// same matches, and ranks them equally. Without claims it ranks them equally or better, and the asker ranks again. All other fields
+// same matches, and ranks them equally. All other fields
 // choose the cells, the order, or the form of the answer.
 func narrowing() []protoreflect.Name {
 	return []protoreflect.Name{
 		"countries", "regions", "min_cpu_cores", "min_memory_mb", "require_gpu", "min_storage_gb", "min_bandwidth_mbps",
-		"max_price", "min_uptime", "max_error_rate", "attributes", "where", "domain", "exclude_providers", "claims",
+		"max_price", "min_uptime", "max_error_rate", "attributes", "where", "domain", "exclude_providers",
 	}
 }
 

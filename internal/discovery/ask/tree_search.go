@@ -136,7 +136,7 @@ func (t *treeSearch) next(ctx context.Context) []records.CellKey {
 			live = append(live, r)
 		}
 	}
-	t.worst = worstValue(t.plan, live)
+	t.worst = t.plan.Worst(live)
 	able := slices.IndexFunc(t.candidates, func(c candidate) bool { return c.bound > t.worst }) // equal bounds: the names decide
 	if able < 0 {
 		able = len(t.candidates)
@@ -163,7 +163,7 @@ func (t *treeSearch) incomplete(recs []*records.Record) string {
 	if ago, recent := t.authority.Know.Returned(t.authority.Clock()); recent && slices.ContainsFunc(t.groups, group.foreign) {
 		return fmt.Sprintf("contact with other peers returned %s ago: the keepers may not have compared their records yet", ago.Round(time.Millisecond))
 	}
-	worst := worstValue(t.plan, recs)
+	worst := t.plan.Worst(recs)
 	able := 0
 	for _, c := range t.candidates {
 		if c.bound <= worst {

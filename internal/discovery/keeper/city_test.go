@@ -64,10 +64,10 @@ func best(plan *query.Plan, recs []*records.Record) []string {
 	var hits []query.Hit
 	for _, r := range recs {
 		if !r.Expired(time.Now()) && plan.Match(r) {
-			hits = append(hits, query.Hit{Record: r, Value: plan.Value(r)})
+			hits = append(hits, plan.Hit(r))
 		}
 	}
-	slices.SortFunc(hits, query.Hit.Compare)
+	plan.Arrange(hits)
 	names := []string{}
 	for _, h := range hits[:min(plan.Limit(), len(hits))] {
 		names = append(names, h.Record.Name().ID)
@@ -106,9 +106,9 @@ func (p *pages) next(t *testing.T, n *lightNode) {
 	}
 	hits := make([]query.Hit, len(found.Records))
 	for i, r := range found.Records {
-		hits[i] = query.Hit{Record: r, Value: plan.Value(r)}
+		hits[i] = plan.Hit(r)
 	}
-	slices.SortFunc(hits, query.Hit.Compare)
+	plan.Arrange(hits)
 	hits = hits[:min(len(hits), plan.Limit())]
 	for _, h := range hits {
 		p.read[h.Record.Name().ID]++

@@ -78,10 +78,10 @@ func (c *modelCell) search(p *query.Plan) (below int, ids []string, complete boo
 			var hits []query.Hit
 			for _, r := range x.held {
 				if p.Match(r) {
-					hits = append(hits, query.Hit{Record: r, Value: p.Value(r)})
+					hits = append(hits, p.Hit(r))
 				}
 			}
-			slices.SortFunc(hits, query.Hit.Compare)
+			p.Arrange(hits)
 			for _, h := range hits[:min(len(hits), p.Limit())] {
 				results[h.Record.Name()] = h
 			}
