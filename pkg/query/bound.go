@@ -46,7 +46,7 @@ func (p *Plan) Bound(best *records.Facts, lots *Lots, place geo.Cell) (value flo
 }
 
 func (p *Plan) bound(best *records.Facts, lots *Lots, place geo.Cell) float64 {
-	if p.Judged() && p.query.Sort != SortScore {
+	if p.byName() {
 		return 0
 	}
 	switch p.query.Sort {

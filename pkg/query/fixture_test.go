@@ -390,7 +390,7 @@ func naiveValue(q Query, s *pb.ServiceRecord) (float64, bool) {
 	case q.Sort == SortPrice:
 		return naivePrice(q, s), true
 	case q.Claims == ClaimsCheck && (q.Sort == SortUptime || q.Sort == SortResponseTime):
-		return 0, true // measurements alone rank
+		return 0, false // measurements alone rank
 	case q.Sort == SortUptime && h != nil && h.UptimePercent != nil:
 		return -*h.UptimePercent, true
 	case q.Sort == SortResponseTime && h != nil && h.ResponseTimeMs != nil:

@@ -195,10 +195,14 @@ func (p *Plan) distance(x *records.Facts) (metres float64, ok bool) {
 }
 
 // Value ranks a record by its facts: smaller is better, and +Inf means unknown. Depending on the order it is
-// the distance in metres, the price, the negated uptime, the response time in milliseconds (in a judged plan both are 0), the
+// the distance in metres, the price, the negated uptime, the response time in milliseconds, the
 // negated score, or a number in [0, 1): derived from the record's name and the seed for SortRandom, from its place and name for
-// SortStable. Value is never NaN and equal on every peer.
+// SortStable, and from the name alone where no fact orders: see byName. Value is never NaN and equal on every peer.
 func (p *Plan) Value(r *records.Record) float64 {
+	if p.byName() {
+		const below = 64 - significand
+		return float64(mix(hash(r.Name()))>>below) / (1 << significand)
+	}
 	x := factsFor(p, r)
 	switch p.query.Sort {
 	case SortDistance:
@@ -207,14 +211,8 @@ func (p *Plan) Value(r *records.Record) float64 {
 	case SortPrice:
 		return rankOrInf(x.Price, pricedIn(x, p.currency, p.unit))
 	case SortUptime:
-		if p.Judged() {
-			return 0
-		}
 		return rankOrInf(-x.Uptime, x.Has(records.KnownUptime))
 	case SortResponseTime:
-		if p.Judged() {
-			return 0
-		}
 		return rankOrInf(float64(x.ResponseMS), x.Has(records.KnownResponseTime))
 	case SortRandom:
 		return random(hash(r.Name()), p.mixedSeed)
@@ -223,6 +221,11 @@ func (p *Plan) Value(r *records.Record) float64 {
 	default:
 		return 0 - p.score(x).total()
 	}
+}
+
+// byName reports whether the plan has no facts to order by: it asks for measurements, and no price or place counts.
+func (p *Plan) byName() bool {
+	return p.Judged() && (p.query.Sort != SortScore || !p.placed && p.query.MaxPrice == nil)
 }
 
 // rankOrInf returns a known value, or +Inf.

@@ -69,7 +69,7 @@ type candidate struct {
 
 func (k *ranker) begin(p *query.Plan, s query.Sort) {
 	k.plan, k.order, k.keep = p, orderOf(s), p.Limit()+1
-	if p.Filter().Tiered && (k.order == byPrice || k.order == byScore) || p.Judged() && k.order != byScore {
+	if p.Filter().Tiered && (k.order == byPrice || k.order == byScore) || p.Judged() && p.Sort() != query.SortScore {
 		k.order = byValue // the column has base prices, or claims
 	}
 	k.spreads = p.Spreads()

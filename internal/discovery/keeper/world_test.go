@@ -77,6 +77,7 @@ func worldOffer(random *rand.Rand, i int, places spread) records.Offer {
 	uptime, response := 90+10*random.Float64(), uint64(1+random.IntN(2000))
 	o := keepertest.Offer(fmt.Sprintf("s%d", i), keepertest.Priced(0.01+random.Float64()*10))
 	o.Metadata.Subtype = ""
+	o.Metadata.Endpoints = []string{fmt.Sprintf("https://o%d.net", i)}
 	o.Location.Latitude, o.Location.Longitude = &lat, &lon
 	o.Health = &records.Health{Status: "HEALTHY", UptimePercent: &uptime, ResponseTimeMs: &response}
 	if random.IntN(200) == 0 {
