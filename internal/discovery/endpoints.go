@@ -81,7 +81,7 @@ func (x *endpoints) verdict(e *endpoint, now time.Time) (m records.Measured, dea
 	m = e.last
 	m.Since = e.since
 	o, failed, answered := e.others(now)
-	if e.fails > 0 && failed > answered && x.agree(e, false, witness.Quorum-1, now) {
+	if e.fails > 0 && failed > answered && x.agree(e, false, x.confirming(e.name.Provider), now) {
 		m.Peers, m.CheckedAt = failed, later(m.CheckedAt, o.CheckedAt)
 		return m, true
 	}

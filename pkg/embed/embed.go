@@ -96,7 +96,7 @@ func New(ctx context.Context, h host.Host, d *dht.IpfsDHT, s Settings) (*Peer, e
 	}
 	plane, err := engine.New(engine.Config{
 		Network: n, Dir: s.Dir, Key: key, TTL: s.TTL, Refresh: s.Refresh, Logger: s.Logger,
-		Loopback: profile != p2p.Public, OneMachine: profile == p2p.Dev, Settings: engine.Settings{Defaults: query.Defaults{Claims: query.ClaimsCheck}},
+		Loopback: profile != p2p.Public, OneMachine: profile == p2p.Dev, Closed: profile != p2p.Public, Settings: engine.Settings{Defaults: query.Defaults{Claims: query.ClaimsCheck}},
 	})
 	if err != nil {
 		return nil, fault.Wrap(op, err)
