@@ -37,7 +37,7 @@ func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
 	a := p.answer(plan, hits[:min(len(hits), plan.Limit())], found.Total)
 	a.AtLeast, a.Complete, a.Reason, a.Beyond = found.AtLeast, found.Complete, found.Reason, found.Beyond
 	if withheld := found.AtLeast || found.Total > len(found.Records); a.Complete && withheld && a.ExcludedTotal > 0 && len(a.Results) < plan.Shown() {
-		a.Complete, a.Reason = false, "offers whose endpoint does not answer took places of others: ask again"
+		a.Complete, a.Reason = false, "offers that do not answer took places of others: ask again"
 	}
 	if a.Complete && slices.ContainsFunc(a.Excluded, func(e query.Excluded) bool { return e.Reason == notYet }) {
 		a.Complete, a.Reason = false, "the domains of some offers are not checked yet: ask again"
@@ -109,10 +109,10 @@ func (p *Parts) confirm(ctx context.Context, plan *query.Plan, found query.Found
 
 // answer converts ranked hits to an answer. It ranks those of a judged plan again, by all that this peer knows.
 func (p *Parts) answer(plan *query.Plan, hits []query.Hit, total int) *query.Answer {
-	hits, dead := p.living(plan, hits)
+	hits, dead, told := p.living(plan, hits)
 	a := &query.Answer{
-		Results: make([]query.Result, len(hits)), Total: max(total-len(dead), len(hits)), Source: query.SourceNetwork,
-		Excluded: dead[:min(len(dead), query.MaxExcluded)], ExcludedTotal: len(dead),
+		Results: make([]query.Result, len(hits)), Total: max(total-dead, len(hits)), Source: query.SourceNetwork,
+		Excluded: told[:min(len(told), query.MaxExcluded)], ExcludedTotal: len(told),
 	}
 	matches := make([]*records.Record, len(hits))
 	for i, h := range hits {
@@ -161,29 +161,6 @@ func (p *Parts) result(plan *query.Plan, r *records.Record, e *query.Evidence) q
 		}
 	}
 	return res
-}
-
-// living returns the matches whose endpoint may serve, and whose domain is checked if the plan asks for that; and the others, which stay
-// measured.
-func (p *Parts) living(plan *query.Plan, hits []query.Hit) (living []query.Hit, dead []query.Excluded) {
-	var gone []*records.Record
-	living = make([]query.Hit, 0, len(hits))
-	for _, h := range hits {
-		m, is := p.endpoints.dead(h.Record)
-		why := p.endpoints.notChecked(plan, h.Record)
-		if is && !plan.AnyHealth() {
-			why = notServing(m)
-		}
-		if why == "" {
-			living = append(living, h)
-			continue
-		}
-		n := h.Record.Name()
-		gone = append(gone, h.Record)
-		dead = append(dead, query.Excluded{Provider: n.Provider.String(), ID: n.ID, Reason: why, Since: m.Since})
-	}
-	p.endpoints.want(gone)
-	return living, dead
 }
 
 // notServing says why an endpoint does not serve.

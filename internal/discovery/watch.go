@@ -99,7 +99,7 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (disco
 	if err := watchable(q); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	q.Exclude, q.Limit, q.Sort = nil, query.MaxLimit, query.SortStable // request all, in pages
+	q.Limit, q.Sort = query.MaxLimit, query.SortStable // request all, in pages
 	w := &watcher{service: s, ended: make(chan struct{}, 1), again: make(chan struct{}, 1)}
 	resume, err := w.parse(after)
 	if err == nil {

@@ -166,9 +166,6 @@ func queryGen(tb require.TestingT) *rapid.Generator[Query] {
 		if n := seldom(rapid.ByteRange(0, 3)).Draw(t, "provider"); n > 0 {
 			q.ProviderID = idOf(tb, n).String()
 		}
-		if n := seldom(rapid.ByteRange(0, 3)).Draw(t, "exclude"); n > 0 {
-			q.Exclude = []peer.ID{idOf(tb, n), idOf(tb, 4), idOf(tb, n)}
-		}
 		return q
 	})
 }
@@ -313,11 +310,6 @@ func naiveMatch(q Query, s *pb.ServiceRecord) bool {
 	}
 	if q.ProviderID != "" && q.ProviderID != s.ProviderId {
 		return false
-	}
-	for _, id := range q.Exclude {
-		if id.String() == s.ProviderId {
-			return false
-		}
 	}
 	for k, v := range q.Attributes {
 		if got, ok := m.Attributes[k]; !ok || got != v {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -97,7 +96,7 @@ func (p *Plan) Cells(maxCells int) []records.CellKey {
 	return keys
 }
 
-// Match reports whether a record passes all filters, claimed health and exclusion included. It
+// Match reports whether a record passes all filters, claimed health included. It
 // ignores expiry and this peer's measurements. A tombstone never matches, nor does a record that
 // needs features of a later version.
 func (p *Plan) Match(r *records.Record) bool {
@@ -106,7 +105,7 @@ func (p *Plan) Match(r *records.Record) bool {
 		(q.Subtype == "" || r.Subtype() == q.Subtype) &&
 		!r.Withdrawn() &&
 		r.Needs() == "" &&
-		f.passProvider(r) &&
+		(f.Provider == "" || r.Name().Provider == f.Provider) &&
 		p.columns.Pass(r.Facts()) && // before the reading of signed bytes
 		(p.query.Volume == nil || f.Pass(factsFor(p, r))) &&
 		p.inDisc(r.Facts()) &&
@@ -121,7 +120,7 @@ func (p *Plan) Beyond(r *records.Record) bool {
 	return r.Needs() != "" &&
 		r.Type() == q.Type &&
 		(q.Subtype == "" || r.Subtype() == q.Subtype) &&
-		p.filter.passProvider(r) &&
+		(p.filter.Provider == "" || r.Name().Provider == p.filter.Provider) &&
 		p.inDisc(r.Facts())
 }
 
@@ -143,8 +142,6 @@ func (p *Plan) Reject(r *records.Record) string {
 		return r.Paused().Reason()
 	case f.Provider != "" && provider != f.Provider:
 		return fmt.Sprintf("provider_id: of %s, %s asked for", provider, f.Provider)
-	case !f.passProvider(r):
-		return fmt.Sprintf("exclude_providers: %s was found unreachable", provider)
 	}
 	if !isAfter(p, r) {
 		return fmt.Sprintf("after: on an earlier page, which ended at %s", q.After)
@@ -161,15 +158,6 @@ func (p *Plan) rejectPlace(x *records.Facts) string {
 		return fmt.Sprintf("near: no place stated, at most %v km away asked for", p.radius/1000)
 	}
 	return fmt.Sprintf("near: %.3f km away, at most %v asked for", geo.Distance(p.center, place)/1000, p.radius/1000)
-}
-
-// passProvider checks a record's provider.
-func (f *Filter) passProvider(r *records.Record) bool {
-	if f.Provider != "" && r.Name().Provider != f.Provider {
-		return false
-	}
-	_, excluded := slices.BinarySearch(f.Exclude, r.Name().Provider)
-	return !excluded
 }
 
 func (p *Plan) inDisc(x *records.Facts) bool {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -166,9 +165,6 @@ func TestRejectNamesTheFilterAndBothValues(t *testing.T) {
 		})
 	}
 	require.Equal(t, "type: compute stated, cdn asked for", compile(t, Query{Type: "cdn"}).Reject(full))
-	p := compile(t, Query{Type: "compute", Exclude: []peer.ID{idOf(t, 1)}})
-	require.Equal(t, "exclude_providers: "+me+" was found unreachable", p.Reject(full))
-	require.False(t, p.Match(full))
 	stopped := rich()
 	stopped.Health.Status, stopped.Paused = pb.HealthStatus_UNHEALTHY, &pb.Pause{Stopped: true, Since: timestamppb.New(t0())}
 	require.Equal(t, "stopped by its provider", compile(t, Query{Type: "compute"}).Reject(seal(t, 1, stopped)))

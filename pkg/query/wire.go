@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/libp2p/go-libp2p/core/peer"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -66,24 +65,8 @@ func (q *Query) setProto(m *pb.Query) error {
 		q.Claims = weights()[m.Claims-1]
 	}
 	var err error
-	if q.Where, err = clausesOf(m.Where); err != nil {
-		return err
-	}
-	return q.setExclude(m.ExcludeProviders)
-}
-
-func (q *Query) setExclude(list []string) error {
-	if n := len(list); n > MaxExclude {
-		return fault.Invalidf("exclude_providers", n, "must be at most %d", MaxExclude)
-	}
-	for i, s := range list {
-		id, err := peer.Decode(s)
-		if err != nil {
-			return fault.Invalidf(indexed("exclude_providers", i), clip(s), "must be a peer id: %w", err)
-		}
-		q.Exclude = append(q.Exclude, id)
-	}
-	return nil
+	q.Where, err = clausesOf(m.Where)
+	return err
 }
 
 // clausesOf converts clauses from their wire form.
@@ -134,9 +117,6 @@ func (q Query) Proto() *pb.Query {
 	if q.Near != nil {
 		m.Near = &pb.Near{Latitude: q.Near.Latitude, Longitude: q.Near.Longitude, RadiusKm: q.Near.RadiusKM}
 	}
-	for _, id := range q.Exclude {
-		m.ExcludeProviders = append(m.ExcludeProviders, id.String())
-	}
 	return m
 }
 
@@ -167,7 +147,7 @@ func indexed(field string, i int) string { return field + "[" + strconv.Itoa(i) 
 func narrowing() []protoreflect.Name {
 	return []protoreflect.Name{
 		"countries", "regions", "min_cpu_cores", "min_memory_mb", "require_gpu", "min_storage_gb", "min_bandwidth_mbps",
-		"max_price", "min_uptime", "max_error_rate", "attributes", "where", "domain", "exclude_providers",
+		"max_price", "min_uptime", "max_error_rate", "attributes", "where", "domain",
 	}
 }
 

@@ -156,7 +156,7 @@ func (s *search) translate(c *codec) {
 	s.terms.codec = c
 	s.terms.kindValues, s.terms.placeValues = c.kinds.values(), c.places.values()
 	s.terms.limits = c.scale.thresholds(f)
-	s.terms.exact = s.terms.limits.blind || f.Partial || len(f.Attributes) > 0 || len(f.Exclude) > 0
+	s.terms.exact = s.terms.limits.blind || f.Partial || len(f.Attributes) > 0
 	s.terms.compared = s.terms.limits.comparisons(s.terms.compared[:0])
 	s.terms.kinds.begin(len(s.terms.kindValues), s.subtype != "" || f.Need&records.KnownPrice != 0)
 	s.terms.places.begin(len(s.terms.placeValues), len(f.Countries) > 0 || len(f.Regions) > 0)
