@@ -11,9 +11,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/network"
@@ -59,7 +60,7 @@ func grouped(play func(*session, context.Context, []system) error) func(*session
 		ours := &group{Network: n}
 		defer ours.stop()
 		for i := range maxConnections {
-			c, err := client.New(n.Peers[i%members].GRPC)
+			c, err := operator.New(n.Peers[i%members].GRPC)
 			if err != nil {
 				return err
 			}
@@ -162,7 +163,7 @@ func (s *session) failover(ctx context.Context, all []system) error {
 // group is our group and its clients.
 type group struct {
 	*network.Network
-	clients []*client.Client
+	clients []*operator.Client
 }
 
 func (*group) name() string { return "blackholed" }
@@ -192,7 +193,7 @@ func (g *group) stop() {
 	g.Stop()
 }
 
-func (g *group) client(i int) *client.Client { return g.clients[i%len(g.clients)] }
+func (g *group) client(i int) *operator.Client { return g.clients[i%len(g.clients)] }
 
 func (g *group) do(ctx context.Context, o order) (sample, error) {
 	switch o.Op {
@@ -217,7 +218,7 @@ func (g *group) lock(ctx context.Context, o order) (sample, error) {
 	var waits durations
 	workers := make([]worker, o.Clients)
 	for i := range workers {
-		s, err := g.client(i).Session(ctx, client.TTL(sessionTTL))
+		s, err := g.client(i).Locks().Session(ctx, client.TTL(sessionTTL))
 		if err != nil {
 			return sample{}, err
 		}
@@ -276,9 +277,9 @@ func spread(ctx context.Context, n int, do func(ctx context.Context, i int) erro
 
 // keepAlive renews leases, Batch in a message.
 func (g *group) keepAlive(ctx context.Context, o order) (sample, error) {
-	ids := make([]coord.LeaseID, max(o.Clients, maxConnections)*o.Batch)
+	ids := make([]client.LeaseID, max(o.Clients, maxConnections)*o.Batch)
 	err := spread(ctx, len(ids), func(ctx context.Context, i int) (err error) {
-		ids[i], _, err = g.client(i).Leases().Grant(ctx, sessionTTL)
+		ids[i], _, err = g.client(i).Locks().Grant(ctx, sessionTTL)
 		return err
 	})
 	if err != nil {
@@ -288,7 +289,7 @@ func (g *group) keepAlive(ctx context.Context, o order) (sample, error) {
 	for i := range workers {
 		var own []coord.LeaseID // a lease belongs to its peer and is renewed there
 		for j := i; len(own) < o.Batch; j = (j + maxConnections) % len(ids) {
-			own = append(own, ids[j])
+			own = append(own, coord.LeaseID(ids[j]))
 		}
 		workers[i] = func(ctx context.Context) (int, error) {
 			renewed, _, err := ops.Of(g.client(i).Coordination()).KeepAlive(ctx, "", own)
@@ -302,7 +303,7 @@ func (g *group) keepAlive(ctx context.Context, o order) (sample, error) {
 	}
 	got := closed(ctx, o.Duration, workers)
 	return got, spread(ctx, len(ids), func(ctx context.Context, i int) error {
-		if err := g.client(i).Leases().Revoke(ctx, ids[i]); fault.KindOf(err) != fault.NotFound {
+		if err := g.client(i).Locks().Revoke(ctx, ids[i]); fault.KindOf(err) != fault.NotFound {
 			return err
 		}
 		return nil
@@ -340,7 +341,7 @@ func (g *group) kill(ctx context.Context) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
-	s, err := g.Peers[(at+1)%members].Session(ctx, client.TTL(sessionTTL))
+	s, err := g.Peers[(at+1)%members].Locks().Session(ctx, client.TTL(sessionTTL))
 	if err != nil {
 		return sample{}, err
 	}
@@ -372,7 +373,7 @@ func (g *group) watch(ctx context.Context, o order) (sample, error) {
 	watchers := make([]*watcher, o.Clients)
 	var started, all sync.WaitGroup
 	for i := range watchers {
-		w := &watcher{total: total, seen: make(map[string]coord.Revision, total)}
+		w := &watcher{total: total, seen: make(map[string]client.Revision, total)}
 		watchers[i] = w
 		started.Add(1)
 		all.Go(func() { w.follow(ctx, g.client(i), prefix, started.Done) })
@@ -431,18 +432,18 @@ func (g *group) pour(ctx context.Context, prefix string, total int, o order, too
 // watcher checks the events of one watch.
 type watcher struct {
 	total   int
-	seen    map[string]coord.Revision
-	last    coord.Revision
+	seen    map[string]client.Revision
+	last    client.Revision
 	ages    []time.Duration
 	batches int
 	err     error
 }
 
 // follow ends after the last event, or with ctx.
-func (w *watcher) follow(ctx context.Context, c *client.Client, prefix string, started func()) {
+func (w *watcher) follow(ctx context.Context, c *operator.Client, prefix string, started func()) {
 	told := sync.OnceFunc(started)
 	defer told()
-	for batch, err := range c.KV().Watch(ctx, client.Watch{Span: coord.Under(prefix)}) {
+	for batch, err := range c.KV().Watch(ctx, client.Watch{Span: client.Under(prefix)}) {
 		told() // the first message announces the start of the watch
 		now := time.Now()
 		if len(batch.Events) > 0 {

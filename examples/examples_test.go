@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -106,7 +106,7 @@ func daemon(t *testing.T, dir string) *process.Process {
 	p, err := process.Start(process.Spec{Name: "peer", Binary: binary, Data: filepath.Join(dir, "data"), Check: 2 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(p.Stop)
-	c, err := client.New(p.GRPC)
+	c, err := operator.New(p.GRPC)
 	require.NoError(t, err)
 	defer c.Close()
 	require.NoError(t, await.Until(t.Context(), patience, "the peer is ready", func(ctx context.Context) error {
@@ -172,10 +172,10 @@ func TestEmbed(t *testing.T) {
 	dir := t.TempDir()
 	program, err := process.Program(t.Context(), dir, "./embed")
 	require.NoError(t, err)
-	c, err := client.New(peer(t, dir))
+	c, err := operator.New(peer(t, dir))
 	require.NoError(t, err)
 	defer c.Close()
-	_, err = c.Register(t.Context(), records.Offer{ID: "of-a-daemon", Metadata: records.Metadata{Type: "compute", Name: "A daemon's"},
+	_, err = c.Offers().Register(t.Context(), records.Offer{ID: "of-a-daemon", Metadata: records.Metadata{Type: "compute", Name: "A daemon's"},
 		Capabilities: &records.Capabilities{Compute: &records.Compute{CPUCores: 4, MemoryMB: 8000}}})
 	require.NoError(t, err)
 	status, err := c.Status(t.Context())
@@ -184,7 +184,7 @@ func TestEmbed(t *testing.T) {
 	embedded.says(t, "Ctrl-C ends it")
 	require.Contains(t, embedded.output(), "Found of-a-daemon of "+status.PeerID)
 	found := func() bool {
-		a, err := c.Query(t.Context(), query.Query{Type: "compute"})
+		a, err := c.Offers().Query(t.Context(), query.Query{Type: "compute"})
 		require.NoError(t, err)
 		return slices.ContainsFunc(a.Results, func(r query.ResultView) bool { return r.Record.ID == "embedded-gpu" })
 	}

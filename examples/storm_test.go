@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/client/fence"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -169,15 +169,15 @@ func playStorm(t *testing.T, address string, length time.Duration) {
 	defer cancel()
 	here, err := c.Services().Register(ctx, instance.Registration{Key: instance.Key{Service: "storm", ID: "go"}, Spec: instance.Spec{Host: "10.0.0.9", Port: 25}})
 	require.NoError(t, err)
-	session, err := c.Session(ctx, client.TTL(10*time.Second))
+	session, err := c.Locks().Session(ctx, client.TTL(10*time.Second))
 	require.NoError(t, err)
-	revision, token, steps := coord.Revision(0), client.Token(0), 0
+	revision, token, steps := client.Revision(0), fence.Token(0), 0
 	for begin := time.Now(); steps < 3 || time.Since(begin) < length; {
 		steps++
-		r, err := c.KV().Txn().If(coord.WhileAt("storm/go", revision)).
-			Then(coord.PutStep("storm/go", []byte(strconv.Itoa(steps)), 0)).Commit(ctx)
+		r, err := c.KV().Txn().If(client.WhileAt("storm/go", revision)).
+			Then(client.Put("storm/go", []byte(strconv.Itoa(steps)))).Commit(ctx)
 		require.NoError(t, err)
-		require.True(t, r.GetSucceeded(), "a put was applied twice, or not at all")
+		require.NoError(t, r.Unmet, "a put was applied twice, or not at all")
 		kv, err := c.KV().Get(ctx, "storm/go")
 		require.NoError(t, err)
 		require.EqualValues(t, steps, kv.Version)

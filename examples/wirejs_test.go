@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -47,20 +47,20 @@ func TestWirePeer(t *testing.T) {
 		t.Skip("no packages: run npm ci in examples/wire-js")
 	}
 	cmd := node(t)
-	c, err := client.New(peer(t, t.TempDir()))
+	c, err := operator.New(peer(t, t.TempDir()))
 	require.NoError(t, err)
 	defer c.Close()
 	status, err := c.Status(t.Context())
 	require.NoError(t, err)
 	register := func(id string) {
-		_, err := c.Register(t.Context(), records.Offer{ID: id, Metadata: records.Metadata{Type: "storage"},
+		_, err := c.Offers().Register(t.Context(), records.Offer{ID: id, Metadata: records.Metadata{Type: "storage"},
 			Capabilities: &records.Capabilities{Storage: &records.Storage{TotalSpace: 1e12}}})
 		require.NoError(t, err)
 	}
 	register("go-disk")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	watch, err := c.Watch(ctx, query.Query{Type: "storage"}, "") // the peer follows the topic
+	watch, err := c.Offers().Watch(ctx, query.Query{Type: "storage"}, "") // the peer follows the topic
 	require.NoError(t, err)
 
 	other := start(t, cmd.Path, "wire-js/peer.mjs", "dev", status.Listen[0])

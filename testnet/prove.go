@@ -25,9 +25,12 @@ type proof struct {
 	plant          string
 }
 
-// stormLength is the variable that says how long the clients play over a bad network: a proof takes
-// longer than a test: ten minutes, twice on two processors, which play two clients at once.
-const stormLength = "BLACKHOLE_STORM"
+// Variables of tests. A proof takes longer than a test: it plays networks at size, and clients over a bad network for ten minutes, twice
+// on two processors, which play two clients at once.
+const (
+	long        = "BLACKHOLE_LONG"
+	stormLength = "BLACKHOLE_STORM"
+)
 
 const proveUsage = `usage: go run ./testnet prove PROMISE
 
@@ -88,8 +91,9 @@ func (p proof) play(ctx context.Context, out io.Writer) error {
 		args = append(args, "-tags=planted")
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, "-run="+run, "github.com/blackhole/blackhole/"+p.where)...)
+	cmd.Env = append(os.Environ(), long+"=1")
 	if os.Getenv(stormLength) == "" {
-		cmd.Env = append(os.Environ(), stormLength+"=10m")
+		cmd.Env = append(cmd.Env, stormLength+"=10m")
 	}
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {

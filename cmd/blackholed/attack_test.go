@@ -339,15 +339,16 @@ func (b *besieged) look(network string) error {
 	return err
 }
 
-// halfCalls writes what begins calls with half a request.
-func halfCalls(token, method string, calls, size int) []byte {
-	if size == 0 {
-		return begunCalls(token, method, calls, nil, false)
+// halfCalls writes what begins calls with a request of a size, and of each so many frames of 16 KiB.
+func halfCalls(token, method string, calls, size, frames int) []byte {
+	part := make([]byte, frames*frame)
+	if size > 0 {
+		binary.BigEndian.PutUint32(part[1:], uint32(size))
 	}
-	part := make([]byte, 16<<10)
-	binary.BigEndian.PutUint32(part[1:], uint32(size))
 	return begunCalls(token, method, calls, part, false)
 }
+
+const frame = 16 << 10 // the most that a peer takes in one frame of HTTP/2
 
 // wholeCalls writes calls with a request each.
 func wholeCalls(token, method string, calls int, request []byte) []byte {
@@ -367,8 +368,8 @@ func begunCalls(token, method string, calls int, part []byte, whole bool) []byte
 			_ = fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 		}
 		_ = frames.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head.Bytes(), EndHeaders: true})
-		if part != nil {
-			_ = frames.WriteData(stream, whole, part)
+		for rest := part; len(rest) > 0; rest = rest[min(frame, len(rest)):] {
+			_ = frames.WriteData(stream, whole && len(rest) <= frame, rest[:min(frame, len(rest))])
 		}
 	}
 	return wire.Bytes()
@@ -545,15 +546,15 @@ func (b *besieged) attacks() map[string]attack {
 		}),
 		"silent connections": open(web, "tcp", 3000, func(string) []byte { return nil }),
 		"half calls": open(rpc, "h2", 500, func(token string) []byte {
-			return halfCalls(token, api.CoordinationService_Txn_FullMethodName, 20, 8<<20)
+			return halfCalls(token, api.CoordinationService_Txn_FullMethodName, 20, 8<<20, 1)
 		}),
 		"begun calls": open(rpc, "h2", 100, func(token string) []byte {
-			return halfCalls(token, api.CoordinationService_Txn_FullMethodName, 2000, 0)
+			return halfCalls(token, api.CoordinationService_Txn_FullMethodName, 2000, 0, 0)
 		}),
 		"half calls of etcd": open(etcd, "h2", 500, func(token string) []byte {
-			return halfCalls(token, "/etcdserverpb.KV/Put", 20, 4<<20)
+			return halfCalls(token, "/etcdserverpb.KV/Put", 20, 4<<20, 1)
 		}),
-		"begun calls of etcd": open(etcd, "h2", 100, func(token string) []byte { return halfCalls(token, "/etcdserverpb.Watch/Watch", 2000, 0) }),
+		"begun calls of etcd": open(etcd, "h2", 100, func(token string) []byte { return halfCalls(token, "/etcdserverpb.Watch/Watch", 2000, 0, 0) }),
 		"watches of etcd": calling(etcd, func(ctx context.Context, c *grpc.ClientConn, name string, _ int) error {
 			w, err := pb.NewWatchClient(c).Watch(ctx)
 			for n := 0; err == nil && n < 200; n++ {

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -21,8 +20,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -40,6 +37,13 @@ type victim struct {
 	http, grpc string
 	etcd       string // with the settings of TestSilentReaders
 	client     *http.Client
+}
+
+// floods skips a test of a flood.
+func floods(t *testing.T) {
+	if runtime.GOOS != "linux" || os.Getenv("BLACKHOLE_LONG") == "" {
+		t.Skip("reads /proc, and takes a while: set BLACKHOLE_LONG=1, as .ci/night does")
+	}
 }
 
 // startVictim runs a peer with a small limit of memory, so many descriptors (0: as many as the system gives), and
@@ -212,9 +216,7 @@ const head = " HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n"
 // TestFloodOfConnections: connections of one local caller without a request take no place from its other programs, and those
 // with one none from its probes.
 func TestFloodOfConnections(t *testing.T) {
-	if runtime.GOOS != "linux" || testing.Short() {
-		t.Skip("reads /proc; takes a while")
-	}
+	floods(t)
 	v := startVictim(t, 256) // 64 connections of callers
 	most := v.quiet() + 128
 	v.flood("silent connections", 1000, func() { v.say(v.http, ""); v.say(v.grpc, "") }, false, most)
@@ -222,44 +224,21 @@ func TestFloodOfConnections(t *testing.T) {
 	v.flood("streams of events", 1000, func() { v.say(v.http, "GET /v1/services/web/watch"+head+"\r\n") }, true, most)
 }
 
-// halfCalls begins 20 calls with a request of 8 MiB each on one connection, and sends what the peer takes of them.
-func (v *victim) halfCalls() {
-	var head, wire bytes.Buffer
-	fields, frames := hpack.NewEncoder(&head), http2.NewFramer(&wire, nil)
-	wire.WriteString(http2.ClientPreface)
-	require.NoError(v.t, frames.WriteSettings())
-	for stream := uint32(1); stream < 40; stream += 2 {
-		head.Reset()
-		for _, f := range [][2]string{
-			{":method", "POST"}, {":scheme", "http"}, {":path", api.CoordinationService_Txn_FullMethodName}, {":authority", "localhost"}, {"content-type", "application/grpc"}, {"te", "trailers"},
-		} {
-			require.NoError(v.t, fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
-		}
-		require.NoError(v.t, frames.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head.Bytes(), EndHeaders: true}))
-		part := make([]byte, 16<<10)
-		binary.BigEndian.PutUint32(part[1:], 8<<20)
-		for range 15 { // within the window of a call
-			require.NoError(v.t, frames.WriteData(stream, false, part))
-			clear(part)
-		}
-	}
-	c, err := net.Dial("tcp", v.grpc)
-	require.NoError(v.t, err)
-	v.t.Cleanup(func() { c.Close() })
-	go func() { _, _ = io.Copy(io.Discard, c) }()
-	require.NoError(v.t, c.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
-	_, _ = c.Write(wire.Bytes()) // the rest finds no window
-}
-
 // TestFloodOfRequests: one local caller begins large requests and does not end them. The peer's memory stays in its bounds, and probes and
 // small reads of the same caller are answered.
 func TestFloodOfRequests(t *testing.T) {
-	if runtime.GOOS != "linux" || testing.Short() {
-		t.Skip("reads /proc; takes a while")
-	}
+	floods(t)
 	v := startVictim(t, 0)
 	most := v.quiet() + 128
-	v.flood("connections with 20 half calls of 8 MiB", 100, v.halfCalls, false, most)
+	half := halfCalls("", api.CoordinationService_Txn_FullMethodName, 20, 8<<20, 15) // within the window of a call
+	v.flood("connections with 20 half calls of 8 MiB", 100, func() {
+		c, err := net.Dial("tcp", v.grpc)
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		go func() { _, _ = io.Copy(io.Discard, c) }()
+		require.NoError(t, c.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
+		_, _ = c.Write(half) // the rest finds no window
+	}, false, most)
 	body := strings.Repeat("v", 512<<10)
 	v.flood("half bodies of 1 MiB", 300, func() {
 		v.say(v.http, "PUT /v1/coordination/keys/large"+head+"Content-Length: 1048576\r\n\r\n"+body)
@@ -269,9 +248,7 @@ func TestFloodOfRequests(t *testing.T) {
 // TestFloodOfAnswers: one local caller reads none of the answers it asks for. The peer's memory stays in its bounds, probes and small
 // reads of the same caller are answered, and the refusal of a large one names the pool.
 func TestFloodOfAnswers(t *testing.T) {
-	if runtime.GOOS != "linux" || testing.Short() {
-		t.Skip("reads /proc; takes a while")
-	}
+	floods(t)
 	v := startVictim(t, 0)
 	value := make([]byte, 1<<20)
 	random := rand.NewChaCha8([32]byte{})
@@ -312,9 +289,7 @@ func TestFloodOfAnswers(t *testing.T) {
 // TestSilentReaders: callers who read nothing ask each front for 50 MB. The peer's memory stays in its bounds, and
 // small reads and probes are answered.
 func TestSilentReaders(t *testing.T) {
-	if runtime.GOOS != "linux" || testing.Short() {
-		t.Skip("reads /proc; takes a while")
-	}
+	floods(t)
 	v := startVictim(t, 0, "BLACKHOLE_CONSUL_ENABLED=true", "BLACKHOLE_ETCD_LISTEN=127.0.0.1:0")
 	value := make([]byte, 500_000)
 	random := rand.NewChaCha8([32]byte{})

@@ -18,10 +18,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 )
@@ -75,10 +73,10 @@ func TestTextOfStrangers(t *testing.T) {
 		require.Equal(c, len(texts), strings.Count(find(), `"state":"answers"`))
 	}, time.Minute, 100*time.Millisecond)
 
-	c, err := client.New(buyer.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	c, err := operator.New(buyer.grpc)
 	require.NoError(t, err)
 	defer c.Close()
-	got, err := c.Query(t.Context(), query.Query{Type: "mcp", Explain: true})
+	got, err := c.Offers().Query(t.Context(), query.Query{Type: "mcp", Explain: true})
 	require.NoError(t, err)
 	require.Len(t, got.Results, len(texts))
 	inJSON, err := json.Marshal(got)

@@ -17,6 +17,7 @@ import (
 func unplayed() map[string]string {
 	const (
 		lab       = "the lab plays it word by word, in network namespaces"
+		tutorial  = "docs/tutorial.md plays the same commands with two peers"
 		ci        = ".ci/run runs it"
 		cluster   = "needs Docker or a cluster; the tests of this package check the files against the program"
 		endless   = "has no end; the tests of httpapi and cli follow the same streams"
@@ -26,12 +27,12 @@ func unplayed() map[string]string {
 	return map[string]string{
 		"README.md: go run ./testnet":                                  ci,
 		"README.md: go install ./cmd/blackholed":                       "the sessions run this program without installing it",
-		"README.md: blackholed run --profile lan --network office":     lab,
-		"README.md: blackholed lock hold jobs -- sleep 60":             lab,
+		"README.md: blackholed run --profile lan --network office":     tutorial,
+		"README.md: blackholed lock hold jobs -- sleep 60":             tutorial,
 		"docs/nat.md: blackholed status | grep reach":                  lab,
 		"docs/howto/from-etcd.md: BLACKHOLE_ETCD_LISTEN=":              "TestEtcdctl of etcdapi and internal/tools/etcdclient do the same with etcd's clients",
-		"docs/private-networks.md: blackholed run --profile lan":       lab,
-		"docs/private-networks.md: blackholed run --profile public":    lab,
+		"docs/nat.md: blackholed run --profile lan":                    lab,
+		"docs/nat.md: blackholed run --profile public":                 lab,
 		"docs/api.md: curl -N 'localhost:8500/v1/events":               endless,
 		"examples/provider/README.md: blackholed run":                  processes,
 		"examples/consumer/README.md: go run ./examples/consumer":      processes,

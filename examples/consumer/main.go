@@ -38,7 +38,7 @@ func consume(ctx context.Context, grpc string, watch bool) error {
 	if watch {
 		return follow(ctx, c)
 	}
-	answer, err := c.Query(ctx, wanted())
+	answer, err := c.Offers().Query(ctx, wanted())
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func connect(svc records.View) {
 func follow(ctx context.Context, c *client.Client) error {
 	q := wanted()
 	q.Sort, q.Limit = "", 0 // a watch sends all matches
-	w, err := c.Watch(ctx, q, "")
+	w, err := c.Offers().Watch(ctx, q, "")
 	if err != nil {
 		return err
 	}

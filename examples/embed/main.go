@@ -1,5 +1,5 @@
-// Command embed is a peer of a network on one machine, in a program with a libp2p host and a DHT of its own. It offers a GPU beside the
-// daemons of the network, lists what it finds, and says that it stops when it is interrupted.
+// Command embed is a peer of a network on one machine, in a program with a libp2p host of its own. It offers a GPU
+// beside the daemons of the network, lists what it finds, and says that it stops when it is interrupted.
 package main
 
 import (
@@ -10,12 +10,9 @@ import (
 	"os/signal"
 
 	"github.com/libp2p/go-libp2p"
-	dht "github.com/libp2p/go-libp2p-kad-dht"
 	"github.com/libp2p/go-libp2p/core/crypto"
-	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/multiformats/go-multiaddr"
 
-	"github.com/blackhole/blackhole/pkg/embed"
+	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -34,35 +31,22 @@ func main() {
 }
 
 func run(ctx context.Context, seed, network, dir string) error {
-	info, err := peer.AddrInfoFromString(seed)
-	if err != nil {
-		return fmt.Errorf("--connect: %w", err)
-	}
 	key, _, err := crypto.GenerateEd25519Key(nil) // a real program keeps its key: the offers belong to it
 	if err != nil {
 		return err
 	}
-	h, err := libp2p.New(libp2p.Identity(key), libp2p.NoListenAddrs, libp2p.ProtocolVersion(embed.Version(network)))
+	h, err := libp2p.New(libp2p.Identity(key), libp2p.NoListenAddrs, libp2p.ProtocolVersion(discovery.Version(network)))
 	if err != nil {
 		return err
 	}
 	defer h.Close()
-	d, err := dht.New(h, append(embed.DHTOptions(network), dht.Mode(dht.ModeServer))...)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	p, err := embed.New(ctx, h, d, embed.Settings{Network: network, Profile: "dev", Dir: dir})
+	p, err := discovery.Start(ctx, discovery.Settings{
+		Network: network, Profile: "dev", Dir: dir, Host: h, Listen: []string{"/ip4/127.0.0.1/tcp/0"}, Peers: []string{seed},
+	})
 	if err != nil {
 		return err
 	}
 	defer p.Close()
-	if err := h.Network().Listen(multiaddr.StringCast("/ip4/127.0.0.1/tcp/0")); err != nil {
-		return err
-	}
-	if err := h.Connect(ctx, *info); err != nil {
-		return err
-	}
 	if err := p.Joined(ctx); err != nil {
 		return err
 	}

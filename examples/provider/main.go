@@ -37,9 +37,9 @@ func provide(ctx context.Context, grpc string) error {
 	defer c.Close()
 
 	o := offer()
-	receipt, err := c.Register(ctx, o)
+	receipt, err := c.Offers().Register(ctx, o)
 	if errors.Is(err, fault.Exists) { // left over from an earlier run
-		receipt, err = c.Update(ctx, o)
+		receipt, err = c.Offers().Update(ctx, o)
 	}
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func provide(ctx context.Context, grpc string) error {
 	<-ctx.Done()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	if _, err := c.Withdraw(ctx, receipt.ID); err != nil {
+	if _, err := c.Offers().Withdraw(ctx, receipt.ID); err != nil {
 		return err
 	}
 	fmt.Printf("Service %s is withdrawn.\n", receipt.ID)

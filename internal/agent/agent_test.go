@@ -23,6 +23,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/catalog"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -201,7 +202,7 @@ func TestSilence(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, got.Created)
 		time.Sleep(9 * time.Second)
-		beats, err := s.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
+		beats, err := s.Heartbeat(t.Context(), []instances.Ref{{Lease: got.Lease}})
 		require.NoError(t, err)
 		require.NoError(t, beats[0].Err)
 		time.Sleep(9 * time.Second)
@@ -212,7 +213,7 @@ func TestSilence(t *testing.T) {
 		found, err := s.Discover(t.Context(), webs())
 		require.NoError(t, err)
 		require.Empty(t, found.Instances)
-		beats, err = s.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
+		beats, err = s.Heartbeat(t.Context(), []instances.Ref{{Lease: got.Lease}})
 		require.NoError(t, err)
 		require.ErrorIs(t, beats[0].Err, fault.Gone)
 		cancel()
@@ -269,7 +270,7 @@ func TestRemovalIsTold(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		list := s.Removed(name)
-		slices.SortFunc(list, func(a, b instance.Removal) int { return a.Key.Compare(b.Key) })
+		slices.SortFunc(list, func(a, b instances.Removal) int { return a.Key.Compare(b.Key) })
 		require.Len(t, list, 3)
 		require.Equal(t, "neither a heartbeat nor a passed check came for 1m0s", list[0].Cause)
 		require.Equal(t, instance.StatusDown, list[0].Status)
@@ -289,7 +290,7 @@ func TestRemovalIsTold(t *testing.T) {
 		require.Len(t, s.Removed(name), 2, "it returned")
 		for range 240 {
 			time.Sleep(5 * time.Second)
-			_, err = s.Heartbeat(t.Context(), []instance.Ref{{Key: web("b").Key}})
+			_, err = s.Heartbeat(t.Context(), []instances.Ref{{Key: web("b").Key}})
 			require.NoError(t, err)
 		}
 		require.Len(t, s.Removed(name), 2)
@@ -342,7 +343,7 @@ func TestRestart(t *testing.T) {
 		after, err := s.Discover(t.Context(), webs())
 		require.NoError(t, err)
 		require.Greater(t, after.Index, before.Index)
-		beats, err := s.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
+		beats, err := s.Heartbeat(t.Context(), []instances.Ref{{Lease: got.Lease}})
 		require.NoError(t, err)
 		require.NoError(t, beats[0].Err)
 		require.Equal(t, instance.StatusUp, s.status(t))
@@ -420,7 +421,7 @@ func TestOffer(t *testing.T) {
 		require.Equal(t, "default/web/a", s.market.record("disk").Service().GetMetadata().GetAttributes()[records.InstanceAttribute])
 
 		beat := func() {
-			_, err := s.Heartbeat(t.Context(), []instance.Ref{{Key: r.Key}})
+			_, err := s.Heartbeat(t.Context(), []instances.Ref{{Key: r.Key}})
 			require.NoError(t, err)
 		}
 		beat()
@@ -497,7 +498,7 @@ func TestOffersGoWithTheirInstances(t *testing.T) {
 					time.Sleep(time.Duration(draw(200)) * time.Millisecond)
 				}
 				for id := range alive { // a restart makes them unknown
-					_, err := s.Heartbeat(t.Context(), []instance.Ref{{Key: web(id).Key}})
+					_, err := s.Heartbeat(t.Context(), []instances.Ref{{Key: web(id).Key}})
 					require.NoError(t, err)
 				}
 				time.Sleep(time.Minute)

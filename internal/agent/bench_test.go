@@ -12,13 +12,14 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/catalog"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // instant is a directory without delay and a network without a wire.
 type instant struct{ to *Service }
 
-func (instant) Publish([]instance.Change) {}
+func (instant) Publish([]instances.Change) {}
 
 func (instant) Committed(context.Context, instance.Key) (uint64, error) { return 1, nil }
 
@@ -27,7 +28,7 @@ func (i instant) Read(ctx context.Context, n instance.Name) ([]*instance.Instanc
 	return found.Instances, found.Revision + 1, err
 }
 
-func (i instant) At(string) (instance.Registrar, error) { return i.to.Direct(), nil }
+func (i instant) At(string) (instances.Registrar, error) { return i.to.Direct(), nil }
 
 func benched(b *testing.B, self string, to *Service) *Service {
 	known := catalog.New(catalog.Config{})
@@ -44,18 +45,18 @@ func benched(b *testing.B, self string, to *Service) *Service {
 func BenchmarkHeartbeat(b *testing.B) {
 	owner := benched(b, "a", nil)
 	other := benched(b, "b", owner)
-	var refs, unknown []instance.Ref
-	for n := range instance.MaxBeats {
+	var refs, unknown []instances.Ref
+	for n := range instances.MaxBeats {
 		got, err := owner.Register(b.Context(), lasting(fmt.Sprint("x-", n)))
 		require.NoError(b, err)
-		refs = append(refs, instance.Ref{Lease: got.Lease})
-		unknown = append(unknown, instance.Ref{Lease: fmt.Sprint("lease-", n)})
+		refs = append(refs, instances.Ref{Lease: got.Lease})
+		unknown = append(unknown, instances.Ref{Lease: fmt.Sprint("lease-", n)})
 	}
 	all, revision := owner.registry.All()
 	require.NoError(b, other.Reset(revision, all))
 	for name, run := range map[string]struct {
 		at   *Service
-		refs []instance.Ref
+		refs []instances.Ref
 	}{"own": {owner, refs}, "forwarded": {other, refs}, "unknown": {other, unknown}} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {

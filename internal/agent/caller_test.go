@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -54,10 +55,10 @@ func TestInstanceOfACaller(t *testing.T) {
 			for _, err := range change(name) {
 				require.ErrorIs(t, err, fault.Forbidden, "a peer without weight says %q", name)
 			}
-			_, err := b.Heartbeat(as(t, name), []instance.Ref{{Lease: got.Lease}})
+			_, err := b.Heartbeat(as(t, name), []instances.Ref{{Lease: got.Lease}})
 			require.NoError(t, err)
 		}
-		beats, err := b.Heartbeat(as(t, "web"), []instance.Ref{{Lease: got.Lease}, {Key: got.Key}})
+		beats, err := b.Heartbeat(as(t, "web"), []instances.Ref{{Lease: got.Lease}, {Key: got.Key}})
 		require.NoError(t, err)
 		require.ErrorIs(t, beats[0].Err, fault.Forbidden)
 		require.ErrorIs(t, beats[1].Err, fault.Forbidden)
@@ -66,7 +67,7 @@ func TestInstanceOfACaller(t *testing.T) {
 		for _, err := range change("") {
 			require.ErrorIs(t, err, fault.Forbidden, "nobody has a right to the service")
 		}
-		beats, err = b.Heartbeat(as(t, ""), []instance.Ref{{Lease: got.Lease}})
+		beats, err = b.Heartbeat(as(t, ""), []instances.Ref{{Lease: got.Lease}})
 		require.NoError(t, err)
 		require.NoError(t, beats[0].Err)
 		for _, err := range change("ops") {
@@ -86,12 +87,12 @@ func TestAdoptionByCaller(t *testing.T) {
 		g.dies("a")
 		b := g.desks["b"]
 		for _, name := range []string{"", "pay"} {
-			beats, err := b.Heartbeat(as(t, name), []instance.Ref{{Lease: got.Lease}})
+			beats, err := b.Heartbeat(as(t, name), []instances.Ref{{Lease: got.Lease}})
 			require.NoError(t, err)
 			require.ErrorIs(t, beats[0].Err, fault.Forbidden)
 			require.Empty(t, b.Census())
 		}
-		beats, err := b.Heartbeat(as(t, "web"), []instance.Ref{{Lease: got.Lease}})
+		beats, err := b.Heartbeat(as(t, "web"), []instances.Ref{{Lease: got.Lease}})
 		require.NoError(t, err)
 		require.NoError(t, beats[0].Err)
 		rest()
@@ -119,7 +120,7 @@ func TestLeaseNeedsARight(t *testing.T) {
 		got, err := g.desks["a"].Register(as(t, "web"), lasting("x"))
 		require.NoError(t, err)
 		rest()
-		refs := []instance.Ref{{Lease: "lease-nobody"}, {Lease: got.Lease}, {Lease: got.Lease}}
+		refs := []instances.Ref{{Lease: "lease-nobody"}, {Lease: got.Lease}, {Lease: got.Lease}}
 		try := func(at string) {
 			for name, may := range map[string]bool{"pay": false, "": false, "ops": true, "web": true} {
 				beats, err := g.desks[at].Heartbeat(as(t, name), refs)

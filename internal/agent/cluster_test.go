@@ -21,6 +21,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/catalog"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -53,7 +54,7 @@ type clusterPeer struct {
 	stop  func()
 
 	mu      sync.Mutex // guards the fields below; lock it before group.mu
-	pending map[instance.Key]instance.Change
+	pending map[instance.Key]instances.Change
 	fates   map[instance.Key]error
 	done    map[instance.Key]uint64
 	settled chan struct{} // closed at each decision
@@ -66,7 +67,7 @@ type clusterPeer struct {
 type fed struct {
 	at       time.Time
 	revision uint64
-	changes  []instance.Change
+	changes  []instances.Change
 }
 
 func newCluster(t *testing.T, peers ...string) *cluster {
@@ -90,7 +91,7 @@ func (d *clusterPeer) start() {
 	t, g := d.group.t, d.group
 	var err error
 	d.known = catalog.New(catalog.Config{Now: time.Now})
-	d.pending, d.fates, d.done = map[instance.Key]instance.Change{}, map[instance.Key]error{}, map[instance.Key]uint64{}
+	d.pending, d.fates, d.done = map[instance.Key]instances.Change{}, map[instance.Key]error{}, map[instance.Key]uint64{}
 	d.settled, d.work = make(chan struct{}), make(chan struct{}, 1)
 	d.Service, err = newService(Config{
 		Registry: registry.Config{Dir: "instances", FS: d.disk, Self: d.self}, Loopback: true, Now: time.Now,
@@ -112,12 +113,12 @@ func (d *clusterPeer) start() {
 	}
 }
 
-func (d *clusterPeer) Publish(changes []instance.Change) {
+func (d *clusterPeer) Publish(changes []instances.Change) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range changes {
-		if c.Instance != nil && d.pending[c.Key].Reason == instance.ReasonRegistered {
-			c.Reason = instance.ReasonRegistered
+		if c.Instance != nil && d.pending[c.Key].Reason == instances.ReasonRegistered {
+			c.Reason = instances.ReasonRegistered
 		}
 		d.pending[c.Key] = c
 		delete(d.fates, c.Key)
@@ -167,7 +168,7 @@ func (g *cluster) take(d *clusterPeer) (lost []instance.Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.revision++
-	var changes []instance.Change
+	var changes []instances.Change
 	for _, k := range slices.SortedFunc(maps.Keys(d.pending), func(a, b instance.Key) int { return cmp.Compare(a.String(), b.String()) }) {
 		p, has := d.pending[k], g.entries[k]
 		d.done[k] = g.revision
@@ -175,14 +176,14 @@ func (g *cluster) take(d *clusterPeer) (lost []instance.Key) {
 		case p.Instance == nil && has != nil && has.Peer == d.self:
 			delete(g.entries, k)
 			g.gone[k] = d.self
-			changes = append(changes, instance.Change{Key: k})
+			changes = append(changes, instances.Change{Key: k})
 		case p.Instance == nil:
 		case g.refuses != nil && g.refuses(p.Instance) != nil:
 			d.fates[k] = g.refuses(p.Instance)
-		case has != nil && has.Peer != d.self && p.Reason != instance.ReasonRegistered:
+		case has != nil && has.Peer != d.self && p.Reason != instances.ReasonRegistered:
 			d.fates[k] = fault.New("cluster", fault.Conflict, "%s has it", has.Peer)
 			lost = append(lost, k)
-		case g.gone[k] != "" && g.gone[k] != d.self && p.Reason != instance.ReasonRegistered:
+		case g.gone[k] != "" && g.gone[k] != d.self && p.Reason != instances.ReasonRegistered:
 			d.fates[k] = fault.New("cluster", fault.Conflict, "%s removed it", g.gone[k])
 			lost = append(lost, k)
 		default:
@@ -193,7 +194,7 @@ func (g *cluster) take(d *clusterPeer) (lost []instance.Key) {
 			i.Peer, i.Revision = d.self, g.revision
 			g.entries[k] = &i
 			delete(g.gone, k)
-			changes = append(changes, instance.Change{Key: k, Instance: &i})
+			changes = append(changes, instances.Change{Key: k, Instance: &i})
 		}
 	}
 	clear(d.pending)
@@ -227,7 +228,7 @@ func (d *clusterPeer) follow(ctx context.Context) {
 				return
 			case <-time.After(time.Until(f.at)):
 			}
-			if found, _ := d.known.List(ctx, instance.ListQuery{}); found.Revision < f.revision {
+			if found, _ := d.known.List(ctx, instances.ListQuery{}); found.Revision < f.revision {
 				require.NoError(d.group.t, d.known.Apply(f.revision, f.changes))
 			}
 		}
@@ -276,7 +277,7 @@ func (d *clusterPeer) Read(_ context.Context, n instance.Name) (list []*instance
 }
 
 // At implements Peers.
-func (d *clusterPeer) At(peer string) (instance.Registrar, error) {
+func (d *clusterPeer) At(peer string) (instances.Registrar, error) {
 	g := d.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -292,7 +293,7 @@ func (d *clusterPeer) At(peer string) (instance.Registrar, error) {
 
 // line is a connection to a peer.
 type line struct {
-	instance.Registrar
+	instances.Registrar
 	to *clusterPeer
 }
 
@@ -308,16 +309,16 @@ func (l line) call(ctx context.Context) error {
 	return nil
 }
 
-func (l line) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instance.Beat, error) {
+func (l line) Heartbeat(ctx context.Context, refs []instances.Ref) ([]instances.Beat, error) {
 	if err := l.call(ctx); err != nil {
 		return nil, err
 	}
 	return l.Registrar.Heartbeat(ctx, refs)
 }
 
-func (l line) Deregister(ctx context.Context, k instance.Key) (instance.Removal, error) {
+func (l line) Deregister(ctx context.Context, k instance.Key) (instances.Removal, error) {
 	if err := l.call(ctx); err != nil {
-		return instance.Removal{}, err
+		return instances.Removal{}, err
 	}
 	return l.Registrar.Deregister(ctx, k)
 }
@@ -387,7 +388,7 @@ func (g *cluster) agree() {
 	}
 	require.Equal(g.t, want, show(slices.Collect(maps.Values(g.entries))))
 	for self, d := range g.desks {
-		found, err := d.List(g.t.Context(), instance.ListQuery{Namespace: "default", Selector: instance.Selector{AnyStatus: true}})
+		found, err := d.List(g.t.Context(), instances.ListQuery{Namespace: "default", Selector: instance.Selector{AnyStatus: true}})
 		require.NoError(g.t, err)
 		require.Equal(g.t, want, show(found.Instances), self)
 	}

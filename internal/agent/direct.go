@@ -3,7 +3,8 @@ package agent
 import (
 	"context"
 
-	"github.com/blackhole/blackhole/pkg/coord/principals"
+	"github.com/blackhole/blackhole/internal/contract/coord/principals"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -12,25 +13,25 @@ import (
 // this peer alone, answers NotFound for others and forwards nothing. Register is
 // Unsupported, because applications register at their own peer. Instances of
 // authenticated callers change at the word of peers that Config.Speaks admits.
-func (s *Service) Direct() instance.Registrar { return direct{s.local} }
+func (s *Service) Direct() instances.Registrar { return direct{s.local} }
 
 type direct struct{ local *local }
 
-func (d direct) Register(context.Context, instance.Registration) (instance.Registered, error) {
-	return instance.Registered{}, fault.New("agent.Register", fault.Unsupported, "peers do not register instances with each other: register at the peer on the same host")
+func (d direct) Register(context.Context, instance.Registration) (instances.Registered, error) {
+	return instances.Registered{}, fault.New("agent.Register", fault.Unsupported, "peers do not register instances with each other: register at the peer on the same host")
 }
 
-func (d direct) Deregister(ctx context.Context, k instance.Key) (instance.Removal, error) {
+func (d direct) Deregister(ctx context.Context, k instance.Key) (instances.Removal, error) {
 	k = k.WithDefaults()
-	if err := d.consents(ctx, instance.Ref{Key: k}); err != nil {
-		return instance.Removal{}, fault.Wrap("agent.Deregister", err)
+	if err := d.consents(ctx, instances.Ref{Key: k}); err != nil {
+		return instances.Removal{}, fault.Wrap("agent.Deregister", err)
 	}
 	gone, err := d.local.remove(ctx, k, forwardTimeout/2)
 	return gone, fault.Wrap("agent.Deregister", err)
 }
 
 // Heartbeat needs no name: an application that moves to a peer without authentication still keeps its instance alive.
-func (d direct) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instance.Beat, error) {
+func (d direct) Heartbeat(ctx context.Context, refs []instances.Ref) ([]instances.Beat, error) {
 	const op = "agent.Heartbeat"
 	if _, err := d.local.config.Speaks(ctx); err != nil {
 		for _, ref := range refs {
@@ -45,7 +46,7 @@ func (d direct) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instance.
 
 func (d direct) SetStatus(ctx context.Context, k instance.Key, status instance.Status) (*instance.Instance, error) {
 	k = k.WithDefaults()
-	if err := d.consents(ctx, instance.Ref{Key: k}); err != nil {
+	if err := d.consents(ctx, instances.Ref{Key: k}); err != nil {
 		return nil, fault.Wrap("agent.SetStatus", err)
 	}
 	i, err := d.local.override(ctx, k, status, forwardTimeout/2)
@@ -54,7 +55,7 @@ func (d direct) SetStatus(ctx context.Context, k instance.Key, status instance.S
 
 // consents refuses a peer that changes the instance of an authenticated caller, unless the peer's word counts and it
 // speaks for an authenticated caller, whose right to the service it has checked.
-func (d direct) consents(ctx context.Context, ref instance.Ref) error {
+func (d direct) consents(ctx context.Context, ref instances.Ref) error {
 	i, ok := d.local.registered(ref)
 	if !ok || i.Principal == "" {
 		return nil
@@ -67,7 +68,7 @@ func (d direct) consents(ctx context.Context, ref instance.Ref) error {
 }
 
 // registered returns the instance of this peer that a reference names.
-func (l *local) registered(ref instance.Ref) (*instance.Instance, bool) {
+func (l *local) registered(ref instances.Ref) (*instance.Instance, bool) {
 	if i, ok := l.registry.Find(ref); ok {
 		return i, true
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -213,7 +214,7 @@ func TestMoves(t *testing.T) {
 		require.True(t, moved.Committed)
 		g.agree()
 		require.Equal(t, "b", g.holder(r.Key))
-		beats, err := g.desks["a"].Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}, {Key: r.Key}})
+		beats, err := g.desks["a"].Heartbeat(t.Context(), []instances.Ref{{Lease: got.Lease}, {Key: r.Key}})
 		require.NoError(t, err)
 		require.ErrorIs(t, beats[0].Err, fault.Gone)
 		require.NoError(t, beats[1].Err, "by its name it is found where it is")
@@ -264,13 +265,13 @@ func TestTakenBack(t *testing.T) {
 			i := *g.entries[got.Key]
 			i.Peer, i.Lease, i.Revision = "b", "lease-b", g.revision
 			g.entries[got.Key] = &i
-			require.NoError(t, a.known.Apply(g.revision, []instance.Change{{Key: i.Key, Instance: &i}}))
+			require.NoError(t, a.known.Apply(g.revision, []instances.Change{{Key: i.Key, Instance: &i}}))
 		})
 		again, err := a.Register(t.Context(), lasting("x"))
 		require.NoError(t, err)
 		require.True(t, again.Committed)
 		require.Equal(t, "a", g.holder(got.Key))
-		beats, err := a.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}, {Lease: again.Lease}})
+		beats, err := a.Heartbeat(t.Context(), []instances.Ref{{Lease: got.Lease}, {Lease: again.Lease}})
 		require.NoError(t, err)
 		require.NoError(t, beats[0].Err)
 		require.NoError(t, beats[1].Err)
@@ -303,7 +304,7 @@ func TestComesBack(t *testing.T) {
 		rest()
 		g.dies("a")
 		a.stop()
-		beats, err := b.Heartbeat(t.Context(), []instance.Ref{{Key: lasting("x").Key}})
+		beats, err := b.Heartbeat(t.Context(), []instances.Ref{{Key: lasting("x").Key}})
 		require.NoError(t, err)
 		require.NoError(t, beats[0].Err)
 		rest()
@@ -339,12 +340,12 @@ func TestDeregisteredWhileDead(t *testing.T) {
 		all, _ := a.registry.All()
 		require.Len(t, all, 1)
 		for _, d := range g.desks {
-			beats, err := d.Heartbeat(t.Context(), []instance.Ref{{Lease: x.Lease}, {Key: x.Key}})
+			beats, err := d.Heartbeat(t.Context(), []instances.Ref{{Lease: x.Lease}, {Key: x.Key}})
 			require.NoError(t, err)
 			require.Error(t, beats[0].Err)
 			require.Error(t, beats[1].Err)
 		}
-		beats, err := a.Heartbeat(t.Context(), []instance.Ref{{Lease: x.Lease}})
+		beats, err := a.Heartbeat(t.Context(), []instances.Ref{{Lease: x.Lease}})
 		require.NoError(t, err)
 		require.ErrorIs(t, beats[0].Err, fault.Gone)
 		again := a.register(lasting("x"))

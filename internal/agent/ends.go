@@ -8,24 +8,25 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // ends remembers why instances of this peer ended. It is safe for concurrent use.
 type ends struct {
-	known *lru.Cache[instance.Key, instance.Removal] // bounded as the ends that the catalog remembers
+	known *lru.Cache[instance.Key, instances.Removal] // bounded as the ends that the catalog remembers
 
-	mu    sync.Mutex         // guards fresh
-	fresh []instance.Removal // removals of silent instances that the log does not have yet; each call of Expire empties it
+	mu    sync.Mutex          // guards fresh
+	fresh []instances.Removal // removals of silent instances that the log does not have yet; each call of Expire empties it
 }
 
 // add notes the end of an instance, whose last checks are given, newest first. It does not block.
-func (e *ends) add(c instance.Change, checks []instance.LastCheck, now time.Time) {
-	r := instance.Removal{Instance: c.Last, At: now.UTC(), Cause: "deregistered"}
+func (e *ends) add(c instances.Change, checks []instances.LastCheck, now time.Time) {
+	r := instances.Removal{Instance: c.Last, At: now.UTC(), Cause: "deregistered"}
 	if len(checks) > 0 {
 		r.LastCheck = &checks[0]
 	}
-	if c.Reason == instance.ReasonLost {
+	if c.Reason == instances.ReasonLost {
 		r.Cause = fmt.Sprintf("no heartbeat came for %v", c.Last.Spec.RemoveAfter)
 		if c.Last.Spec.Check != nil {
 			r.Cause = fmt.Sprintf("neither a heartbeat nor a passed check came for %v", c.Last.Spec.RemoveAfter)
@@ -54,7 +55,7 @@ func (e *ends) log(to *slog.Logger) {
 
 // Removed returns the instances of a service, of a namespace without a service, or of all for the zero name, that ended
 // within the last hour and did not return, the last end first, at most catalog.MaxEnded of all namespaces. Their last checks are for operators.
-func (s *Service) Removed(n instance.Name) []instance.Removal {
+func (s *Service) Removed(n instance.Name) []instances.Removal {
 	list := s.reader.Ended(n)
 	for at, r := range list {
 		switch known, ok := s.ends.known.Peek(r.Key); {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -25,7 +26,7 @@ type forwarder struct {
 // that ends the instance needs the commit of the adoption first: the directory
 // remembers removals by the owner alone, and the silent peer still has the
 // instance on its disk and would publish it again.
-func (f *forwarder) anywhere(ctx context.Context, k instance.Key, ends bool, here func() error, there func(context.Context, instance.Registrar) error) error {
+func (f *forwarder) anywhere(ctx context.Context, k instance.Key, ends bool, here func() error, there func(context.Context, instances.Registrar) error) error {
 	err := here()
 	if f.local.directory == nil || fault.KindOf(err) != fault.NotFound {
 		return err
@@ -52,7 +53,7 @@ func (f *forwarder) anywhere(ctx context.Context, k instance.Key, ends bool, her
 }
 
 // call calls the agent of another peer.
-func (f *forwarder) call(ctx context.Context, peer string, do func(context.Context, instance.Registrar) error) error {
+func (f *forwarder) call(ctx context.Context, peer string, do func(context.Context, instances.Registrar) error) error {
 	if f.local.config.Peers == nil {
 		return fault.New("agent.call", fault.Unavailable, "this peer cannot reach other peers")
 	}
@@ -74,14 +75,14 @@ func unanswered(ctx context.Context, err error) bool {
 
 // peerBatch is a batch of heartbeats for instances of one peer.
 type peerBatch struct {
-	refs      []instance.Ref
+	refs      []instances.Ref
 	positions []int // in the request
 	known     []*instance.Instance
 }
 
 // heartbeats forwards the failed beats to the peers of their instances, all peers
 // at once, and replaces them by the answers.
-func (f *forwarder) heartbeats(ctx context.Context, refs []instance.Ref, beats []instance.Beat) {
+func (f *forwarder) heartbeats(ctx context.Context, refs []instances.Ref, beats []instances.Beat) {
 	batches := make(map[string]*peerBatch)
 	for n := range beats {
 		if beats[n].Err == nil {
@@ -109,7 +110,7 @@ func (f *forwarder) heartbeats(ctx context.Context, refs []instance.Ref, beats [
 
 // locate returns the instance of another peer named by ref, and the ref for that
 // peer; nil if unknown.
-func (f *forwarder) locate(ref instance.Ref) (*instance.Instance, instance.Ref) {
+func (f *forwarder) locate(ref instances.Ref) (*instance.Instance, instances.Ref) {
 	if ref.Lease == "" {
 		i, _ := f.reader.elsewhere(ref.Key.WithDefaults())
 		return i, ref
@@ -119,16 +120,16 @@ func (f *forwarder) locate(ref instance.Ref) (*instance.Instance, instance.Ref) 
 	}
 	if k, ok := f.local.aliases.Get(ref.Lease); ok {
 		i, _ := f.reader.elsewhere(k)
-		return i, instance.Ref{Key: k}
+		return i, instances.Ref{Key: k}
 	}
 	return nil, ref
 }
 
 // send returns the beats of a batch. Without an answer this peer adopts the
 // instances and renews them itself.
-func (f *forwarder) send(ctx context.Context, peer string, b *peerBatch) []instance.Beat {
-	var beats []instance.Beat
-	err := f.call(ctx, peer, func(ctx context.Context, to instance.Registrar) (err error) {
+func (f *forwarder) send(ctx context.Context, peer string, b *peerBatch) []instances.Beat {
+	var beats []instances.Beat
+	err := f.call(ctx, peer, func(ctx context.Context, to instances.Registrar) (err error) {
 		beats, err = to.Heartbeat(ctx, b.refs)
 		if err == nil && len(beats) != len(b.refs) {
 			err = fault.New("agent.Heartbeat", fault.Internal, "peer %s answered %d of %d heartbeats", peer, len(beats), len(b.refs))
@@ -139,7 +140,7 @@ func (f *forwarder) send(ctx context.Context, peer string, b *peerBatch) []insta
 		return beats
 	}
 	silent := unanswered(ctx, err)
-	beats = make([]instance.Beat, len(b.refs))
+	beats = make([]instances.Beat, len(b.refs))
 	parallel(len(beats), func(n int) {
 		failed := err
 		if silent {
@@ -149,7 +150,7 @@ func (f *forwarder) send(ctx context.Context, peer string, b *peerBatch) []insta
 			beats[n] = f.local.beatOne(b.known[n].Key)
 			return
 		}
-		beats[n] = instance.Beat{Key: b.known[n].Key, Lease: b.known[n].Lease, At: f.local.config.Now().Round(0).UTC(), Err: failed}
+		beats[n] = instances.Beat{Key: b.known[n].Key, Lease: b.known[n].Lease, At: f.local.config.Now().Round(0).UTC(), Err: failed}
 	})
 	return beats
 }

@@ -12,13 +12,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // register registers an instance and waits until all peers know it.
-func (d *clusterPeer) register(r instance.Registration) instance.Registered {
+func (d *clusterPeer) register(r instance.Registration) instances.Registered {
 	got, err := d.Register(d.group.t.Context(), r)
 	require.NoError(d.group.t, err)
 	rest()
@@ -34,7 +35,7 @@ func TestForward(t *testing.T) {
 		r.Status = instance.StatusStarting
 		got := a.register(r)
 		require.Equal(t, instance.StatusStarting, got.Status)
-		beats, err := b.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
+		beats, err := b.Heartbeat(t.Context(), []instances.Ref{{Lease: got.Lease}})
 		require.NoError(t, err)
 		require.NoError(t, beats[0].Err)
 		require.Equal(t, got.Key, beats[0].Key)
@@ -73,7 +74,7 @@ func TestBeatAfterDeregistration(t *testing.T) {
 		require.NoError(t, err)
 		rest()
 		at := time.Now()
-		refs := []instance.Ref{{Lease: got.Lease}, {Key: got.Key}, {Key: lasting("nobody").Key}}
+		refs := []instances.Ref{{Lease: got.Lease}, {Key: got.Key}, {Key: lasting("nobody").Key}}
 		for _, p := range []*clusterPeer{a, b} {
 			beats, err := p.Heartbeat(t.Context(), refs)
 			require.NoError(t, err)
@@ -115,7 +116,7 @@ func TestUnknownBeatsAreNoFailures(t *testing.T) {
 			return math.NaN()
 		}
 		x, y := a.register(lasting("x")), b.register(lasting("y"))
-		refs := []instance.Ref{{Lease: x.Lease}, {Lease: y.Lease}, {Lease: "lease-nobody"}, {Key: lasting("nobody").Key}}
+		refs := []instances.Ref{{Lease: x.Lease}, {Lease: y.Lease}, {Lease: "lease-nobody"}, {Key: lasting("nobody").Key}}
 		_, err = b.Heartbeat(t.Context(), refs)
 		require.NoError(t, err)
 		require.Equal(t, 1.0, rate(), "two renewed")
@@ -149,19 +150,19 @@ func TestMixedBeats(t *testing.T) {
 		g := newCluster(t, "a", "b", "c", "dead", "hung")
 		a := g.desks["a"]
 		owners := []string{"a", "b", "c", "dead", "hung"}
-		var refs []instance.Ref
+		var refs []instances.Ref
 		for n := range 200 {
 			switch owner := owners[n%len(owners)]; n % 7 {
 			case 0:
-				refs = append(refs, instance.Ref{Lease: fmt.Sprintf("lease-nobody-%d", n)})
+				refs = append(refs, instances.Ref{Lease: fmt.Sprintf("lease-nobody-%d", n)})
 			case 1:
-				refs = append(refs, instance.Ref{Key: lasting(fmt.Sprintf("nobody-%d", n)).Key})
+				refs = append(refs, instances.Ref{Key: lasting(fmt.Sprintf("nobody-%d", n)).Key})
 			default:
 				got, err := g.desks[owner].Register(t.Context(), lasting(fmt.Sprintf("%s-%d", owner, n)))
 				require.NoError(t, err)
-				ref := instance.Ref{Lease: got.Lease}
+				ref := instances.Ref{Lease: got.Lease}
 				if n%2 == 0 {
-					ref = instance.Ref{Key: got.Key}
+					ref = instances.Ref{Key: got.Key}
 				}
 				refs = append(refs, ref)
 			}
@@ -170,7 +171,7 @@ func TestMixedBeats(t *testing.T) {
 		_, err := a.Deregister(t.Context(), gone.Key)
 		require.NoError(t, err)
 		rest()
-		refs = append(refs, instance.Ref{Lease: gone.Lease})
+		refs = append(refs, instances.Ref{Lease: gone.Lease})
 		g.dies("dead")
 		g.set(func() { g.hangs["hung"] = true })
 		began := time.Now()
@@ -214,7 +215,7 @@ func TestAdopt(t *testing.T) {
 		rest()
 		g.dies("a")
 
-		beats, err := b.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}, {Lease: got.Lease}, {Lease: drained.Lease}})
+		beats, err := b.Heartbeat(t.Context(), []instances.Ref{{Lease: got.Lease}, {Lease: got.Lease}, {Lease: drained.Lease}})
 		require.NoError(t, err)
 		require.NoError(t, beats[0].Err)
 		require.NotEqual(t, got.Lease, beats[0].Lease)
@@ -236,7 +237,7 @@ func TestAdopt(t *testing.T) {
 		for _, k := range []instance.Key{got.Key, status.Key, drained.Key} {
 			require.Equal(t, "b", g.holder(k))
 		}
-		beats, err = b.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}, {Lease: beats[0].Lease}})
+		beats, err = b.Heartbeat(t.Context(), []instances.Ref{{Lease: got.Lease}, {Lease: beats[0].Lease}})
 		require.NoError(t, err)
 		require.NoError(t, beats[0].Err, "the lease that it had")
 		require.NoError(t, beats[1].Err, "the lease that it has")
@@ -245,11 +246,11 @@ func TestAdopt(t *testing.T) {
 		// it moves on: b remembers the owner of the lease
 		g.dies("b")
 		c := g.desks["c"]
-		beats, err = c.Heartbeat(t.Context(), []instance.Ref{{Key: got.Key}})
+		beats, err = c.Heartbeat(t.Context(), []instances.Ref{{Key: got.Key}})
 		require.NoError(t, err)
 		require.NoError(t, beats[0].Err)
 		g.agree()
-		beats, err = b.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
+		beats, err = b.Heartbeat(t.Context(), []instances.Ref{{Lease: got.Lease}})
 		require.NoError(t, err)
 		require.NoError(t, beats[0].Err)
 		require.Equal(t, 1, g.called("c"))
@@ -266,7 +267,7 @@ func TestCheckOfLoopbackIsNotAdopted(t *testing.T) {
 		got := g.desks["a"].register(r)
 		rest()
 		g.dies("a")
-		beats, err := g.desks["b"].Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
+		beats, err := g.desks["b"].Heartbeat(t.Context(), []instances.Ref{{Lease: got.Lease}})
 		require.NoError(t, err)
 		require.ErrorIs(t, beats[0].Err, fault.Invalid)
 		require.Equal(t, "host", fault.FieldOf(beats[0].Err))
@@ -324,7 +325,7 @@ func TestUnknownWithoutContact(t *testing.T) {
 		for _, err := range call(own.Key) {
 			require.NoError(t, err)
 		}
-		beats, err := b.Heartbeat(t.Context(), []instance.Ref{{Key: k}})
+		beats, err := b.Heartbeat(t.Context(), []instances.Ref{{Key: k}})
 		require.NoError(t, err)
 		require.ErrorIs(t, beats[0].Err, fault.NotFound, "its application registers again, here")
 	})
@@ -340,7 +341,7 @@ func TestNotAdopted(t *testing.T) {
 		g.set(func() { g.hangs["a"] = true })
 		ctx, cancel := context.WithTimeout(t.Context(), forwardTimeout/2)
 		defer cancel()
-		beats, err := b.Heartbeat(ctx, []instance.Ref{{Lease: got.Lease}})
+		beats, err := b.Heartbeat(ctx, []instances.Ref{{Lease: got.Lease}})
 		require.NoError(t, err)
 		require.ErrorIs(t, beats[0].Err, fault.Timeout)
 		require.Equal(t, got.Key, beats[0].Key)
@@ -351,7 +352,7 @@ func TestNotAdopted(t *testing.T) {
 		g.set(func() { g.hangs["a"] = false; g.leads = false })
 		_, err = a.Deregister(t.Context(), got.Key)
 		require.NoError(t, err)
-		beats, err = b.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}, {Key: got.Key}})
+		beats, err = b.Heartbeat(t.Context(), []instances.Ref{{Lease: got.Lease}, {Key: got.Key}})
 		require.NoError(t, err)
 		require.ErrorIs(t, beats[0].Err, fault.Gone)
 		require.ErrorIs(t, beats[1].Err, fault.Gone)
@@ -360,7 +361,7 @@ func TestNotAdopted(t *testing.T) {
 		require.Empty(t, b.Census())
 
 		g.set(func() { g.away["a"] = fault.New("test", fault.Forbidden, "strangers") })
-		beats, err = b.Heartbeat(t.Context(), []instance.Ref{{Key: got.Key}})
+		beats, err = b.Heartbeat(t.Context(), []instances.Ref{{Key: got.Key}})
 		require.NoError(t, err)
 		require.ErrorIs(t, beats[0].Err, fault.Forbidden)
 		require.Empty(t, b.Census())
@@ -374,9 +375,9 @@ func TestRegisteredWhileAdopted(t *testing.T) {
 		g := newCluster(t, "a", "b")
 		got := g.desks["a"].register(lasting("x"))
 		g.set(func() { g.hangs["a"] = true })
-		beaten := make(chan []instance.Beat, 1)
+		beaten := make(chan []instances.Beat, 1)
 		go func() {
-			beats, _ := g.desks["b"].Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
+			beats, _ := g.desks["b"].Heartbeat(t.Context(), []instances.Ref{{Lease: got.Lease}})
 			beaten <- beats
 		}()
 		time.Sleep(forwardTimeout / 2)
@@ -393,11 +394,11 @@ func TestRegisteredWhileAdopted(t *testing.T) {
 }
 
 // stingy answers fewer beats than asked.
-type stingy struct{ instance.Registrar }
+type stingy struct{ instances.Registrar }
 
-func (s stingy) At(string) (instance.Registrar, error) { return s, nil }
+func (s stingy) At(string) (instances.Registrar, error) { return s, nil }
 
-func (stingy) Heartbeat(context.Context, []instance.Ref) ([]instance.Beat, error) { return nil, nil }
+func (stingy) Heartbeat(context.Context, []instances.Ref) ([]instances.Beat, error) { return nil, nil }
 
 // TestUnfit checks that malformed answers are errors, and that a peer adopts no
 // instance it cannot check.
@@ -411,12 +412,12 @@ func TestUnfit(t *testing.T) {
 		require.NoError(t, err)
 		rest()
 		g.dies("a")
-		beats, err := b.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
+		beats, err := b.Heartbeat(t.Context(), []instances.Ref{{Lease: got.Lease}})
 		require.NoError(t, err)
 		require.ErrorIs(t, beats[0].Err, fault.Invalid)
 		require.Empty(t, b.Census())
 		b.config.Peers = stingy{}
-		beats, err = b.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
+		beats, err = b.Heartbeat(t.Context(), []instances.Ref{{Lease: got.Lease}})
 		require.NoError(t, err)
 		require.ErrorIs(t, beats[0].Err, fault.Internal)
 		require.Empty(t, b.Census())
@@ -429,11 +430,11 @@ func TestDirect(t *testing.T) {
 		g := newCluster(t, "a", "b")
 		got := g.desks["a"].register(lasting("x"))
 		d := g.desks["b"].Direct()
-		beats, err := d.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}, {Key: got.Key}})
+		beats, err := d.Heartbeat(t.Context(), []instances.Ref{{Lease: got.Lease}, {Key: got.Key}})
 		require.NoError(t, err)
 		require.ErrorIs(t, beats[0].Err, fault.NotFound)
 		require.ErrorIs(t, beats[1].Err, fault.NotFound)
-		_, err = d.Heartbeat(t.Context(), make([]instance.Ref, instance.MaxBeats+1))
+		_, err = d.Heartbeat(t.Context(), make([]instances.Ref, instances.MaxBeats+1))
 		require.ErrorIs(t, err, fault.Invalid)
 		_, err = d.SetStatus(t.Context(), got.Key, instance.StatusDown)
 		require.ErrorIs(t, err, fault.NotFound)

@@ -14,8 +14,9 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/catalog"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
+	"github.com/blackhole/blackhole/internal/contract/coord/principals"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/platform/pause"
-	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -33,7 +34,7 @@ type Directory interface {
 	// Publish queues local changes in the order of the registry, whose lock is
 	// held: it neither blocks nor calls back. The last change of a key counts,
 	// and a registration among them takes the key over until a commit.
-	Publish(changes []instance.Change)
+	Publish(changes []instances.Change)
 	// Committed waits for the commit of the last change of a key and returns its
 	// revision. Errors: Unavailable, without a wait, while no leader is known;
 	// Conflict after a takeover or removal by another peer, until the next
@@ -93,9 +94,9 @@ func (l *local) begin(all []*instance.Instance, revision uint64) error {
 			return err
 		}
 	} else if len(all) > 0 {
-		changes := make([]instance.Change, len(all))
+		changes := make([]instances.Change, len(all))
 		for n, i := range all {
-			changes[n] = instance.Change{Key: i.Key, Instance: i}
+			changes[n] = instances.Change{Key: i.Key, Instance: i}
 		}
 		l.directory.Publish(changes)
 	}
@@ -116,7 +117,7 @@ func (l *local) close() error {
 }
 
 // changed delivers changes of the registry in its order.
-func (l *local) changed(changes []instance.Change) {
+func (l *local) changed(changes []instances.Change) {
 	for _, c := range changes {
 		if c.Last != nil {
 			l.ends.add(c, l.checker.Last(c.Key), l.config.Now())
@@ -171,7 +172,7 @@ func (l *local) expire() {
 func (l *local) Storage() error { return l.registry.Storage() }
 
 // LastChecks returns the ends of the last checks of an instance of this peer, newest first.
-func (l *local) LastChecks(k instance.Key) []instance.LastCheck { return l.checker.Last(k) }
+func (l *local) LastChecks(k instance.Key) []instances.LastCheck { return l.checker.Last(k) }
 
 // Aside names the stored instances of this peer that did not pass at its start.
 func (l *local) Aside() []string { return l.registry.Aside() }
@@ -234,7 +235,7 @@ func (l *local) drop(k instance.Key) {
 	}
 }
 
-func (l *local) put(r instance.Registration) (instance.Registered, error) {
+func (l *local) put(r instance.Registration) (instances.Registered, error) {
 	got, err := l.registry.Register(r, l.config.Now())
 	l.config.Metrics.Stored("put", err)
 	return got, err
@@ -277,10 +278,10 @@ func (l *local) fits(r instance.Registration) error {
 }
 
 // remove deregisters an instance of this peer.
-func (l *local) remove(ctx context.Context, k instance.Key, wait time.Duration) (instance.Removal, error) {
+func (l *local) remove(ctx context.Context, k instance.Key, wait time.Duration) (instances.Removal, error) {
 	unlock, err := l.locks.lock(ctx, k)
 	if err != nil {
-		return instance.Removal{}, err
+		return instances.Removal{}, err
 	}
 	defer unlock()
 	gone, err := l.registry.Deregister(k, l.config.Now())
@@ -306,9 +307,9 @@ func (l *local) override(ctx context.Context, k instance.Key, status instance.St
 }
 
 // beat renews leases of instances of this peer.
-func (l *local) beat(refs []instance.Ref) ([]instance.Beat, error) {
-	if len(refs) > instance.MaxBeats {
-		return nil, fault.Invalidf("lease_ids", len(refs), "must be at most %d", instance.MaxBeats)
+func (l *local) beat(refs []instances.Ref) ([]instances.Beat, error) {
+	if len(refs) > instances.MaxBeats {
+		return nil, fault.Invalidf("lease_ids", len(refs), "must be at most %d", instances.MaxBeats)
 	}
 	beats := l.registry.Heartbeat(refs, l.config.Now())
 	for n := range beats {
@@ -322,8 +323,8 @@ func (l *local) beat(refs []instance.Ref) ([]instance.Beat, error) {
 	return beats, nil
 }
 
-func (l *local) beatOne(k instance.Key) instance.Beat {
-	return l.registry.Heartbeat([]instance.Ref{{Key: k}}, l.config.Now())[0]
+func (l *local) beatOne(k instance.Key) instances.Beat {
+	return l.registry.Heartbeat([]instances.Ref{{Key: k}}, l.config.Now())[0]
 }
 
 // adopt registers the last known state of an instance here, because its own peer

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/blackhole/blackhole/internal/agent/catalog"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -45,7 +46,7 @@ func TestUnsure(t *testing.T) {
 		q.Service = ""
 		_, err = b.Discover(t.Context(), q)
 		require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "service"})
-		_, err = b.List(t.Context(), instance.ListQuery{Consistency: instance.Linearizable})
+		_, err = b.List(t.Context(), instances.ListQuery{Consistency: instance.Linearizable})
 		require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "namespace"})
 		g.set(func() { g.leads = false })
 		began = time.Now()
@@ -54,7 +55,7 @@ func TestUnsure(t *testing.T) {
 			func() error { _, err := b.Await(t.Context(), surely(), 1); return err },
 			func() error { return b.Watch(t.Context(), surely(), 0, nil) },
 			func() error {
-				_, err := b.List(t.Context(), instance.ListQuery{Namespace: "default", Consistency: instance.Linearizable})
+				_, err := b.List(t.Context(), instances.ListQuery{Namespace: "default", Consistency: instance.Linearizable})
 				return err
 			},
 		} {
@@ -110,7 +111,7 @@ func TestOwnAhead(t *testing.T) {
 		defer cancel()
 		got, err := a.Register(ctx, r)
 		require.NoError(t, err)
-		require.NoError(t, a.known.Apply(2, []instance.Change{{Key: r.Key, Instance: got.Instance}}))
+		require.NoError(t, a.known.Apply(2, []instances.Change{{Key: r.Key, Instance: got.Instance}}))
 		g.set(func() { g.revision = 10 })
 		began := time.Now()
 		found, err := a.Discover(t.Context(), surely())
@@ -138,7 +139,7 @@ func TestOneRegistry(t *testing.T) {
 			g, m := newCluster(t, peers...), model{}
 			look := func() {
 				d := g.desks[rapid.SampledFrom(peers).Draw(rt, "reader")]
-				q := instance.ListQuery{Namespace: "default", Selector: instance.Selector{AnyStatus: true}, Consistency: instance.Linearizable}
+				q := instances.ListQuery{Namespace: "default", Selector: instance.Selector{AnyStatus: true}, Consistency: instance.Linearizable}
 				found, err := d.List(t.Context(), q)
 				require.NoError(t, err)
 				got := model{}
@@ -195,7 +196,7 @@ func one(rt *rapid.T, g *cluster, d *clusterPeer, r instance.Registration, m mod
 		_, err := d.SetStatus(t.Context(), r.Key, instance.StatusUp)
 		answered(err, told{was.port, instance.StatusUp})
 	case 4:
-		beats, err := d.Heartbeat(t.Context(), []instance.Ref{{Key: r.Key}})
+		beats, err := d.Heartbeat(t.Context(), []instances.Ref{{Key: r.Key}})
 		require.NoError(t, err)
 		if err := beats[0].Err; there || fault.KindOf(err) != fault.Gone {
 			answered(err, was)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/agent/catalog"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -47,7 +48,7 @@ func (r *reader) Watch(ctx context.Context, q instance.Query, after uint64, send
 }
 
 // List implements instance.Catalog.
-func (r *reader) List(ctx context.Context, q instance.ListQuery) (instance.Result, error) {
+func (r *reader) List(ctx context.Context, q instances.ListQuery) (instance.Result, error) {
 	if q.Consistency == instance.Linearizable && r.local.directory != nil {
 		err := instance.Name{Namespace: q.Namespace, Service: "any"}.Validate()
 		if err == nil {
@@ -119,7 +120,7 @@ func (r *reader) has(n instance.Name, read reading) bool {
 	var found instance.Result
 	var err error
 	if n.Service == "" {
-		found, err = r.Catalog.List(r.local.ctx, instance.ListQuery{Namespace: n.Namespace, Selector: instance.Selector{AnyStatus: true}})
+		found, err = r.Catalog.List(r.local.ctx, instances.ListQuery{Namespace: n.Namespace, Selector: instance.Selector{AnyStatus: true}})
 	} else {
 		found, err = r.Catalog.Discover(r.local.ctx, instance.Query{Name: n, Selector: instance.Selector{AnyStatus: true}})
 	}

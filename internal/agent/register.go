@@ -6,20 +6,21 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // Register implements instance.Registrar.
-func (s *Service) Register(ctx context.Context, r instance.Registration) (instance.Registered, error) {
+func (s *Service) Register(ctx context.Context, r instance.Registration) (instances.Registered, error) {
 	const op = "agent.Register"
 	r.Strict, r.Principal = r.Strict || s.config.Strict, s.principal(ctx)
 	r.Client = cmp.Or(r.Principal, s.config.Client(ctx))
 	if err := r.Normalize(); err != nil {
-		return instance.Registered{}, fault.Wrap(op, err)
+		return instances.Registered{}, fault.Wrap(op, err)
 	}
 	if err := s.admit(ctx, r); err != nil {
-		return instance.Registered{}, fault.Wrap(op, err)
+		return instances.Registered{}, fault.Wrap(op, err)
 	}
 	got, err := s.enter(ctx, r)
 	if err == nil {
@@ -68,7 +69,7 @@ func (s *Service) Problems(k instance.Key) (list []string) {
 }
 
 // enter registers an instance here, and in the directory if possible.
-func (s *Service) enter(ctx context.Context, r instance.Registration) (instance.Registered, error) {
+func (s *Service) enter(ctx context.Context, r instance.Registration) (instances.Registered, error) {
 	if s.directory == nil {
 		got, err := s.put(r)
 		got.Committed = err == nil // no other peer exists
@@ -77,14 +78,14 @@ func (s *Service) enter(ctx context.Context, r instance.Registration) (instance.
 	if r.ID != "" { // a generated id has no other users
 		unlock, err := s.locks.lock(ctx, r.Key)
 		if err != nil {
-			return instance.Registered{}, err
+			return instances.Registered{}, err
 		}
 		defer unlock()
 	}
 	last, had := s.registry.Get(r.Key)
 	if i, _ := s.elsewhere(r.Key); i != nil {
 		if r.Strict {
-			return instance.Registered{}, &fault.Error{Kind: fault.Exists, Field: "id", Value: r.ID, Err: errElsewhere}
+			return instances.Registered{}, &fault.Error{Kind: fault.Exists, Field: "id", Value: r.ID, Err: errElsewhere}
 		}
 		if had { // lost without a report yet: only a new registration takes the key back
 			s.drop(r.Key)
@@ -103,21 +104,21 @@ func (s *Service) enter(ctx context.Context, r instance.Registration) (instance.
 		err = &fault.Error{Kind: fault.Unavailable, Err: fmt.Errorf("%w: %w", errUncommitted, err)}
 	}
 	s.undo(last, got.Instance)
-	return instance.Registered{}, err
+	return instances.Registered{}, err
 }
 
 // publicize registers an instance and waits for its commit. After a takeover of
 // the key by another peer it registers once more, because the present
 // registration is the newest. An error with an instance means a registration
 // without a commit; an error without one means no registration.
-func (s *Service) publicize(ctx context.Context, r instance.Registration) (instance.Registered, error) {
+func (s *Service) publicize(ctx context.Context, r instance.Registration) (instances.Registered, error) {
 	if s.own != nil {
 		defer s.own.Traced(ctx, r.Key)()
 	}
 	for again := true; ; again = false {
 		got, err := s.put(r)
 		if err != nil {
-			return instance.Registered{}, err
+			return instances.Registered{}, err
 		}
 		r.ID, r.Strict = got.ID, false
 		revision, err := s.commit(ctx, r.Key, commitWait)
@@ -132,7 +133,7 @@ func (s *Service) publicize(ctx context.Context, r instance.Registration) (insta
 		}
 		s.drop(r.Key)
 		if !again {
-			return instance.Registered{}, err
+			return instances.Registered{}, err
 		}
 	}
 }
@@ -174,12 +175,12 @@ func (s *Service) depends(ctx context.Context, r instance.Registration) error {
 }
 
 // Deregister implements instance.Registrar.
-func (s *Service) Deregister(ctx context.Context, k instance.Key) (gone instance.Removal, err error) {
+func (s *Service) Deregister(ctx context.Context, k instance.Key) (gone instances.Removal, err error) {
 	k = k.WithDefaults()
 	err = s.forwarder.anywhere(ctx, k, true, func() (err error) {
 		gone, err = s.remove(ctx, k, commitWait)
 		return err
-	}, func(ctx context.Context, there instance.Registrar) (err error) {
+	}, func(ctx context.Context, there instances.Registrar) (err error) {
 		i, _ := s.reader.elsewhere(k)
 		gone, err = there.Deregister(ctx, k)
 		if err == nil && i != nil {
@@ -192,7 +193,7 @@ func (s *Service) Deregister(ctx context.Context, k instance.Key) (gone instance
 }
 
 // Heartbeat implements instance.Registrar. A lease of another caller's instance, without a right to its service, is Forbidden.
-func (s *Service) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instance.Beat, error) {
+func (s *Service) Heartbeat(ctx context.Context, refs []instances.Ref) ([]instances.Beat, error) {
 	refs, refused := s.permitted(ctx, refs)
 	beats, err := s.beats(ctx, refs)
 	if err != nil {
@@ -207,8 +208,8 @@ func (s *Service) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instanc
 // permitted refuses leases, whose ids say nothing of the right to use them: an instance belongs to the caller who registered
 // it, and to callers with a right to its service. References by key are checked where the call arrives. What is refused, by
 // position, names no instance any more.
-func (s *Service) permitted(ctx context.Context, refs []instance.Ref) ([]instance.Ref, map[int]error) {
-	if s.config.May == nil || len(refs) > instance.MaxBeats {
+func (s *Service) permitted(ctx context.Context, refs []instances.Ref) ([]instances.Ref, map[int]error) {
+	if s.config.May == nil || len(refs) > instances.MaxBeats {
 		return refs, nil
 	}
 	var refused map[int]error
@@ -227,14 +228,14 @@ func (s *Service) permitted(ctx context.Context, refs []instance.Ref) ([]instanc
 			if refused == nil {
 				refused, refs = make(map[int]error), slices.Clone(refs)
 			}
-			refused[n], refs[n] = fault.In("lease_id", err), instance.Ref{}
+			refused[n], refs[n] = fault.In("lease_id", err), instances.Ref{}
 		}
 	}
 	return refs, refused
 }
 
 // beats renews leases here, and those of other peers' instances there.
-func (s *Service) beats(ctx context.Context, refs []instance.Ref) ([]instance.Beat, error) {
+func (s *Service) beats(ctx context.Context, refs []instances.Ref) ([]instances.Beat, error) {
 	beats, err := s.beat(refs)
 	if err != nil {
 		return nil, err
@@ -250,7 +251,7 @@ func (s *Service) beats(ctx context.Context, refs []instance.Ref) ([]instance.Be
 
 // outcomes counts beats. A beat of an unknown instance, such as a typing error,
 // says nothing about the health of the registry.
-func outcomes(beats []instance.Beat) (renewed, refused, unknown int) {
+func outcomes(beats []instances.Beat) (renewed, refused, unknown int) {
 	for n := range beats {
 		switch err := beats[n].Err; {
 		case err == nil:
@@ -270,7 +271,7 @@ func (s *Service) SetStatus(ctx context.Context, k instance.Key, status instance
 	err = s.forwarder.anywhere(ctx, k, false, func() (err error) {
 		i, err = s.override(ctx, k, status, commitWait)
 		return err
-	}, func(ctx context.Context, there instance.Registrar) (err error) {
+	}, func(ctx context.Context, there instances.Registrar) (err error) {
 		i, err = there.SetStatus(ctx, k, status)
 		return err
 	})

@@ -41,6 +41,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/directory"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/trace"
@@ -56,7 +57,7 @@ const commitWait = 5 * time.Second
 type Peers interface {
 	// At returns the agent of a peer. Errors: Unavailable for an unreachable
 	// peer, here or at the first call.
-	At(peer string) (instance.Registrar, error)
+	At(peer string) (instances.Registrar, error)
 }
 
 // Config configures a Service. Registry and Now are required.
@@ -96,8 +97,8 @@ type Service struct {
 }
 
 var (
-	_ instance.Registrar = (*Service)(nil)
-	_ instance.Catalog   = (*Service)(nil)
+	_ instances.Registrar = (*Service)(nil)
+	_ instances.Catalog   = (*Service)(nil)
 )
 
 // New opens the registry, publishes its content and starts checks. Errors: as
@@ -144,7 +145,7 @@ func newService(c Config, d Directory, known *catalog.Catalog) (*Service, error)
 	c.setDefaults()
 	l := &local{
 		config: c, directory: d, catalog: known, aliases: bounded.Shared[string, instance.Key](maxAliases),
-		ends: &ends{known: bounded.Shared[instance.Key, instance.Removal](catalog.MaxEnded)},
+		ends: &ends{known: bounded.Shared[instance.Key, instances.Removal](catalog.MaxEnded)},
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	r := &reader{Catalog: known, local: l}

@@ -37,34 +37,41 @@ func floors() []room {
 			{path: "internal/daemon", floor: 12, users: []string{"cmd/blackholed"}},
 			{path: "internal/sim", floor: 12, support: true},
 			{path: "internal/reference", floor: 15, only: []string{}},
-			{path: "testnet", floor: 12, only: append(contracts(), "pkg/client", "internal/coordination/coordtest/ops", "internal/platform/config", "internal/platform/strictjson")},
+			{path: "testnet", floor: 12, only: append(contracts(), "pkg/client", "internal/operator", "internal/platform/cities", "internal/platform/identity", "internal/coordination/coordtest/ops", "internal/platform/config", "internal/platform/strictjson", "testnet/nemesis/history")},
+			{path: "testnet/nemesis/history", floor: 3, only: []string{}, users: []string{"testnet"}},
 			{path: "examples", floor: 12, only: []string{"pkg/client"}},
-			{path: "examples/embed", floor: 12, only: []string{"pkg/embed", "pkg/discovery"}},
-			{path: "bench", floor: 13, only: append(contracts(), "testnet", "pkg/client", "internal/coordination/coordtest/ops")},
+			{path: "examples/embed", floor: 12, only: []string{"pkg/discovery"}},
+			{path: "bench", floor: 13, only: append(contracts(), "testnet", "pkg/client", "internal/operator", "internal/coordination/coordtest/ops")},
 
-			{path: "internal/frontend", floor: 11, only: append(contracts(), "internal/platform/access", "internal/platform/pause", "internal/platform/share", "internal/platform/special", "internal/platform/strictjson", "internal/platform/strictproto")},
-			{path: "pkg/client", floor: 11, only: contracts()},
-			{path: "pkg/embed", floor: 11, only: []string{"internal/discovery", "internal/platform/p2p", "pkg/discovery"}},
+			{path: "internal/frontend", floor: 11, only: append(contracts(), "internal/platform/jsonform", "internal/platform/access", "internal/platform/pause", "internal/platform/share", "internal/platform/special", "internal/platform/strictjson", "internal/platform/strictproto")},
+			{path: "internal/operator", floor: 11, only: append(contracts(), "pkg/client", "internal/link")},
+			{path: "pkg/client", floor: 10, only: append(contracts(), "internal/contract/coord/calls", "internal/contract/coord/attempt", "internal/link")},
+			{path: "internal/link", floor: 9, only: contracts()},
+			{path: "pkg/discovery", floor: 11, only: []string{"internal/discovery", "internal/contract/discovery", "internal/platform/p2p", "internal/platform/identity"}},
 		},
 		commandRooms(), discoveryRooms(), coordinationRooms(), agentRooms(),
 		[]room{
-			{path: "pkg/discovery", floor: 3, only: []string{}},
-			{path: "pkg/coord", floor: 3, only: []string{}},
-			{path: "pkg/coord/calls", floor: 4, only: []string{"pkg/coord"}},
-			{path: "pkg/coord/attempt", floor: 4, only: []string{"pkg/coord"}},
+			{path: "internal/contract/instances", floor: 2, only: []string{"internal/platform/strictjson"}},
+			{path: "internal/contract/discovery", floor: 3, only: []string{}},
+			{path: "internal/contract/coord", floor: 3, only: []string{}},
+			{path: "internal/contract/coord/calls", floor: 4, only: []string{"internal/contract/coord"}},
+			{path: "internal/contract/coord/attempt", floor: 4, only: []string{"internal/contract/coord"}},
 
 			{path: "pkg/query/menu", floor: 1, only: []string{}},
-			{path: "pkg/query", floor: 2, only: []string{"internal/platform/strictjson", "internal/platform/spelling"}},
-			{path: "pkg/records/recordstest", floor: 2, support: true},
-			{path: "pkg/records", floor: 1, only: []string{"internal/platform/strictjson"}},
+			{path: "pkg/query", floor: 2, only: []string{"internal/platform/jsonform", "internal/platform/strictjson", "internal/platform/spelling"}},
+			{path: "internal/discovery/recordstest", floor: 2, support: true},
+			{path: "pkg/records", floor: 1, only: []string{"internal/platform/jsonform", "internal/platform/strictjson"}},
 			{path: "pkg/instance", floor: 1, only: []string{"internal/platform/strictjson"}},
-			{path: "pkg/network/invite", floor: 1, only: []string{}},
+			{path: "internal/platform/invite", floor: 2, only: []string{"internal/platform/identity"}},
+			{path: "internal/platform/identity", floor: 1, only: []string{}},
+			{path: "internal/platform/cities", floor: 1, only: []string{}},
+			{path: "internal/platform/jsonform", floor: 0},
 			{path: "internal/platform/p2p", floor: 2, users: wiring("internal/discovery")},
-			{path: "internal/platform/p2p/proof", floor: 2, only: []string{"internal/platform/rpc", "internal/platform/bounded"}, users: wiring()},
+			{path: "internal/platform/p2p/proof", floor: 2, only: []string{"internal/platform/rpc", "internal/platform/bounded", "internal/platform/identity"}, users: wiring()},
 			{path: "internal/platform/rpc", floor: 1, users: wiring("internal/discovery/wire", "internal/discovery/place", "internal/discovery/ask", "internal/discovery/compare", "internal/discovery/keeper", "internal/coordination/transport", "internal/platform/p2p", "internal/platform/p2p/proof")},
-			{path: "internal/platform/access", floor: 1, users: []string{"internal/daemon", "internal/frontend"}},
+			{path: "internal/platform/access", floor: 2, users: []string{"internal/daemon", "internal/frontend"}},
 
-			{path: "internal/platform/config", floor: 1, only: []string{"internal/platform/environ", "internal/platform/secret"}, users: []string{"internal/daemon", "internal/cli", "internal/cli/peer", "internal/cli/doctor", "internal/cli/remote", "internal/cli/settings", "cmd/blackholed", "testnet"}},
+			{path: "internal/platform/config", floor: 2, only: []string{"internal/platform/identity", "internal/platform/environ", "internal/platform/secret"}, users: []string{"internal/daemon", "internal/cli", "internal/cli/peer", "internal/cli/doctor", "internal/cli/remote", "internal/cli/settings", "cmd/blackholed", "testnet"}},
 			{path: "internal/platform/bounded", floor: 0},
 			{path: "internal/platform/clean", floor: 0},
 			{path: "internal/platform/condition", floor: 0, users: wiring("internal/coordination", "internal/coordination/formation", "internal/coordination/upkeep", "internal/discovery", "internal/discovery/wire", "internal/discovery/route", "internal/platform/p2p")},
@@ -98,8 +105,8 @@ func floors() []room {
 func commandRooms() []room {
 	const root = "internal/cli/"
 	base := []string{root + "term", root + "exit", root + "command", root + "file", "internal/platform/environ", "internal/platform/spelling", "internal/platform/strictjson"}
-	client := slices.Concat(contracts(), base, []string{"pkg/client", "internal/platform/config"})
-	connected := append(slices.Clone(client), root+"remote", root+"guard", root+"settings", "internal/platform/disk", "internal/platform/pause")
+	client := slices.Concat(contracts(), base, []string{"pkg/client", "internal/operator", "internal/platform/config"})
+	connected := append(slices.Clone(client), root+"remote", root+"guard", root+"settings", "internal/platform/cities", "internal/platform/identity", "internal/platform/invite", "internal/platform/disk", "internal/platform/pause")
 	subjects := []string{root + "offer", root + "service", root + "coordination", root + "group", root + "doctor"}
 	rooms := []room{
 		{path: "internal/cli", floor: 15, only: slices.Concat(connected, subjects, []string{root + "peer", "internal/platform/probe"}), users: []string{"cmd/blackholed"}},
@@ -151,33 +158,33 @@ func discoveryRooms() []room {
 func coordinationRooms() []room {
 	const root = "internal/coordination"
 	parts := slices.Clip([]string{
-		"pkg/coord", root + "/machine", root + "/member", root + "/membership", root + "/replica", "internal/platform/pause", "internal/platform/condition",
+		"internal/contract/coord", root + "/machine", root + "/member", root + "/membership", root + "/replica", "internal/platform/pause", "internal/platform/condition",
 	})
 	acts := []string{root, root + "/formation", root + "/upkeep"}
 	return []room{
 		{path: root, floor: 9, users: wiring()},
 		{path: root + "/simulation", floor: 8, support: true},
 		{path: root + "/coordtest", floor: 8, support: true},
-		{path: root + "/coordtest/ops", floor: 4, only: []string{"pkg/coord"}, users: []string{"testnet", "bench", root + "/coordtest", root + "/audit", root + "/simulation"}},
+		{path: root + "/coordtest/ops", floor: 4, only: []string{"internal/contract/coord"}, users: []string{"testnet", "bench", root + "/coordtest", root + "/audit", root + "/simulation"}},
 		{path: root + "/audit", floor: 7, support: true},
 		{
 			path: root + "/formation", floor: 8, users: wiring(root),
 			only: append(parts, root+"/bootstrap", root+"/raftlog", root+"/view", "internal/platform/store", "internal/platform/strictjson"),
 		},
 		{path: root + "/upkeep", floor: 8, only: append(parts, "internal/platform/strictproto"), users: wiring(root)},
-		{path: root + "/view", floor: 6, only: []string{"pkg/coord", root + "/bootstrap", root + "/leader", root + "/membership"}, users: wiring(root, root+"/formation")},
+		{path: root + "/view", floor: 6, only: []string{"internal/contract/coord", root + "/bootstrap", root + "/leader", root + "/membership", "internal/platform/identity"}, users: wiring(root, root+"/formation")},
 		{path: root + "/member", floor: 7, users: wiring(acts...)},
 		{path: root + "/replica", floor: 6, users: wiring(append(acts, root+"/member")...)},
 		{path: root + "/announce", floor: 6, users: wiring(root)},
 		{path: root + "/bootstrap", floor: 5, only: []string{"internal/platform/store"}, users: wiring(root, root+"/announce", root+"/formation", root+"/view")},
 		{path: root + "/leader", floor: 5, only: []string{}, users: wiring(root, root+"/routing", root+"/view")},
-		{path: root + "/routing", floor: 6, only: []string{"pkg/coord", "pkg/coord/calls", "pkg/coord/attempt", root + "/leader", root + "/answer", "internal/platform/pause", "internal/platform/share"}, users: wiring(root)},
-		{path: root + "/lessor", floor: 5, only: []string{"pkg/coord", root + "/machine", "internal/platform/heap"}, users: wiring(root + "/replica")},
-		{path: root + "/machine", floor: 4, only: []string{"pkg/coord", "internal/platform/share"}, users: wiring(append(acts, root+"/member", root+"/replica", root+"/lessor", root+"/audit", root+"/coordtest", root+"/answer")...)},
-		{path: root + "/answer", floor: 5, only: []string{"pkg/coord", root + "/machine"}, users: wiring(root, root+"/coordtest", root+"/routing")},
-		{path: root + "/membership", floor: 4, only: []string{"pkg/coord"}, users: wiring(append(acts, root+"/view")...)},
+		{path: root + "/routing", floor: 6, only: []string{"internal/contract/coord", "internal/contract/coord/calls", "internal/contract/coord/attempt", root + "/leader", root + "/answer", "internal/platform/pause", "internal/platform/share"}, users: wiring(root)},
+		{path: root + "/lessor", floor: 5, only: []string{"internal/contract/coord", root + "/machine", "internal/platform/heap"}, users: wiring(root + "/replica")},
+		{path: root + "/machine", floor: 4, only: []string{"internal/contract/coord", "internal/platform/share"}, users: wiring(append(acts, root+"/member", root+"/replica", root+"/lessor", root+"/audit", root+"/coordtest", root+"/answer")...)},
+		{path: root + "/answer", floor: 5, only: []string{"internal/contract/coord", root + "/machine"}, users: wiring(root, root+"/coordtest", root+"/routing")},
+		{path: root + "/membership", floor: 4, only: []string{"internal/contract/coord"}, users: wiring(append(acts, root+"/view")...)},
 		{path: root + "/raftlog", floor: 4, only: []string{"internal/platform/store"}, users: wiring(root, root+"/formation", root+"/member", root+"/replica")},
-		{path: root + "/transport", floor: 4, only: []string{"internal/platform/metrics", "internal/platform/pause", "internal/platform/rpc", "pkg/coord"}, users: wiring(root)},
+		{path: root + "/transport", floor: 4, only: []string{"internal/platform/metrics", "internal/platform/pause", "internal/platform/rpc", "internal/contract/coord"}, users: wiring(root)},
 	}
 }
 
@@ -185,17 +192,18 @@ func agentRooms() []room {
 	const root = "internal/agent"
 	return []room{
 		{path: root, floor: 7, users: wiring()},
-		{path: root + "/directory", floor: 6, only: []string{"pkg/coord", root + "/catalog", "internal/platform/trace"}, users: wiring(root)},
-		{path: root + "/requirement", floor: 6, only: []string{"pkg/coord", "internal/platform/pause"}, users: wiring(root)},
-		{path: root + "/catalog", floor: 5, only: []string{"internal/platform/bounded", "internal/platform/pause"}, users: wiring(root, root+"/directory")},
-		{path: root + "/health", floor: 5, only: []string{"internal/platform/environ", "internal/platform/heap", "internal/platform/pause", "internal/platform/probe"}, users: wiring(root)},
-		{path: root + "/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/bounded", "internal/platform/share", "internal/platform/strictjson"}, users: wiring(root)},
+		{path: root + "/directory", floor: 6, only: []string{"internal/contract/coord", "internal/contract/instances", root + "/catalog", "internal/platform/trace"}, users: wiring(root)},
+		{path: root + "/requirement", floor: 6, only: []string{"internal/contract/coord", "internal/contract/instances", "internal/platform/pause"}, users: wiring(root)},
+		{path: root + "/agenttest", floor: 6, support: true},
+		{path: root + "/catalog", floor: 5, only: []string{"internal/contract/instances", "internal/platform/bounded", "internal/platform/pause"}, users: wiring(root, root+"/directory")},
+		{path: root + "/health", floor: 5, only: []string{"internal/contract/instances", "internal/platform/environ", "internal/platform/heap", "internal/platform/pause", "internal/platform/probe"}, users: wiring(root)},
+		{path: root + "/registry", floor: 5, only: []string{"internal/contract/instances", "internal/platform/store", "internal/platform/heap", "internal/platform/bounded", "internal/platform/share", "internal/platform/strictjson"}, users: wiring(root)},
 	}
 }
 
 // wiring lists the rooms that connect parts, and more.
 func wiring(more ...string) []string {
-	return append([]string{"internal/daemon", "internal/sim", "pkg/embed"}, more...)
+	return append([]string{"internal/daemon", "internal/sim", "pkg/discovery"}, more...)
 }
 
 // foundations are what every room may import: the error type, and the gate of text from outside, which stands on it
@@ -204,7 +212,9 @@ func foundations() []string { return []string{"pkg/fault", "internal/platform/cl
 
 // contracts are the nouns and interfaces of planes that front ends and the SDK
 // speak in.
-func contracts() []string { return []string{"pkg/discovery", "pkg/coord"} }
+func contracts() []string {
+	return []string{"internal/contract/discovery", "internal/contract/coord", "internal/contract/instances"}
+}
 
 // nouns are the rooms that name things: networks, places, records, questions, instances,
 // errors, messages. Every higher floor may use them, a room with its own only
@@ -244,7 +254,7 @@ func fences() []fence {
 				"github.com/libp2p/go-libp2p/core/record",
 				"github.com/libp2p/zeroconf",
 			},
-			rooms:  []string{"internal/platform/p2p", "internal/platform/rpc", "internal/coordination", "internal/sim", "internal/discovery", "pkg/gossip", "pkg/embed", "examples/embed", "testnet/lab/crowd", "testnet/lab/flood"},
+			rooms:  []string{"internal/platform/p2p", "internal/platform/rpc", "internal/coordination", "internal/sim", "internal/discovery", "pkg/gossip", "pkg/discovery", "examples/embed", "testnet/lab/crowd", "testnet/lab/flood"},
 			reason: "only the network packages know the network; the others name peers and keys and no more",
 		},
 		{
@@ -297,8 +307,8 @@ func fences() []fence {
 // here: pkg/instance is a noun.
 func planes() [][]string {
 	return [][]string{
-		{"pkg/records", "pkg/query", "pkg/gossip", "pkg/discovery", "internal/discovery"},
-		{"pkg/coord", "internal/coordination"},
+		{"pkg/records", "pkg/query", "pkg/gossip", "pkg/discovery", "internal/contract/discovery", "internal/discovery"},
+		{"internal/contract/coord", "internal/coordination"},
 		{"internal/agent"},
 	}
 }
@@ -306,20 +316,20 @@ func planes() [][]string {
 // meetings are the contracts through which one plane may use another: the
 // agent plane keeps its directory in the group and announces offers.
 func meetings() map[string][]string {
-	return map[string][]string{"internal/agent": {"pkg/coord", "pkg/records"}}
+	return map[string][]string{"internal/agent": {"internal/contract/coord", "pkg/records"}}
 }
 
 // sdk lists what the SDK may consist of: contracts, nouns, messages, foundations, the
 // readers of JSON, and what finds the word that a wrong one stands for. So it contains no engine: no index, no state machine, no
 // snapshot.
 func sdk() []string {
-	return append(slices.Concat(contracts(), nouns(), foundations()), "pkg/client", "internal/platform/spelling", "internal/platform/strictjson")
+	return append(slices.Concat(contracts(), nouns(), foundations()), "pkg/client", "internal/link", "internal/platform/jsonform", "internal/platform/spelling", "internal/platform/strictjson")
 }
 
 // pure are the rooms that compute and do nothing else: equal arguments give
 // equal results, on every peer.
 func pure() []string {
-	return []string{"pkg/fault", "pkg/network", "pkg/geo", "pkg/records", "pkg/query", "pkg/coord", "internal/coordination/machine"}
+	return []string{"pkg/fault", "pkg/network", "pkg/geo", "pkg/records", "pkg/query", "internal/contract/coord", "internal/coordination/machine"}
 }
 
 // dialing are the rooms that connect to what strangers name, and the file with the one dialer that they have.

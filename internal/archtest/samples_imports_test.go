@@ -117,11 +117,11 @@ func librarySamples() []sample {
 		{
 			rule: "fence", name: "outside",
 			files: files{
-				"pkg/discovery/a.go":      importing("discovery", "github.com/libp2p/go-libp2p/core/host"),
-				"pkg/discovery/a_test.go": importing("discovery", "github.com/libp2p/go-libp2p-kad-dht"),
-				"pkg/coord/a.go":          importing("coord", "go.etcd.io/raft/v3/raftpb"),
+				"pkg/records/a.go":             importing("records", "github.com/libp2p/go-libp2p/core/host"),
+				"pkg/records/a_test.go":        importing("records", "github.com/libp2p/go-libp2p-kad-dht"),
+				"internal/contract/coord/a.go": importing("coord", "go.etcd.io/raft/v3/raftpb"),
 			},
-			want: []string{"pkg/coord/a.go:2", "pkg/discovery/a.go:2", "pkg/discovery/a_test.go:2"},
+			want: []string{"internal/contract/coord/a.go:2", "pkg/records/a.go:2", "pkg/records/a_test.go:2"},
 		},
 	}
 }
@@ -131,16 +131,16 @@ func closureSamples() []sample {
 		{
 			rule: "plane", name: "apart",
 			files: files{
-				"pkg/records/a.go":    importing("records", "m/pkg/geo"),
-				"pkg/coord/a.go":      importing("coord", "m/pkg/fault"),
-				"internal/agent/a.go": importing("agent", "m/pkg/records"),
-				"internal/agent/b.go": importing("agent", "m/pkg/coord"),
+				"pkg/records/a.go":             importing("records", "m/pkg/geo"),
+				"internal/contract/coord/a.go": importing("coord", "m/pkg/fault"),
+				"internal/agent/a.go":          importing("agent", "m/pkg/records"),
+				"internal/agent/b.go":          importing("agent", "m/internal/contract/coord"),
 			},
 		},
 		{
 			rule: "plane", name: "through a third",
 			files: files{
-				"internal/agent/a.go": importing("agent", "m/pkg/coord"),
+				"internal/agent/a.go": importing("agent", "m/internal/contract/coord"),
 				"pkg/discovery/a.go":  importing("discovery", "m/internal/agent"),
 			},
 			want: []string{"pkg/discovery/a.go:1", "pkg/discovery/a.go:1"},
@@ -170,8 +170,8 @@ func closureSamples() []sample {
 		{
 			rule: "sdk", name: "an engine",
 			files: files{
-				"pkg/client/a.go":               importing("client", "m/pkg/discovery"),
-				"pkg/discovery/a.go":            importing("discovery", "m/internal/discovery/index"),
+				"pkg/client/a.go":               importing("client", "m/pkg/records"),
+				"pkg/records/a.go":              importing("records", "m/internal/discovery/index"),
 				"internal/discovery/index/a.go": "package index\n",
 			},
 			want: []string{"pkg/client/a.go:1"},
@@ -179,8 +179,8 @@ func closureSamples() []sample {
 		{
 			rule: "sdk", name: "a database",
 			files: files{
-				"pkg/client/a.go":    importing("client", "m/pkg/discovery"),
-				"pkg/discovery/a.go": importing("discovery", "github.com/cockroachdb/pebble/v2"),
+				"pkg/client/a.go":  importing("client", "m/pkg/records"),
+				"pkg/records/a.go": importing("records", "github.com/cockroachdb/pebble/v2"),
 			},
 			want: []string{"pkg/client/a.go:1"},
 		},

@@ -68,6 +68,8 @@ func isSentinel(v *ast.ValueSpec, i int) bool {
 		return true
 	case *ast.UnaryExpr:
 		return value.Op == token.AND
+	case *ast.SelectorExpr: // the sentinel of another package
+		return value.Sel.Name == v.Names[i].Name
 	}
 	return false
 }

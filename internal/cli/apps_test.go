@@ -16,9 +16,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/blackhole/blackhole/internal/agent/agenttest"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
-	"github.com/blackhole/blackhole/pkg/client/agenttest"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -46,10 +47,10 @@ func serveAgent(t *testing.T, a *agenttest.Agent, token string) string {
 // checker is a peer that has checked the instance w1.
 type checker struct{ grpcapi.Operator }
 
-func (checker) LastChecks(k instance.Key) ([]instance.LastCheck, error) {
+func (checker) LastChecks(k instance.Key) ([]instances.LastCheck, error) {
 	switch k.ID {
 	case "w1":
-		return []instance.LastCheck{
+		return []instances.LastCheck{
 			{At: midnight(2), TookMs: 2.4, Status: instance.StatusDown, State: "refuses", Cause: "connection refused"},
 			{At: midnight(1), TookMs: 1, Passing: true, State: "answers", Status: instance.StatusUp},
 		}, nil

@@ -28,9 +28,9 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/service"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/internal/platform/identity"
+	"github.com/blackhole/blackhole/internal/platform/invite"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/network"
-	"github.com/blackhole/blackhole/pkg/network/invite"
 )
 
 // App is the program. All fields but Terminal, Clock and Superuser are required. Execute does not change them.
@@ -56,7 +56,7 @@ type App struct {
 	// Join makes a data directory that of a peer of the inviting network.
 	Join func(dataDir string, i invite.Invitation) error
 	// NetworkKeys returns the keys of the network in a data directory; none for a peer without.
-	NetworkKeys func(dataDir string) ([]network.Key, error)
+	NetworkKeys func(dataDir string) ([]identity.Key, error)
 	// Restore makes the stopped peer of a data directory the only voter of a backup's group. With commit false it only
 	// describes the result. after is an incarnation of the group since the backup.
 	Restore func(dataDir string, backup io.Reader, after uint64, commit bool) (group.Restoration, error)

@@ -13,8 +13,8 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/service"
 	"github.com/blackhole/blackhole/internal/cli/term"
-	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -26,14 +26,14 @@ const maxCandidates = 500
 
 // source lists the candidates of an argument: a name, or a name and a description with a tab between. args are the
 // arguments before it, begun is what the user has typed.
-type source func(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string, begun string) ([]string, error)
+type source func(ctx context.Context, c *operator.Client, cmd *cobra.Command, args []string, begun string) ([]string, error)
 
 // completions names the sources of the arguments of each command, in their order. The last one serves all further
 // arguments of a command that takes several.
 func completions() map[string][]source {
 	return map[string][]source{
 		"service require": {services}, "instance find": {services}, "instance watch": {services}, "instance register": {services},
-		"instance show": {services, instances}, "instance drain": {services, instances}, "instance deregister": {services, instances},
+		"instance show": {services, instancesOf}, "instance drain": {services, instancesOf}, "instance deregister": {services, instancesOf},
 		"offer withdraw": {offers}, "offer pause": {offers}, "offer resume": {offers}, "offer show": {offers}, "show": {anything},
 		"lock hold": {locks}, "lock ls": {locks},
 		"kv get": {keys}, "kv put": {keys}, "kv del": {keys}, "kv ls": {keys}, "kv watch": {keys},
@@ -99,7 +99,7 @@ func candidates(c *term.Console, cmd *cobra.Command, args []string, begun string
 		*to, _ = cmd.Flags().GetString(flag)
 	}
 	var found []string
-	_ = r.Call(cmd.Context(), args, func(ctx context.Context, c *client.Client, args []string) (err error) {
+	_ = r.Call(cmd.Context(), args, func(ctx context.Context, c *operator.Client, args []string) (err error) {
 		found, err = of(ctx, c, cmd, args, begun)
 		return err
 	})
@@ -125,7 +125,7 @@ func namespace(cmd *cobra.Command) string {
 	return instance.DefaultNamespace
 }
 
-func services(ctx context.Context, c *client.Client, cmd *cobra.Command, _ []string, _ string) (found []string, err error) {
+func services(ctx context.Context, c *operator.Client, cmd *cobra.Command, _ []string, _ string) (found []string, err error) {
 	all, err := c.Services().List(ctx, namespace(cmd))
 	for _, s := range all.Services {
 		found = append(found, s.Name)
@@ -133,7 +133,7 @@ func services(ctx context.Context, c *client.Client, cmd *cobra.Command, _ []str
 	return found, err
 }
 
-func instances(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string, _ string) (found []string, err error) {
+func instancesOf(ctx context.Context, c *operator.Client, cmd *cobra.Command, args []string, _ string) (found []string, err error) {
 	all, err := c.Agent().Discover(ctx, instance.Query{
 		Name: instance.Name{Namespace: namespace(cmd), Service: args[0]}, Selector: instance.Selector{AnyStatus: true},
 	})
@@ -146,8 +146,8 @@ func instances(ctx context.Context, c *client.Client, cmd *cobra.Command, args [
 	return found, nil
 }
 
-func offers(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, _ string) (found []string, err error) {
-	own, err := c.List(ctx)
+func offers(ctx context.Context, c *operator.Client, _ *cobra.Command, _ []string, _ string) (found []string, err error) {
+	own, err := c.Offers().List(ctx)
 	for _, r := range own {
 		found = append(found, r.View.ID+"\t"+r.View.Metadata.Name)
 	}
@@ -155,7 +155,7 @@ func offers(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string,
 }
 
 // anything completes show. A plane without an answer adds no names.
-func anything(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string, begun string) (found []string, err error) {
+func anything(ctx context.Context, c *operator.Client, cmd *cobra.Command, args []string, begun string) (found []string, err error) {
 	for _, of := range []source{offers, services, locks, peers} {
 		some, _ := of(ctx, c, cmd, args, begun)
 		found = append(found, some...)
@@ -163,7 +163,7 @@ func anything(ctx context.Context, c *client.Client, cmd *cobra.Command, args []
 	return found, nil
 }
 
-func locks(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, begun string) (found []string, err error) {
+func locks(ctx context.Context, c *operator.Client, _ *cobra.Command, _ []string, begun string) (found []string, err error) {
 	states, err := coordination.Locks(ctx, c, begun, "", 0)
 	for _, l := range states {
 		found = append(found, l.Name)
@@ -171,7 +171,7 @@ func locks(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, 
 	return found, err
 }
 
-func leases(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, _ string) (found []string, err error) {
+func leases(ctx context.Context, c *operator.Client, _ *cobra.Command, _ []string, _ string) (found []string, err error) {
 	all, err := coordination.Leases(ctx, c, 0)
 	for _, l := range all {
 		if l.ID != coord.HiddenLease {
@@ -181,7 +181,7 @@ func leases(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string,
 	return found, err
 }
 
-func keys(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, begun string) (found []string, err error) {
+func keys(ctx context.Context, c *operator.Client, _ *cobra.Command, _ []string, begun string) (found []string, err error) {
 	page, err := coordination.Keys(ctx, c, coord.Under(begun).Request(maxCandidates))
 	for _, kv := range page.Keys {
 		found = append(found, kv.Key)
@@ -190,7 +190,7 @@ func keys(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, b
 }
 
 // peers are the connected peers, and members those of the group.
-func peers(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, _ string) (found []string, err error) {
+func peers(ctx context.Context, c *operator.Client, _ *cobra.Command, _ []string, _ string) (found []string, err error) {
 	all, err := c.Peers(ctx)
 	for _, p := range all {
 		found = append(found, p.ID+"\t"+p.Agent)
@@ -198,7 +198,7 @@ func peers(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, 
 	return found, err
 }
 
-func members(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, _ string) (found []string, err error) {
+func members(ctx context.Context, c *operator.Client, _ *cobra.Command, _ []string, _ string) (found []string, err error) {
 	g, err := c.Coordination().Group(ctx)
 	for _, m := range g.Voters {
 		found = append(found, m.Peer+"\tvoter "+m.Name)

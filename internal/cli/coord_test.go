@@ -15,10 +15,10 @@ import (
 
 	"github.com/blackhole/blackhole/internal/cli/coordination"
 	"github.com/blackhole/blackhole/internal/cli/group"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
-	"github.com/blackhole/blackhole/pkg/coord"
 )
 
 // serveGroup serves a coordination plane on loopback and returns its address. All callers are one owner.
@@ -134,7 +134,6 @@ func TestWithoutACoordinationGroup(t *testing.T) {
 		"lock hold a", "lock hold --try a -- false", "lock ls", "lease grant", "lease ls", "lease show 1", "lease revoke 1", "lease keepalive 1",
 		"kv put a b", "kv get a", "kv del a", "kv ls a", "kv watch app/", "group status", "group members", "group transfer 7",
 		"group add 7", "group remove 7", "group promote 7", "group replace 7 8", "group leave",
-		"group join 127.0.0.1:1", "group resume",
 	} {
 		t.Run(command, func(t *testing.T) {
 			var out, stderr strings.Builder

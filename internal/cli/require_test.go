@@ -10,10 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/agent/requirement"
+	"github.com/blackhole/blackhole/internal/contract/coord/directory"
+	"github.com/blackhole/blackhole/internal/contract/coord/requirements"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
-	"github.com/blackhole/blackhole/pkg/coord/directory"
-	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -27,7 +28,7 @@ func groupWithEvaluator(t *testing.T) *coordtest.Solo {
 	solo := liveGroup()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	d := requirement.New(requirement.Config{Counter: instance.Counter, Self: provider, Leader: alwaysLeader{}, Member: solo})
+	d := requirement.New(requirement.Config{Counter: instances.Counter, Self: provider, Leader: alwaysLeader{}, Member: solo})
 	go func() { defer close(done); d.Run(ctx) }()
 	t.Cleanup(func() { stop(); <-done })
 	return solo
@@ -190,7 +191,7 @@ func TestRequirementsCommand(t *testing.T) {
 	require.Equal(t, "REQUIREMENT  SERVICE  SELECTOR                              STATE      NEEDED  AVAILABLE\n"+
 		"up           storage  zone=eu,version=2.x,tag=v2,health=UP  satisfied  1       1\n", out)
 	out, _, _ = run("-o", "ndjson")
-	require.Regexp(t, `^{"name":"up","namespace":"default","service":"storage","selector":"[^"]*","state":"satisfied","needed":1,"available":1,"revision":\d+,"of":\d+}\n$`, out)
+	require.Regexp(t, `^{"name":"up","namespace":"default","service":"storage","selector":"[^"]*","state":"satisfied","needed":1,"available":1,"revision":\d+}\n$`, out)
 	_, _, code = run("--rm", "up")
 	require.Zero(t, code)
 	_, stderr, code := run("--rm", "up")

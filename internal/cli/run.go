@@ -13,8 +13,8 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/environ"
+	"github.com/blackhole/blackhole/internal/platform/invite"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/network/invite"
 )
 
 // runFunc runs a peer until ctx ends, and returns nil then.

@@ -18,9 +18,9 @@ import (
 
 	"github.com/blackhole/blackhole/internal/cli/command"
 	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/internal/platform/identity"
+	"github.com/blackhole/blackhole/internal/platform/invite"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/network"
-	"github.com/blackhole/blackhole/pkg/network/invite"
 )
 
 var update = flag.Bool("update", false, "write what the commands print into the transcripts")
@@ -103,12 +103,12 @@ func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
 			}
 			return 2, nil
 		},
-		NetworkKeys: func(dir string) ([]network.Key, error) {
+		NetworkKeys: func(dir string) ([]identity.Key, error) {
 			if strings.HasSuffix(dir, "/b") {
 				return nil, nil
 			}
-			key, err := network.NewKey(strings.NewReader(strings.Repeat("key ", 8)))
-			return []network.Key{key}, err
+			key, err := identity.NewKey(strings.NewReader(strings.Repeat("key ", 8)))
+			return []identity.Key{key}, err
 		},
 		Join: func(dir string, i invite.Invitation) error {
 			fmt.Fprintf(stderr, "join %s by %d addresses, with key %t\n", i.Name, len(i.Addresses), i.Key != nil)

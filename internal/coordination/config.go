@@ -10,25 +10,25 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/calls"
 	"github.com/blackhole/blackhole/internal/coordination/announce"
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/internal/coordination/routing"
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/identity"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/calls"
-	"github.com/blackhole/blackhole/pkg/network"
 )
 
 // Config configures a Seat.
 type Config struct {
-	Host    host.Host        // finds peers by their ids
-	Values  announce.Values  // DHT for announcements; nil: none
-	Key     crypto.PrivKey   // of this peer
-	Name    network.PeerName // that it shows to others; empty: none
-	Etcd    string           // URL where it answers clients of etcd, for others; empty: nowhere
+	Host    host.Host         // finds peers by their ids
+	Values  announce.Values   // DHT for announcements; nil: none
+	Key     crypto.PrivKey    // of this peer
+	Name    identity.PeerName // that it shows to others; empty: none
+	Etcd    string            // URL where it answers clients of etcd, for others; empty: nowhere
 	Network bootstrap.Network
 	Voters  int              // at the bootstrap and later: 1, 3 or 5
 	Replace time.Duration    // silence after which a voter is replaced

@@ -13,6 +13,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/answer"
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/formation"
@@ -25,7 +26,6 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/internal/coordination/upkeep"
 	"github.com/blackhole/blackhole/internal/coordination/view"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -197,14 +197,7 @@ func (l *local) inform(g *groupv1.GroupInfo) {
 
 // ChangeMembers implements coord.Admin at the leader.
 func (l *local) ChangeMembers(ctx context.Context, c coord.MemberChange) (done coord.MemberOutcome, err error) {
-	switch c.Action {
-	case coord.JoinGroup, coord.RaiseGroup, coord.ResumeGroup:
-		if done, err = l.merger.Order(ctx, c); !c.DryRun {
-			upkeep.Audit(l.logger, l.view.WithName, c, done, err)
-		}
-	default:
-		done, err = l.membership.Change(ctx, c)
-	}
+	done, err = l.membership.Change(ctx, c)
 	return done, fault.Wrap("coordination.ChangeMembers", err)
 }
 

@@ -3,6 +3,8 @@ package coordination_test
 import (
 	"context"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,10 +12,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/platform/condition"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // twoGroups starts two groups that do not know each other: of the first n peers, and of the others.
@@ -177,129 +178,71 @@ func TestEmptyGroupsBecomeOne(t *testing.T) {
 	})
 }
 
-// TestOperatorJoinsGroups: two groups with data stay, and both say so, until an operator gives one up. Its holders lose.
-func TestOperatorJoinsGroups(t *testing.T) {
+// TestOperatorEmptiesGroup: two groups with data stay, and both say which one to empty, until an operator does. Crashes of its
+// peers in between change nothing.
+func TestOperatorEmptiesGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := twoGroups(t, 1, 3)
 		stays, goes := w.peers[0], w.peers[2]
-		_, kept := stays.holds(t, "a")
+		held, lost := goes.holds(t, "a")
+		kept := coord.Token(0)
 		for range 20 {
-			given, _ := goes.holds(t, "a")
-			goes.revoke(t, given)
+			var id coord.LeaseID
+			id, kept = stays.holds(t, "a")
+			stays.revoke(t, id)
 		}
-		ended, lost := goes.holds(t, "a")
-		require.Greater(t, lost, kept)
+		stays.holds(t, "b")
+		require.Greater(t, kept, lost)
 		w.link(1, 0)
-		w.await("both say so", func() bool { return stays.troubled(condition.OtherGroup) && w.peers[1].troubled(condition.OtherGroup) })
-		time.Sleep(time.Second) // the first look may have met a peer that lagged behind its group
-		require.Contains(t, stays.message(condition.OtherGroup), "run blackholed group join")
+		w.await("both say what to do", func() bool { // the first look may meet a peer that lags behind its group
+			return strings.Contains(stays.message(condition.OtherGroup), "copy the keys of the other one to this peer's group") &&
+				strings.Contains(w.peers[1].message(condition.OtherGroup), "copy the keys of this peer's group to the other one")
+		})
 		time.Sleep(30 * time.Second)
 		require.Len(t, w.groups(), 2)
 
-		group, former := stays.ID(), goes.ID()
-		order := coord.MemberChange{Action: coord.JoinGroup, Group: group}
-		_, err := goes.ChangeMembers(t.Context(), coord.MemberChange{Action: coord.JoinGroup, Group: former})
-		require.Equal(t, "group_id", fault.FieldOf(err))
-		_, err = goes.ChangeMembers(t.Context(), coord.MemberChange{Action: coord.JoinGroup, Group: "x"})
-		require.ErrorIs(t, err, fault.Invalid)
-		_, err = goes.ChangeMembers(t.Context(), order)
-		require.ErrorIs(t, err, fault.Conflict)
-		require.Equal(t, "force", fault.FieldOf(err))
-		require.ErrorContains(t, err, "1 locks, 1 leases and 0 keys")
-		order.Force, order.DryRun = true, true
-		done, err := goes.ChangeMembers(t.Context(), order)
-		require.NoError(t, err)
-		require.False(t, done.Done)
-		require.Contains(t, done.Steps[0], "end 1 locks")
-		require.Equal(t, "1 of 1 voter: no failure", done.After)
-		order.DryRun = false
-		done, err = goes.ChangeMembers(t.Context(), order)
-		require.NoError(t, err)
-		require.True(t, done.Done)
-		require.GreaterOrEqual(t, done.Revision, coord.Revision(lost))
-
-		time.Sleep(time.Minute) // nobody goes over before the survivor is raised
-		require.Len(t, w.groups(), 2)
-		require.Contains(t, goes.message(condition.OtherGroup), "is frozen")
-		_, _, err = ops.Of(goes).Do(t.Context(), ops.Command{Owner: "~" + goes.id(), Op: &ops.LeaseGrant{TTL: 10_000}})
-		require.ErrorIs(t, err, fault.Unavailable)
-		again, err := goes.ChangeMembers(t.Context(), order)
-		require.NoError(t, err)
-		require.Equal(t, done.Revision, again.Revision, "the final revision")
-		raise := coord.MemberChange{Action: coord.RaiseGroup, Group: former, Revision: done.Revision}
-		raised, err := stays.ChangeMembers(t.Context(), raise)
-		require.NoError(t, err)
-		require.GreaterOrEqual(t, raised.Revision, done.Revision)
-		w.oneGroup(group)
-		r, _, err := ops.Of(goes).KeepAlive(t.Context(), "~"+goes.id(), []coord.LeaseID{ended})
-		require.True(t, err != nil || r[0].TTL <= 0, "the holder learns that it lost")
-		_, next := goes.holds(t, "b")
-		require.Greater(t, next, max(kept, lost))
-	})
-}
-
-// TestMergeSurvivesCrashes: peers that end between any two steps of a merge go on from there, and the operator's orders can be
-// repeated at each of them.
-func TestMergeSurvivesCrashes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := twoGroups(t, 1, 3)
-		stays, late := w.peers[0], 3
-		stays.holds(t, "a")
-		w.link(1, 0)
-		_, lost := w.peers[2].holds(t, "b")
-		w.await("the other group is known", func() bool { return w.peers[1].troubled(condition.OtherGroup) })
+		group := stays.ID()
+		late := 3
 		if s, err := w.peers[1].Group(t.Context()); err != nil || s.Leader == w.peers[late].id() {
 			late = 2
 		}
-		other := 5 - late
-		w.peers[late].stop(t) // never applies the Dissolve
-		group, former := stays.ID(), w.peers[1].ID()
-		restart := func(all ...int) {
-			for _, i := range all {
-				w.peers[i].stop(t)
-			}
-			for _, i := range all {
-				w.start(i, unlisted())
-			}
-			w.link(1, 0)
-			w.await("a leader of each group", func() bool {
-				for i, p := range w.peers {
-					if i != late {
-						if s, err := p.Group(t.Context()); err != nil || s.Leader == "" {
-							return false
-						}
-					}
-				}
-				return true
-			})
+		goes.revoke(t, held)
+		w.peers[late].stop(t) // it may never apply the Dissolve
+		for _, i := range []int{1, 5 - late} {
+			w.peers[i].stop(t)
+			w.start(i, unlisted())
+			w.link(i, 0)
 		}
-		var done coord.MemberOutcome
-		freeze := func() {
-			w.await("the order", func() (ok bool) {
-				var err error
-				done, err = w.peers[other].ChangeMembers(t.Context(), coord.MemberChange{Action: coord.JoinGroup, Group: group, Force: true})
-				return err == nil
-			})
-		}
-		freeze()
-		final := done.Revision
-		restart(1, other) // between freezing and raising
-		require.Equal(t, former, w.peers[1].ID())
-		freeze()
-		require.Equal(t, final, done.Revision)
-		_, err := stays.ChangeMembers(t.Context(), coord.MemberChange{Action: coord.RaiseGroup, Group: former, Revision: final})
-		require.NoError(t, err)
-		restart(0, 1, other) // between raising and going over
 		w.oneGroup(group)
-
+		_, next := w.peers[1].holds(t, "b2")
+		require.Greater(t, next, max(kept, lost))
 		w.start(late, unlisted())
 		w.link(late, 0)
 		w.oneGroup(group)
-		_, next := w.peers[late].holds(t, "b")
-		require.Greater(t, next, lost)
-		w.peers[late].stop(t)
-		w.start(late, unlisted())
-		w.oneGroup(group)
+	})
+}
+
+// TestEmptyGroupAboveTheOther: an empty group whose revision is above the other one's says what lets it end.
+func TestEmptyGroupAboveTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := twoGroups(t, 1, 1)
+		stays, goes := w.peers[0], w.peers[1]
+		before := coord.Token(0)
+		for range 20 {
+			var id coord.LeaseID
+			id, before = goes.holds(t, "a")
+			goes.revoke(t, id)
+		}
+		_, held := stays.holds(t, "a")
+		w.link(0, 1)
+		w.await("both say so", func() bool {
+			return strings.Contains(stays.message(condition.OtherGroup), "the other one is empty, and gives itself up once the revision of this peer's group") &&
+				strings.Contains(goes.message(condition.OtherGroup), "this peer's group is empty, and gives itself up once the revision of the other one")
+		})
+		for held <= before {
+			_, held = stays.holds(t, "b"+strconv.Itoa(int(held)))
+		}
+		w.oneGroup(stays.ID())
 	})
 }
 
@@ -318,37 +261,5 @@ func TestMemberWithoutTheEndLeaves(t *testing.T) {
 		w.start(3, unlisted())
 		w.link(3, 0)
 		w.oneGroup(w.peers[0].ID())
-	})
-}
-
-// TestSuccessorGone: a frozen group whose successor ended before it was raised refuses all, says what to do, and an operator
-// resumes it.
-func TestSuccessorGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := twoGroups(t, 1, 1)
-		gone, left := w.peers[0], w.peers[1]
-		gone.holds(t, "a")
-		_, before := left.holds(t, "a")
-		w.link(0, 1)
-		w.await("the other group is known", func() bool { return left.troubled(condition.OtherGroup) })
-		resume := coord.MemberChange{Action: coord.ResumeGroup}
-		_, err := left.ChangeMembers(t.Context(), resume)
-		require.ErrorContains(t, err, "the group lives")
-		_, err = left.ChangeMembers(t.Context(), coord.MemberChange{Action: coord.JoinGroup, Group: gone.ID(), Force: true})
-		require.NoError(t, err)
-		gone.stop(t)
-		time.Sleep(2 * time.Minute)
-		_, _, err = ops.Of(left).Do(t.Context(), ops.Command{Owner: left.id(), Op: &ops.LeaseGrant{TTL: 10_000}})
-		require.ErrorIs(t, err, fault.Unavailable)
-		require.ErrorContains(t, err, "dissolved")
-		require.Contains(t, left.message(condition.OtherGroup), "blackholed group resume")
-		_, err = left.ChangeMembers(t.Context(), resume)
-		require.Equal(t, "force", fault.FieldOf(err))
-		resume.Force = true
-		_, err = left.ChangeMembers(t.Context(), resume)
-		require.NoError(t, err)
-		_, after := left.holds(t, "a")
-		require.Greater(t, after, before+1<<40)
-		w.await("nobody complains", func() bool { return !left.troubled(condition.OtherGroup) })
 	})
 }

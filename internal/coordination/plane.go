@@ -110,7 +110,6 @@ func newPlane(c Config) *plane {
 			l := p.here.Load()
 			return l != nil && len(l.member.Status().Members) == 1
 		},
-		Survives: func() string { return p.tolerance().String() },
 		WithName: p.view.WithName, Conditions: c.Conditions, Logger: c.Logger,
 	})
 	p.routing = routing.New(routing.Config{

@@ -8,9 +8,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/formation"
-	"github.com/blackhole/blackhole/pkg/coord"
 )
 
 // TestRemovedComesBack: a voter that was replaced during its absence notices this after its return, in spite

@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/fx"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination"
 	"github.com/blackhole/blackhole/internal/coordination/announce"
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
@@ -36,9 +37,8 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/routing"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/internal/platform/condition"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/platform/identity"
 	"github.com/blackhole/blackhole/pkg/fault"
-	pkgnet "github.com/blackhole/blackhole/pkg/network"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
@@ -169,7 +169,7 @@ func (w *testCluster) start(i int, n bootstrap.Network) {
 	policy.Dial, policy.Serves = p.dial, p.serves
 	config := coordination.Config{
 		Conditions: p.conditions, LocksLost: p.lost,
-		Host: p.host, Values: dht, Key: p.key, Name: pkgnet.PeerName(fmt.Sprint("host-", i)), Etcd: fmt.Sprintf("http://10.0.0.%d:2379", i), Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
+		Host: p.host, Values: dht, Key: p.key, Name: identity.PeerName(fmt.Sprint("host-", i)), Etcd: fmt.Sprintf("http://10.0.0.%d:2379", i), Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
 		Access: formation.Access{Open: true, Trusts: p.trusts}, Policy: policy,
 		Replica: replica.Config{Features: p.features},
 		Fatal:   func(err error) { w.t.Errorf("peer %d failed: %v", i, err) },

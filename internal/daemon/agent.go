@@ -18,18 +18,19 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
 	"github.com/blackhole/blackhole/internal/agent/requirement"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/coordination"
 	"github.com/blackhole/blackhole/internal/frontend/consulapi"
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
 	"github.com/blackhole/blackhole/internal/frontend/dnssd"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
+	"github.com/blackhole/blackhole/internal/link"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
-	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -45,7 +46,7 @@ func (p *parts) startEvaluator(context.Context) error {
 	}
 	plane := p.coordination.plane
 	evaluator := requirement.New(requirement.Config{
-		Counter: instance.Counter, Self: p.node.Host().ID().String(), Leader: plane, Member: plane.Member(), Logger: p.log.With("part", "requirements"),
+		Counter: instances.Counter, Self: p.node.Host().ID().String(), Leader: plane, Member: plane.Member(), Logger: p.log.With("part", "requirements"),
 	})
 	p.background(evaluator.Run)
 	return nil
@@ -94,9 +95,11 @@ func (p *parts) startAgent(context.Context) (err error) {
 		made.May = p.fronts.auth.may
 	}
 	if g := p.coordination; g != nil {
-		others := newRemoteAgents(func(to peer.ID) (*client.Client, error) {
+		others := newRemoteAgents(func(to peer.ID) (*link.Link, error) {
 			target, options := coordination.DialTarget(p.node.Host(), p.network.name, to, g.plane.ID())
-			return client.New(target, append(options, grpc.WithPerRPCCredentials(callerCredentials{}), client.WithTrace(p.tracing.calls(to.String())))...)
+			return link.Open(target, link.Settings{
+				Dial: append(options, grpc.WithPerRPCCredentials(callerCredentials{})), Begin: p.tracing.calls(to.String()),
+			})
 		})
 		p.onClose(others.Close)
 		made.Group, made.Peers, made.Refused = g.plane, others, p.refusedByGroup
@@ -253,19 +256,19 @@ const maxAgentConns = 128
 
 // remoteAgents is a pool of connections to the agents of other peers.
 type remoteAgents struct {
-	dial func(to peer.ID) (*client.Client, error)
+	dial func(to peer.ID) (*link.Link, error)
 
 	mu   sync.Mutex // guards open
-	open *simplelru.LRU[peer.ID, *client.Client]
+	open *simplelru.LRU[peer.ID, *link.Link]
 }
 
-func newRemoteAgents(dial func(peer.ID) (*client.Client, error)) *remoteAgents {
-	open := bounded.Map(maxAgentConns, func(_ peer.ID, c *client.Client) { _ = c.Close() })
+func newRemoteAgents(dial func(peer.ID) (*link.Link, error)) *remoteAgents {
+	open := bounded.Map(maxAgentConns, func(_ peer.ID, c *link.Link) { _ = c.Close() })
 	return &remoteAgents{dial: dial, open: open}
 }
 
 // At implements agent.Peers.
-func (r *remoteAgents) At(name string) (instance.Registrar, error) {
+func (r *remoteAgents) At(name string) (instances.Registrar, error) {
 	to, err := peer.Decode(name)
 	if err != nil {
 		return nil, fault.As("daemon.At", fault.Unavailable, err)
@@ -273,14 +276,14 @@ func (r *remoteAgents) At(name string) (instance.Registrar, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c, ok := r.open.Get(to); ok {
-		return c.Agent(), nil
+		return c.Agent, nil
 	}
 	c, err := r.dial(to)
 	if err != nil {
 		return nil, fault.As("daemon.At", fault.Unavailable, err)
 	}
 	r.open.Add(to, c)
-	return c.Agent(), nil
+	return c.Agent, nil
 }
 
 // Close closes all connections.

@@ -266,7 +266,7 @@ func (p *parts) startFrontEnds(context.Context) error {
 	web := httpapi.Config{
 		Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "http"),
 		Metrics: promhttp.HandlerFor(p.gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 2}),
-		Hosts:   p.config.Hosts, Requests: p.fronts.requests, SetLogLevel: operator{p}.SetLogLevel,
+		Hosts:   p.config.Hosts, Requests: p.fronts.requests, SetLogLevel: operatorCalls{p}.SetLogLevel,
 		Refused: p.fronts.places.refused, Answers: b.answers, Bodies: b.requests, History: p.memory.Since,
 		Fronts: httpapi.Fronts{GRPC: p.config.GRPC, DNS: p.config.DNS},
 	}
@@ -274,7 +274,7 @@ func (p *parts) startFrontEnds(context.Context) error {
 		web.Fronts.Zone = p.config.DNSDomain[0]
 	}
 	rpc := grpcapi.Config{
-		Coordination: locks, Registrar: p.discovery, Finder: p.discovery, Node: p, Operator: operator{p}, Logger: p.log.With("part", "grpc"),
+		Coordination: locks, Registrar: p.discovery, Finder: p.discovery, Node: p, Operator: operatorCalls{p}, Logger: p.log.With("part", "grpc"),
 		Places: grpcapi.Places{Refused: p.fronts.places.refused}, Answers: b.answers, Requests: b.requests, AtOnce: b.calls,
 	}
 	if p.agent != nil {

@@ -205,7 +205,7 @@ func TestNotesOfCallers(t *testing.T) {
 // TestConsulKeepsLocksOut refuses locks whose keys would stand among those of clients, also at a peer that serves none.
 func TestConsulKeepsLocksOut(t *testing.T) {
 	p := startWith(t, config.Default(), t.TempDir())
-	session, err := p.Session(t.Context())
+	session, err := p.Locks().Session(t.Context())
 	require.NoError(t, err)
 	defer session.Close(t.Context())
 	_, err = session.Lock(t.Context(), "consul/jobs")

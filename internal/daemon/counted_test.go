@@ -19,7 +19,7 @@ func TestCounted(t *testing.T) {
 	p := start(t, t.TempDir())
 	_, err := p.Status(t.Context())
 	require.NoError(t, err)
-	s, err := p.Session(t.Context(), client.TTL(patience))
+	s, err := p.Locks().Session(t.Context(), client.TTL(patience))
 	require.NoError(t, err)
 	require.NoError(t, s.Close(t.Context()))
 	_, err = dns.ExchangeContext(t.Context(), new(dns.Msg).SetQuestion("nothing.service.blackhole.", dns.TypeA), p.parts.fronts.address())

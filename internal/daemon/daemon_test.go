@@ -18,10 +18,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/coordination/announce"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -32,7 +33,7 @@ const patience = time.Minute
 
 // peerUnderTest is a whole peer on loopback.
 type peerUnderTest struct {
-	*client.Client
+	*operator.Client
 	config config.Config
 	parts  *parts
 	addr   string // multiaddr with /p2p/
@@ -83,7 +84,7 @@ func startWith(t *testing.T, c config.Config, dir string, bootstrap ...string) *
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- p.serve(ctx, l, new(manager)) }()
-	cl, err := client.New(l.grpc.Addr().String())
+	cl, err := operator.New(l.grpc.Addr().String())
 	require.NoError(t, err)
 	stopped := false
 	stop := func() {
@@ -140,7 +141,7 @@ func ids(a query.AnswerView) (out []string) {
 type cluster struct {
 	a, b, c *peerUnderTest
 	query   query.Query // finds b's service from the other side of the antimeridian
-	receipt discovery.Receipt
+	receipt records.Receipt
 	watch   *client.Watcher // of query, at c
 }
 
@@ -174,7 +175,7 @@ func (w *cluster) cutOff(t *testing.T, ctx context.Context) {
 	q.Health = query.HealthAny
 	until(t, "the answer says that contact is lost", func() bool {
 		q.Limit = q.Limit%100 + 1 // not in the cache
-		a, err := w.c.Query(ctx, q)
+		a, err := w.c.Offers().Query(ctx, q)
 		return err == nil && !a.Complete && a.Reason != ""
 	})
 }
@@ -182,23 +183,23 @@ func (w *cluster) cutOff(t *testing.T, ctx context.Context) {
 // found expects another peer to find a registered service, in the network, in its cache and by key.
 func (w *cluster) found(t *testing.T, ctx context.Context) {
 	var err error
-	w.receipt, err = w.b.Register(ctx, compute("gpu-1", -17.7, 179.9, 1))
+	w.receipt, err = w.b.Offers().Register(ctx, compute("gpu-1", -17.7, 179.9, 1))
 	require.NoError(t, err)
 	require.Equal(t, records.Stored{On: 3, Of: 3}, w.receipt.Stored)
-	_, err = w.b.Register(ctx, compute("gpu-1", -17.7, 179.9, 1))
+	_, err = w.b.Offers().Register(ctx, compute("gpu-1", -17.7, 179.9, 1))
 	require.ErrorIs(t, err, discovery.ErrServiceExists)
 
-	answer, err := w.c.Query(ctx, w.query)
+	answer, err := w.c.Offers().Query(ctx, w.query)
 	require.NoError(t, err)
 	require.Equal(t, []string{"gpu-1"}, ids(answer))
 	require.True(t, answer.Complete, answer.Reason)
 	require.InDelta(t, 21.2, *answer.Results[0].DistanceKM, 0.1)
 	until(t, "the answer comes from the cache", func() bool {
-		again, err := w.c.Query(ctx, w.query)
+		again, err := w.c.Offers().Query(ctx, w.query)
 		return err == nil && again.Source == query.SourceCache && again.Total == 1
 	})
 	until(t, "the key resolves", func() bool {
-		rec, err := w.a.Resolve(ctx, w.receipt.Key)
+		rec, err := w.a.Offers().Resolve(ctx, w.receipt.Key)
 		return err == nil && rec.Sequence == w.receipt.Sequence
 	})
 }
@@ -206,19 +207,19 @@ func (w *cluster) found(t *testing.T, ctx context.Context) {
 // watched expects a watch to see an update, and the update to replace the cached answer.
 func (w *cluster) watched(t *testing.T, ctx context.Context) {
 	var err error
-	w.watch, err = w.c.Watch(ctx, w.query, "")
+	w.watch, err = w.c.Offers().Watch(ctx, w.query, "")
 	require.NoError(t, err)
-	require.Equal(t, discovery.Added, next(t, w.watch).Kind)
-	require.Equal(t, discovery.Progress, next(t, w.watch).Kind)
-	updated, err := w.b.Update(ctx, compute("gpu-1", -17.7, 179.9, 0.5))
+	require.Equal(t, query.Added, next(t, w.watch).Kind)
+	require.Equal(t, query.Progress, next(t, w.watch).Kind)
+	updated, err := w.b.Offers().Update(ctx, compute("gpu-1", -17.7, 179.9, 0.5))
 	require.NoError(t, err)
 	require.Greater(t, updated.Sequence, w.receipt.Sequence)
 	w.receipt = updated
 	ev := change(t, w.watch)
-	require.Equal(t, discovery.Updated, ev.Kind)
+	require.Equal(t, query.Updated, ev.Kind)
 	require.Equal(t, 0.5, *ev.Record.Pricing.BasePrice)
 	until(t, "the cached answer is renewed", func() bool {
-		again, err := w.c.Query(ctx, w.query)
+		again, err := w.c.Offers().Query(ctx, w.query)
 		return err == nil && len(again.Results) == 1 && *again.Results[0].Record.Pricing.BasePrice == 0.5
 	})
 }
@@ -228,45 +229,45 @@ func (w *cluster) watched(t *testing.T, ctx context.Context) {
 func (w *cluster) restarted(t *testing.T, ctx context.Context) {
 	w.b.stop()
 	until(t, "the provider is found unreachable", func() bool {
-		usable, err := w.c.Query(ctx, w.query)
+		usable, err := w.c.Offers().Query(ctx, w.query)
 		return err == nil && len(usable.Results) == 0
 	})
-	require.Equal(t, discovery.Removed, change(t, w.watch).Kind)
+	require.Equal(t, query.Removed, change(t, w.watch).Kind)
 	q := w.query
 	q.Health = query.HealthAny
-	all, err := w.c.Query(ctx, q)
+	all, err := w.c.Offers().Query(ctx, q)
 	require.NoError(t, err)
 	require.Equal(t, []string{"gpu-1"}, ids(all))
 	require.Equal(t, records.Unreachable, all.Results[0].Measured.State)
 	require.Equal(t, "HEALTHY", all.Results[0].Record.Health.Status)
 
 	w.b = start(t, w.b.config.Data, w.a.addr)
-	own, err := w.b.List(ctx)
+	own, err := w.b.Offers().List(ctx)
 	require.NoError(t, err)
 	require.Len(t, own, 1)
 	require.GreaterOrEqual(t, own[0].Sequence, w.receipt.Sequence)
 	until(t, "the provider is usable again", func() bool {
-		usable, err := w.c.Query(ctx, w.query)
+		usable, err := w.c.Offers().Query(ctx, w.query)
 		return err == nil && len(usable.Results) == 1
 	})
-	skipTo(t, w.watch, discovery.Added)
+	skipTo(t, w.watch, query.Added)
 }
 
 // withdrawn expects a withdrawn service to disappear everywhere.
 func (w *cluster) withdrawn(t *testing.T, ctx context.Context) {
-	_, err := w.b.Withdraw(ctx, "gpu-1")
+	_, err := w.b.Offers().Withdraw(ctx, "gpu-1")
 	require.NoError(t, err)
 	q := w.query
 	q.Health = query.HealthAny
 	for _, p := range []*peerUnderTest{w.a, w.b, w.c} {
 		until(t, "the withdrawn service is gone", func() bool {
-			gone, err := p.Query(ctx, q)
+			gone, err := p.Offers().Query(ctx, q)
 			return err == nil && len(gone.Results) == 0
 		})
-		_, err = p.Resolve(ctx, w.receipt.Key)
+		_, err = p.Offers().Resolve(ctx, w.receipt.Key)
 		require.ErrorIs(t, err, fault.NotFound)
 	}
-	skipTo(t, w.watch, discovery.Withdrawn)
+	skipTo(t, w.watch, query.Withdrawn)
 }
 
 func next(t *testing.T, w *client.Watcher) client.Event {
@@ -280,14 +281,14 @@ func next(t *testing.T, w *client.Watcher) client.Event {
 func change(t *testing.T, w *client.Watcher) client.Event {
 	t.Helper()
 	for {
-		if ev := next(t, w); ev.Kind != discovery.Progress {
+		if ev := next(t, w); ev.Kind != query.Progress {
 			return ev
 		}
 	}
 }
 
 // skipTo reads events until an event of a kind.
-func skipTo(t *testing.T, w *client.Watcher, kind discovery.EventKind) client.Event {
+func skipTo(t *testing.T, w *client.Watcher, kind query.EventKind) client.Event {
 	t.Helper()
 	for {
 		if ev := next(t, w); ev.Kind == kind {
@@ -322,7 +323,7 @@ func TestGroupKept(t *testing.T) {
 		})
 		require.ErrorIs(t, p.parts.node.Routing().PutValue(ctx, key, []byte("noise")), fault.Invalid)
 	}
-	receipt, err := a.Register(ctx, compute("one", 52.52, 13.4, 1))
+	receipt, err := a.Offers().Register(ctx, compute("one", 52.52, 13.4, 1))
 	require.NoError(t, err)
 	own, err := a.parts.discovery.Own("one")
 	require.NoError(t, err)

@@ -38,7 +38,7 @@ func TestClientsOfEtcd(t *testing.T) {
 	kv, err := p.KV().Get(t.Context(), "etcd/a")
 	require.NoError(t, err)
 	require.Equal(t, "1", string(kv.Value))
-	session, err := p.Session(t.Context())
+	session, err := p.Locks().Session(t.Context())
 	require.NoError(t, err)
 	defer session.Close(t.Context())
 	for _, name := range []string{"etcd", "etcd/jobs"} {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/internal/contract/discovery"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -24,7 +24,7 @@ func TestEventsOfAPeer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	ended := false
-	for e, err := range a.Client.Events(ctx, client.EventQuery{Since: "1h"}) {
+	for e, err := range a.Client.Events(ctx, operator.EventQuery{Since: "1h"}) {
 		require.NoError(t, err)
 		require.NotEmpty(t, e.ID)
 		if !ended {

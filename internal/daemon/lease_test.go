@@ -6,9 +6,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/principals"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/principals"
+	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -32,25 +33,25 @@ func TestLeaseWorksAtEveryPeer(t *testing.T) {
 		return err == nil && len(g.Voters) == 3 && g.Missing == ""
 	})
 
-	lease, _, err := a.Leases().Grant(t.Context(), time.Hour)
+	lease, _, err := a.Locks().Grant(t.Context(), time.Hour)
 	require.NoError(t, err)
-	require.Greater(t, lease, coord.LeaseID(1<<32), "random")
-	held, _, err := ops.Of(a.Coordination()).Do(t.Context(), ops.Command{Op: &ops.Lock{Name: "db", Lease: lease}})
+	require.Greater(t, lease, client.LeaseID(1<<32), "random")
+	held, _, err := ops.Of(a.Coordination()).Do(t.Context(), ops.Command{Op: &ops.Lock{Name: "db", Lease: coord.LeaseID(lease)}})
 	require.NoError(t, err)
-	requireHidden(t, b, lease)
+	requireHidden(t, b, coord.LeaseID(lease))
 	requirePeersOutOfReach(t, b)
 	a.stop()
 
 	until(t, "another leader", func() bool {
-		_, err := b.Leases().Renew(t.Context(), lease)
+		_, err := b.Locks().Renew(t.Context(), lease)
 		return err == nil
 	})
 	locks, _, err := ops.Of(b.Coordination()).Locks(t.Context(), ops.LockQuery{Name: "db"})
 	require.NoError(t, err)
 	require.Equal(t, held.Lock.Token, locks[0].Holding[0].Token)
-	_, _, err = ops.Of(b.Coordination()).Do(t.Context(), ops.Command{Op: &ops.Unlock{Name: "db", Lease: lease, Token: held.Lock.Token}})
+	_, _, err = ops.Of(b.Coordination()).Do(t.Context(), ops.Command{Op: &ops.Unlock{Name: "db", Lease: coord.LeaseID(lease), Token: held.Lock.Token}})
 	require.NoError(t, err)
-	require.NoError(t, b.Leases().Revoke(t.Context(), lease))
+	require.NoError(t, b.Locks().Revoke(t.Context(), lease))
 }
 
 // requireHidden expects that no answer at a peer tells the id of a lease.
@@ -84,11 +85,11 @@ func requirePeersOutOfReach(t *testing.T, p *peerUnderTest) {
 			continue
 		}
 		peers++
-		_, err = p.Leases().Renew(t.Context(), l.ID)
+		_, err = p.Locks().Renew(t.Context(), client.LeaseID(l.ID))
 		require.ErrorIs(t, err, fault.NotFound)
 		_, _, err = ops.Of(p.Coordination()).Leases(t.Context(), ops.LeaseQuery{ID: l.ID})
 		require.ErrorIs(t, err, fault.NotFound)
-		require.ErrorIs(t, p.Leases().Revoke(t.Context(), l.ID), fault.Forbidden)
+		require.ErrorIs(t, p.Locks().Revoke(t.Context(), client.LeaseID(l.ID)), fault.Forbidden)
 		_, _, err = ops.Of(p.Coordination()).Do(t.Context(), ops.Command{Op: &ops.Lock{Name: "x", Lease: l.ID}})
 		require.ErrorIs(t, err, fault.Forbidden)
 	}

@@ -11,10 +11,11 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/internal/platform/identity"
+	"github.com/blackhole/blackhole/internal/platform/invite"
 	"github.com/blackhole/blackhole/internal/platform/p2p/proof"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
-	"github.com/blackhole/blackhole/pkg/network/invite"
 )
 
 // keyFile holds the keys of the network in a data directory.
@@ -35,7 +36,7 @@ func (p *parts) startKeys(context.Context) (err error) {
 	path := filepath.Join(p.config.Data, keyFile)
 	p.network.name = p.config.NetworkName()
 	if generatesKey(&p.config) {
-		key, err := network.NewKey(rand.Reader)
+		key, err := identity.NewKey(rand.Reader)
 		if err != nil {
 			return err
 		}
@@ -109,7 +110,7 @@ func Join(dataDir string, i invite.Invitation) error {
 }
 
 // storeKey creates the file of a key, unless it accepts that key already.
-func storeKey(path string, k network.Key) error {
+func storeKey(path string, k identity.Key) error {
 	err := access.CreateNetworkKey(path, k)
 	if fault.KindOf(err) != fault.Exists {
 		return err
@@ -118,7 +119,7 @@ func storeKey(path string, k network.Key) error {
 	switch {
 	case err != nil:
 		return err
-	case network.Contains(keys, k):
+	case identity.Contains(keys, k):
 		return nil
 	}
 	return fault.New("", fault.Conflict, "%s holds another key than the invitation: leave out the invitation to stay in the network of this key, or remove the file; another data directory has another identity", path)
@@ -126,7 +127,7 @@ func storeKey(path string, k network.Key) error {
 
 // NetworkKeys returns the keys of the network in a data directory; none for a peer without. Error: Invalid for a
 // malformed file, or one that other users can read.
-func NetworkKeys(dataDir string) ([]network.Key, error) {
+func NetworkKeys(dataDir string) ([]identity.Key, error) {
 	keys, err := access.ReadNetworkKeys(filepath.Join(dataDir, keyFile))
 	if fault.KindOf(err) == fault.NotFound && err != nil {
 		return nil, nil

@@ -16,9 +16,9 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/internal/platform/identity"
+	"github.com/blackhole/blackhole/internal/platform/invite"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/network"
-	"github.com/blackhole/blackhole/pkg/network/invite"
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
@@ -44,16 +44,16 @@ func TestNetworksNeverMerge(t *testing.T) {
 		id           string
 		seller, user *peerUnderTest
 	}{{"of-a", a0, a1}, {"of-b", b0, b1}} {
-		_, err := own.seller.Register(ctx, compute(own.id, 1, 1, 1))
+		_, err := own.seller.Offers().Register(ctx, compute(own.id, 1, 1, 1))
 		require.NoError(t, err)
 		until(t, "a peer finds the record of its network, and complete", func() bool {
-			answer, err := own.user.Query(ctx, query.Query{Type: "compute"})
+			answer, err := own.user.Offers().Query(ctx, query.Query{Type: "compute"})
 			require.NoError(t, err)
 			return answer.Complete && len(answer.Results) == 1
 		})
 	}
 	for p, want := range map[*peerUnderTest]string{a0: "of-a", a1: "of-a", b0: "of-b", b1: "of-b"} {
-		answer, err := p.Query(ctx, query.Query{Type: "compute"})
+		answer, err := p.Offers().Query(ctx, query.Query{Type: "compute"})
 		require.NoError(t, err)
 		require.Equal(t, []string{want}, ids(answer))
 		s, err := p.Status(ctx)
@@ -77,7 +77,7 @@ func TestKeyIsTheCredentialOfTheGroup(t *testing.T) {
 	founder := t.TempDir()
 	id, err := Identity(founder)
 	require.NoError(t, err)
-	start := func(dir string, key network.Key, bootstrap ...string) *peerUnderTest {
+	start := func(dir string, key identity.Key, bootstrap ...string) *peerUnderTest {
 		c := config.Default()
 		c.Coordination.Founders, c.Coordination.Clients = []string{id}, "key"
 		if key != nil {
@@ -108,7 +108,7 @@ func TestKeyIsTheCredentialOfTheGroup(t *testing.T) {
 }
 
 // keyText is the content of a file of keys.
-func keyText(keys ...network.Key) []byte {
+func keyText(keys ...identity.Key) []byte {
 	text := "network key, format 1\n"
 	for _, k := range keys {
 		text += k.Text() + "\n"
@@ -116,8 +116,8 @@ func keyText(keys ...network.Key) []byte {
 	return []byte(text)
 }
 
-func newKey(t *testing.T) network.Key {
-	k, err := network.NewKey(rand.Reader)
+func newKey(t *testing.T) identity.Key {
+	k, err := identity.NewKey(rand.Reader)
 	require.NoError(t, err)
 	return k
 }
@@ -155,7 +155,7 @@ func TestKeyIsGenerated(t *testing.T) {
 			keys := p.network.keys.Get()
 			require.Len(t, keys, 1)
 			require.NotContains(t, log.String(), keys[0].Text())
-			require.Equal(t, c.Network.Closed, len(p.network.private) == network.KeySize)
+			require.Equal(t, c.Network.Closed, len(p.network.private) == identity.KeySize)
 			require.Contains(t, log.String(), "generated the key of the network")
 
 			require.NoError(t, p.startKeys(t.Context()))

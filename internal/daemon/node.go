@@ -4,11 +4,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/discovery"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/daemon/recent"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/disk"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -63,7 +64,7 @@ func (p *parts) watch() *recent.Watch {
 		see.Group = p.coordination.plane.Standing
 	}
 	if p.agent != nil {
-		see.Removed = func() []instance.Removal { return p.agent.Removed(instance.Name{}) }
+		see.Removed = func() []instances.Removal { return p.agent.Removed(instance.Name{}) }
 	}
 	return recent.NewWatch(p.memory, see, time.Now)
 }

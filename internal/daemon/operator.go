@@ -11,16 +11,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// operator is what the operator may do with a running peer.
-type operator struct{ *parts }
+// operatorCalls is what the operator may do with a running peer.
+type operatorCalls struct{ *parts }
 
 // Debug implements grpcapi.Operator. Secrets stay out, because a secret.Value never prints them and nothing logs them.
-func (p operator) Debug(_ context.Context, send func(name string, content []byte) error) error {
+func (p operatorCalls) Debug(_ context.Context, send func(name string, content []byte) error) error {
 	for _, file := range []struct {
 		name  string
 		write func(*bytes.Buffer) error
@@ -42,7 +43,7 @@ func (p operator) Debug(_ context.Context, send func(name string, content []byte
 }
 
 // SetLogLevel implements grpcapi.Operator.
-func (p operator) SetLogLevel(level string) (previous string, err error) {
+func (p operatorCalls) SetLogLevel(level string) (previous string, err error) {
 	previous, err = p.journal.setLevel(level)
 	if level = strings.ToLower(level); err == nil && previous != level {
 		p.log.Warn("the level of the log has changed, until the peer stops", "from", previous, "to", level)
@@ -51,14 +52,14 @@ func (p operator) SetLogLevel(level string) (previous string, err error) {
 }
 
 // LastChecks implements grpcapi.Operator.
-func (p operator) LastChecks(k instance.Key) ([]instance.LastCheck, error) {
+func (p operatorCalls) LastChecks(k instance.Key) ([]instances.LastCheck, error) {
 	if p.agent == nil {
 		return nil, fault.New("daemon.LastChecks", fault.Unsupported, "this peer has no agent plane: see its setting agent.enabled")
 	}
 	return p.agent.LastChecks(k), nil
 }
 
-func (p operator) writeBuild(b *bytes.Buffer) error {
+func (p operatorCalls) writeBuild(b *bytes.Buffer) error {
 	fmt.Fprintf(b, "version %s\n", p.version)
 	if info, ok := debug.ReadBuildInfo(); ok {
 		b.WriteString(info.String())
@@ -66,7 +67,7 @@ func (p operator) writeBuild(b *bytes.Buffer) error {
 	return nil
 }
 
-func (p operator) writeSettings(b *bytes.Buffer) error {
+func (p operatorCalls) writeSettings(b *bytes.Buffer) error {
 	now := p.fronts.reloader.settings()
 	for _, key := range config.Keys() {
 		fmt.Fprintf(b, "%s: %s\n", key, now.Value(key))
@@ -74,7 +75,7 @@ func (p operator) writeSettings(b *bytes.Buffer) error {
 	return nil
 }
 
-func (p operator) writeMetrics(b *bytes.Buffer) error {
+func (p operatorCalls) writeMetrics(b *bytes.Buffer) error {
 	promhttp.HandlerFor(p.gatherer, promhttp.HandlerOpts{}).ServeHTTP(page{b, http.Header{}}, &http.Request{})
 	return nil
 }

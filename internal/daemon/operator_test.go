@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/client"
@@ -33,7 +35,7 @@ func TestDebugHasNoSecrets(t *testing.T) {
 	c.Auth.Tokens = []config.Token{{Token: func() string { return other }, Name: "web", Role: "service", Services: []string{"web"}}}
 	p := startWith(t, c, dir)
 
-	_, err := operator{p.parts}.SetLogLevel("debug")
+	_, err := operatorCalls{p.parts}.SetLogLevel("debug")
 	require.NoError(t, err)
 	for _, token := range []string{admin, other, stranger} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.http+"/v1/locks?"+"token="+token, http.NoBody)
@@ -50,7 +52,7 @@ func TestDebugHasNoSecrets(t *testing.T) {
 	_, err = p.Client.LastChecks(t.Context(), instance.Key{Namespace: "default", Service: "web", ID: "web-1"})
 	require.Contains(t, []fault.Kind{fault.Forbidden, fault.Unauthentic}, fault.KindOf(err), "a cause tells of the peer's network")
 
-	of, err := client.New(p.grpc, client.WithToken(admin))
+	of, err := operator.New(p.grpc, client.WithToken(admin))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, of.Close()) }()
 	identity, err := os.ReadFile(filepath.Join(dir, identityFile))
@@ -79,7 +81,7 @@ func TestLastChecks(t *testing.T) {
 	spec := instance.Spec{Host: "127.0.0.1", Port: 1, Check: &instance.Check{Type: instance.TCP, Interval: time.Second, Timeout: 500 * time.Millisecond}}
 	_, err := p.Agent().Register(t.Context(), instance.Registration{Key: k, Spec: spec})
 	require.NoError(t, err)
-	var ends []instance.LastCheck
+	var ends []instances.LastCheck
 	require.Eventually(t, func() bool {
 		ends, err = p.Client.LastChecks(t.Context(), k)
 		return err == nil && len(ends) > 0
@@ -90,7 +92,7 @@ func TestLastChecks(t *testing.T) {
 	resp, err := http.Get(p.http + "/v1/services/pay/instances/pay-1")
 	require.NoError(t, err)
 	defer resp.Body.Close()
-	var shown instance.DetailJSON
+	var shown instances.DetailJSON
 	require.NoError(t, json.NewDecoder(resp.Body).Decode(&shown))
 	require.NotEmpty(t, shown.LastChecks)
 	first := shown.LastChecks[len(shown.LastChecks)-1]

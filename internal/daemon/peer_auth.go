@@ -8,9 +8,9 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/principals"
 	"github.com/blackhole/blackhole/internal/platform/access"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -71,7 +72,7 @@ func TestHangup(t *testing.T) {
 	}()
 	address := (<-up).GRPC
 	accepted := func(token string) bool {
-		cl, err := client.New(address, client.WithToken("token-of-"+token+"-0123456789"))
+		cl, err := operator.New(address, client.WithToken("token-of-"+token+"-0123456789"))
 		require.NoError(t, err)
 		defer cl.Close()
 		_, err = cl.Status(t.Context())

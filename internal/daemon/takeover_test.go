@@ -8,12 +8,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/principals"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -33,7 +34,7 @@ func TestAnotherUserTakesNothing(t *testing.T) {
 	c.Auth.Tokens = []config.Token{{Token: func() string { return "secret" }, Name: "web", Role: "service", Services: []string{"web"}}}
 	c.Coordination.Clients = "network"
 	victim := startWith(t, c, dir)
-	web, err := client.New(victim.grpc, client.WithToken("secret"))
+	web, err := operator.New(victim.grpc, client.WithToken("secret"))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, web.Close()) }()
 	spec := instance.Spec{Host: "10.0.0.1", Port: 80, UnhealthyAfter: time.Hour, RemoveAfter: 2 * time.Hour}
@@ -42,7 +43,7 @@ func TestAnotherUserTakesNothing(t *testing.T) {
 		got, err := web.Agent().Register(ctx, instance.Registration{Key: k, Spec: spec})
 		return err == nil && got.Committed
 	})
-	found := func(p *client.Client) []*instance.Instance {
+	found := func(p *operator.Client) []*instance.Instance {
 		got, err := p.Agent().Discover(ctx, instance.Query{Name: k.Name(), Selector: instance.Selector{AnyStatus: true}})
 		require.NoError(t, err)
 		return got.Instances
@@ -77,7 +78,7 @@ func TestAnotherUserTakesNothing(t *testing.T) {
 	require.Equal(t, fault.Forbidden, fault.KindOf(err), "%v", err)
 	requireUntouched(t, open, k)
 
-	for _, p := range []*client.Client{web, attacker.Client, open.Client} {
+	for _, p := range []*operator.Client{web, attacker.Client, open.Client} {
 		list := found(p)
 		require.Len(t, list, 1)
 		require.Equal(t, []any{"10.0.0.1", victim.parts.node.Host().ID().String()}, []any{list[0].Spec.Host, list[0].Peer})

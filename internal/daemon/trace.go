@@ -12,10 +12,10 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/blackhole/blackhole/internal/contract/coord/calls"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
 	"github.com/blackhole/blackhole/internal/platform/trace"
-	"github.com/blackhole/blackhole/pkg/client"
 )
 
 // lastSpans bounds the export of the last spans at the end of this peer.
@@ -70,7 +70,7 @@ func (t tracing) peers(c *grpcapi.Config) {
 }
 
 // calls begins the spans of calls to another peer; nil without traces.
-func (t tracing) calls(to string) client.BeginSpan {
+func (t tracing) calls(to string) calls.BeginSpan {
 	if !t.On() {
 		return nil
 	}

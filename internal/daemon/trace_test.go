@@ -11,7 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/trace/collector"
 	"github.com/blackhole/blackhole/pkg/client"
@@ -61,13 +63,13 @@ func TestTraces(t *testing.T) {
 	w.leaf = startWith(t, settings, t.TempDir(), other.addr)
 	w.at, w.there = w.leaf.parts.node.Host().ID().String(), other.parts.node.Host().ID().String()
 	until(t, "the leaf uses the group", func() bool {
-		_, _, err := w.leaf.Leases().Grant(t.Context(), time.Minute)
+		_, _, err := w.leaf.Locks().Grant(t.Context(), time.Minute)
 		return err == nil
 	})
 	limit := 0
 	until(t, "the leaf asks the keeper", func() bool { // at first it believes that it is alone
 		limit++ // each time another question, which the cache does not know
-		a, err := w.leaf.Query(t.Context(), query.Query{Type: "storage", Limit: limit})
+		a, err := w.leaf.Offers().Query(t.Context(), query.Query{Type: "storage", Limit: limit})
 		return err == nil && a.Source == query.SourceNetwork
 	})
 
@@ -86,12 +88,12 @@ func TestTraces(t *testing.T) {
 }
 
 func (w *traced) lock(t *testing.T) {
-	app, err := client.New(w.leaf.grpc, client.WithTrace(func(context.Context, string) (string, func(error)) { return traceparent(traceID("1")), nil }))
+	app, err := operator.New(w.leaf.grpc, client.WithTrace(func(context.Context, string) (string, func(error)) { return traceparent(traceID("1")), nil }))
 	require.NoError(t, err)
 	defer app.Close()
-	lease, _, err := app.Leases().Grant(t.Context(), time.Minute)
+	lease, _, err := app.Locks().Grant(t.Context(), time.Minute)
 	require.NoError(t, err)
-	_, _, err = ops.Of(app.Coordination()).Do(t.Context(), ops.Command{Op: &ops.Lock{Name: "db", Lease: lease}})
+	_, _, err = ops.Of(app.Coordination()).Do(t.Context(), ops.Command{Op: &ops.Lock{Name: "db", Lease: coord.LeaseID(lease)}})
 	require.NoError(t, err)
 	const method = "LockService/TryLock"
 	w.requireChain(t, traceID("1"), collector.Span{Peer: w.at, Kind: collector.Serves, Name: method},

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/pause"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -20,7 +20,7 @@ var errNoSuchService = errors.New("this peer has no offer with this id")
 
 // Register announces a new service. Errors: Invalid with the field, Exists, LimitReached. An error changes
 // nothing.
-func (s *Service) Register(ctx context.Context, o records.Offer) (discovery.Receipt, error) {
+func (s *Service) Register(ctx context.Context, o records.Offer) (records.Receipt, error) {
 	return s.registerFor(ctx, s.operator(ctx), o)
 }
 
@@ -29,10 +29,10 @@ func (s *Service) operator(ctx context.Context) registry.Caller {
 	return registry.Caller{Name: s.exchange.caller(ctx), Operator: true}
 }
 
-func (s *Service) registerFor(ctx context.Context, caller registry.Caller, o records.Offer) (discovery.Receipt, error) {
+func (s *Service) registerFor(ctx context.Context, caller registry.Caller, o records.Offer) (records.Receipt, error) {
 	out, err := s.registerBatch(ctx, caller, []records.Offer{o})
 	if err != nil {
-		return discovery.Receipt{}, err
+		return records.Receipt{}, err
 	}
 	return out[0].Receipt, out[0].Err
 }
@@ -56,7 +56,7 @@ func (s *Service) registerBatch(ctx context.Context, caller registry.Caller, off
 			s.Metrics.Registered(r.Type(), 1)
 		}
 	}
-	receipts, err := discovery.Accepted(recs, errs, func(accepted []*records.Record) ([]discovery.Receipt, error) {
+	receipts, err := discovery.Accepted(recs, errs, func(accepted []*records.Record) ([]records.Receipt, error) {
 		return s.announce(ctx, accepted), nil
 	})
 	out := make([]discovery.Outcome, len(offers))
@@ -98,20 +98,20 @@ func (s *Service) ofInstance(op, id string) error {
 
 // Update replaces the content of an own service and keeps its created_at. Errors: Invalid, NotFound, Conflict for the offer of an
 // instance. An error changes nothing.
-func (s *Service) Update(ctx context.Context, o records.Offer) (discovery.Receipt, error) {
+func (s *Service) Update(ctx context.Context, o records.Offer) (records.Receipt, error) {
 	if err := s.ofInstance("discovery.Update", o.ID); err != nil {
-		return discovery.Receipt{}, err
+		return records.Receipt{}, err
 	}
 	return s.update(ctx, o)
 }
 
-func (s *Service) update(ctx context.Context, o records.Offer) (discovery.Receipt, error) {
+func (s *Service) update(ctx context.Context, o records.Offer) (records.Receipt, error) {
 	const op = "discovery.Update"
 	before, _ := s.Registry.Get(o.ID)
 	r, err := s.Registry.Update(o, s.Now())
 	if err != nil {
 		s.Metrics.Failed(op, err)
-		return discovery.Receipt{}, fault.Wrap(op, err)
+		return records.Receipt{}, fault.Wrap(op, err)
 	}
 	if before != nil && before.Type() != r.Type() {
 		s.Metrics.Registered(before.Type(), -1)
@@ -121,40 +121,40 @@ func (s *Service) update(ctx context.Context, o records.Offer) (discovery.Receip
 }
 
 // Withdraw ends an own service everywhere by a tombstone. Errors: NotFound, Conflict for the offer of an instance.
-func (s *Service) Withdraw(ctx context.Context, id string) (discovery.Receipt, error) {
+func (s *Service) Withdraw(ctx context.Context, id string) (records.Receipt, error) {
 	if err := s.ofInstance("discovery.Withdraw", id); err != nil {
-		return discovery.Receipt{}, err
+		return records.Receipt{}, err
 	}
 	return s.withdraw(ctx, id)
 }
 
-func (s *Service) withdraw(ctx context.Context, id string) (discovery.Receipt, error) {
+func (s *Service) withdraw(ctx context.Context, id string) (records.Receipt, error) {
 	const op = "discovery.Withdraw"
 	r, err := s.Registry.Withdraw(id, s.Now())
 	if err != nil {
 		s.Metrics.Failed(op, err)
-		return discovery.Receipt{}, fault.Wrap(op, err)
+		return records.Receipt{}, fault.Wrap(op, err)
 	}
 	s.Metrics.Registered(r.Type(), -1)
 	return s.announce(ctx, []*records.Record{r})[0], nil
 }
 
 // Pause leaves an own service out of all answers: for a time, or with 0 until Resume. Errors: NotFound, Invalid naming "for".
-func (s *Service) Pause(ctx context.Context, id string, length time.Duration) (discovery.Receipt, error) {
+func (s *Service) Pause(ctx context.Context, id string, length time.Duration) (records.Receipt, error) {
 	r, err := s.Registry.Pause(id, length, s.Now())
 	return s.announceOne(ctx, "discovery.Pause", r, err)
 }
 
 // Resume ends a pause of an own service. Errors: NotFound, Conflict for a service without a pause.
-func (s *Service) Resume(ctx context.Context, id string) (discovery.Receipt, error) {
+func (s *Service) Resume(ctx context.Context, id string) (records.Receipt, error) {
 	r, err := s.Registry.Resume(id, s.Now())
 	return s.announceOne(ctx, "discovery.Resume", r, err)
 }
 
-func (s *Service) announceOne(ctx context.Context, op string, r *records.Record, err error) (discovery.Receipt, error) {
+func (s *Service) announceOne(ctx context.Context, op string, r *records.Record, err error) (records.Receipt, error) {
 	if err != nil {
 		s.Metrics.Failed(op, err)
-		return discovery.Receipt{}, fault.Wrap(op, err)
+		return records.Receipt{}, fault.Wrap(op, err)
 	}
 	return s.announce(ctx, []*records.Record{r})[0], nil
 }
@@ -190,7 +190,7 @@ func (s *Service) OwnAll() []*records.Record { return s.Registry.List() }
 
 // announce sends durable records to the network: to the own index and the live topics, which need no lookup,
 // then to the keepers. The registry receives the outcome and schedules retries.
-func (s *Service) announce(ctx context.Context, recs []*records.Record) []discovery.Receipt {
+func (s *Service) announce(ctx context.Context, recs []*records.Record) []records.Receipt {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	live := make([]error, len(recs))
@@ -204,7 +204,7 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []discov
 		}
 	}
 	s.feed.waitFor(ctx, s.Index.Seq()) // the caller's next query must not get an older answer from the cache
-	receipts := make([]discovery.Receipt, len(recs))
+	receipts := make([]records.Receipt, len(recs))
 	var failure error
 	for i, o := range s.Keepers.Store(ctx, recs) {
 		r := recs[i]
@@ -214,7 +214,7 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []discov
 			failure = o.Err
 		}
 		s.Registry.Announced(r.Name(), r.Sequence(), s.settled(r, o), s.Now())
-		receipts[i] = discovery.Receipt{
+		receipts[i] = records.Receipt{
 			ID: r.Name().ID, Key: r.Key().String(), Sequence: r.Sequence(), ExpiresAt: r.Expires(), Stored: o.Stored, Warnings: s.warnings(r, o.Stored, live[i]),
 		}
 	}

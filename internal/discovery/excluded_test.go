@@ -11,7 +11,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
@@ -157,14 +156,14 @@ func TestRemovalHasAReason(t *testing.T) {
 		defer watch.Close()
 		f.prober.set(r.Name().Provider, false)
 		ev := f.next(watch)
-		require.Equal(t, discovery.Removed, ev.Kind)
+		require.Equal(t, query.Removed, ev.Kind)
 		require.Equal(t, "no answer at any of its addresses since 1970-01-01T00:16:40Z", ev.Reason)
 		f.prober.set(r.Name().Provider, true)
-		for ev = f.next(watch); ev.Kind != discovery.Added; ev = f.next(watch) {
+		for ev = f.next(watch); ev.Kind != query.Added; ev = f.next(watch) {
 			require.Empty(t, ev.Reason)
 		}
 		f.arrive(f.foreign("a", 9, 2, 24*time.Hour))
-		for ev = f.next(watch); ev.Kind != discovery.Removed; ev = f.next(watch) {
+		for ev = f.next(watch); ev.Kind != query.Removed; ev = f.next(watch) {
 		}
 		require.Contains(t, ev.Reason, "max_price")
 	})

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
@@ -27,7 +26,7 @@ func TestExitIsSaid(t *testing.T) {
 		_, err = f.Pause(t.Context(), "b", time.Hour)
 		require.NoError(t, err)
 		ev := f.next(watch)
-		require.Equal(t, discovery.Removed, ev.Kind)
+		require.Equal(t, query.Removed, ev.Kind)
 		require.Contains(t, ev.Reason, "paused by its provider until ")
 		a := f.ask(storage())
 		require.Len(t, a.Results, 1)

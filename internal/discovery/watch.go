@@ -13,9 +13,9 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/platform/pause"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -42,7 +42,7 @@ type watcher struct {
 
 	epoch, seq uint64 // position in the changes of the index
 	snapshot   uint64 // changes up to this position are part of the initial state
-	pending    []discovery.Event
+	pending    []query.Event
 	told       string // what the last Progress left out
 	hidden     hidden
 	release    func()
@@ -121,7 +121,7 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (disco
 	case !resume:
 		w.start()
 	case w.lost():
-		w.pending = append(w.pending, discovery.Event{Kind: discovery.Reset})
+		w.pending = append(w.pending, query.Event{Kind: query.Reset})
 		w.start()
 	default:
 		w.snapshot = w.seq
@@ -210,7 +210,7 @@ func (w *watcher) Close() {
 }
 
 // Next waits for the next event. Errors: ctx's, Unavailable after the service's Close.
-func (w *watcher) Next(ctx context.Context) (discovery.Event, error) {
+func (w *watcher) Next(ctx context.Context) (query.Event, error) {
 	quiet := time.NewTimer(progressEvery)
 	defer quiet.Stop()
 	look := time.NewTicker(reachabilityEvery)
@@ -228,7 +228,7 @@ func (w *watcher) Next(ctx context.Context) (discovery.Event, error) {
 		next, wait, lost := w.service.feed.after(w.epoch, w.seq, most)
 		switch {
 		case lost:
-			w.pending = append(w.pending, discovery.Event{Kind: discovery.Reset})
+			w.pending = append(w.pending, query.Event{Kind: query.Reset})
 			w.start()
 			continue
 		case len(next) > 1:
@@ -244,9 +244,9 @@ func (w *watcher) Next(ctx context.Context) (discovery.Event, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return discovery.Event{}, ctx.Err()
+			return query.Event{}, ctx.Err()
 		case <-w.service.ctx.Done():
-			return discovery.Event{}, fault.New("discovery.Watch", fault.Unavailable, "the peer is shutting down")
+			return query.Event{}, fault.New("discovery.Watch", fault.Unavailable, "the peer is shutting down")
 		case <-wait:
 		case <-look.C:
 		case <-w.ended:
@@ -266,7 +266,7 @@ func (w *watcher) start() {
 	now := s.Now()
 	for r := range s.Index.All() {
 		if !r.Expired(now) && w.shows(r) {
-			w.show(discovery.Added, r, "")
+			w.show(query.Added, r, "")
 		}
 	}
 	w.pending = append(w.pending, w.progress())
@@ -274,14 +274,14 @@ func (w *watcher) start() {
 
 // progress returns an event without a change. It says whether the watch has all matches, and how many records it leaves out because this
 // version does not understand them.
-func (w *watcher) progress() discovery.Event {
+func (w *watcher) progress() query.Event {
 	select {
 	case <-w.ended: // this one tells it
 	default:
 	}
 	left, missed := w.leftOut(), w.missed()
 	w.told = left.String()
-	return discovery.Event{Kind: discovery.Progress, Cursor: w.cursor(), Complete: missed == "", Reason: missed, Beyond: left}
+	return query.Event{Kind: query.Progress, Cursor: w.cursor(), Complete: missed == "", Reason: missed, Beyond: left}
 }
 
 // leftOut counts the records of the index that may match but need features of a later version.
@@ -314,17 +314,17 @@ func (w *watcher) take(ch index.Change) {
 	is := ch.New != nil && !ch.New.Withdrawn() && w.shows(ch.New)
 	switch {
 	case was && is:
-		w.show(discovery.Updated, ch.New, w.cursor())
+		w.show(query.Updated, ch.New, w.cursor())
 	case is:
-		w.show(discovery.Added, ch.New, w.cursor())
+		w.show(query.Added, ch.New, w.cursor())
 	case was && ch.Kind == index.Withdrawn:
-		w.show(discovery.Withdrawn, ch.New, w.cursor())
+		w.show(query.Withdrawn, ch.New, w.cursor())
 	case was && ch.Kind == index.Expired:
-		w.show(discovery.Expired, ch.Old, w.cursor())
+		w.show(query.Expired, ch.Old, w.cursor())
 	case was && ch.New != nil:
-		w.show(discovery.Removed, ch.New, w.cursor())
+		w.show(query.Removed, ch.New, w.cursor())
 	case was:
-		w.show(discovery.Removed, ch.Old, w.cursor())
+		w.show(query.Removed, ch.Old, w.cursor())
 	}
 	if (w.beyond(ch.Old) || w.beyond(ch.New)) && w.leftOut().String() != w.told {
 		w.pending = append(w.pending, w.progress())
@@ -371,9 +371,9 @@ func (w *watcher) updateReachability() {
 		switch was, is := before.has(r), now.has(r); {
 		case was == is || r.Withdrawn() || !w.matches(r):
 		case is:
-			w.show(discovery.Removed, r, "")
+			w.show(query.Removed, r, "")
 		default:
-			w.show(discovery.Added, r, "")
+			w.show(query.Added, r, "")
 		}
 	}
 	if len(w.pending) > 0 {
@@ -422,9 +422,9 @@ func (p *Parts) measured() uint64 { return p.Prober.Epoch() + p.endpoints.epoch.
 func (w *watcher) shows(r *records.Record) bool { return w.matches(r) && !w.hidden.has(r) }
 
 // show queues an event.
-func (w *watcher) show(kind discovery.EventKind, r *records.Record, cursor string) {
-	ev := discovery.Event{Kind: kind, Cursor: cursor, Record: r}
-	if kind == discovery.Removed {
+func (w *watcher) show(kind query.EventKind, r *records.Record, cursor string) {
+	ev := query.Event{Kind: kind, Cursor: cursor, Record: r}
+	if kind == query.Removed {
 		ev.Reason = w.removal(r)
 	}
 	w.pending = append(w.pending, ev)

@@ -13,13 +13,13 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/discovery"
+	"github.com/blackhole/blackhole/internal/discovery/recordstest"
 	"github.com/blackhole/blackhole/internal/platform/probe"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
-	"github.com/blackhole/blackhole/pkg/records/recordstest"
 )
 
 // follow starts a watch and reads its events until the first Progress.
@@ -29,14 +29,14 @@ func (f *fixture) follow(q query.Query, after string) (_ discovery.Watcher, show
 	require.NoError(f.t, err)
 	for {
 		ev := f.next(watch)
-		if ev.Kind == discovery.Progress {
+		if ev.Kind == query.Progress {
 			return watch, shown
 		}
 		shown = append(shown, describe(ev))
 	}
 }
 
-func (f *fixture) next(watch discovery.Watcher) discovery.Event {
+func (f *fixture) next(watch discovery.Watcher) query.Event {
 	f.t.Helper()
 	ev, err := watch.Next(f.t.Context())
 	require.NoError(f.t, err)
@@ -48,14 +48,14 @@ func (f *fixture) upTo(watch discovery.Watcher) (seen []string, cursor string) {
 	f.t.Helper()
 	for {
 		ev := f.next(watch)
-		if ev.Kind == discovery.Progress {
+		if ev.Kind == query.Progress {
 			return seen, ev.Cursor
 		}
 		seen = append(seen, describe(ev))
 	}
 }
 
-func describe(ev discovery.Event) string {
+func describe(ev query.Event) string {
 	if ev.Record == nil {
 		return string(ev.Kind)
 	}
@@ -123,7 +123,7 @@ func TestWatchResumes(t *testing.T) {
 		watch, err := f.Watch(t.Context(), storage(), cursor)
 		require.NoError(t, err)
 		defer watch.Close()
-		require.Equal(t, discovery.Reset, f.next(watch).Kind)
+		require.Equal(t, query.Reset, f.next(watch).Kind)
 		seen, _ := f.upTo(watch)
 		require.ElementsMatch(t, []string{"added a/9002", "added b/1"}, seen)
 	})
@@ -146,7 +146,7 @@ func TestWatchResumesAmidState(t *testing.T) {
 		f.prober.set(a.Name().Provider, false) // while no watch was open
 		watch, err = f.Watch(t.Context(), storage(), cursor)
 		require.NoError(t, err)
-		require.Equal(t, discovery.Reset, f.next(watch).Kind)
+		require.Equal(t, query.Reset, f.next(watch).Kind)
 		seen, cursor := f.upTo(watch)
 		require.Empty(t, seen)
 		watch.Close()
@@ -155,7 +155,7 @@ func TestWatchResumesAmidState(t *testing.T) {
 		watch, err = f.Watch(t.Context(), storage(), cursor)
 		require.NoError(t, err)
 		defer watch.Close()
-		require.Equal(t, discovery.Reset, f.next(watch).Kind)
+		require.Equal(t, query.Reset, f.next(watch).Kind)
 		seen, _ = f.upTo(watch)
 		require.ElementsMatch(t, []string{"added a/1", "added b/1"}, seen)
 	})
@@ -173,7 +173,7 @@ func TestWatchRefusesCursors(t *testing.T) {
 		watch, err := f.Watch(t.Context(), storage(), "1-2-0") // of another process
 		require.NoError(t, err)
 		defer watch.Close()
-		require.Equal(t, discovery.Reset, f.next(watch).Kind)
+		require.Equal(t, query.Reset, f.next(watch).Kind)
 	})
 }
 
@@ -284,14 +284,14 @@ func TestWatchTellsWhatItLeavesOut(t *testing.T) {
 
 		plain := f.foreign("b", 1, 1, 24*time.Hour)
 		f.arrive(plain)
-		require.Equal(t, describe(discovery.Event{Kind: discovery.Added, Record: plain}), describe(f.next(watch)))
+		require.Equal(t, describe(query.Event{Kind: query.Added, Record: plain}), describe(f.next(watch)))
 		f.arrive(later("b", 2))
 		gone := f.next(watch)
-		require.Equal(t, discovery.Removed, gone.Kind)
+		require.Equal(t, query.Removed, gone.Kind)
 		require.Equal(t, "critical: needs features that this version lacks: auction.v2", gone.Reason)
 		began := time.Now()
 		now := f.next(watch)
-		require.Equal(t, discovery.Progress, now.Kind)
+		require.Equal(t, query.Progress, now.Kind)
 		require.Equal(t, left(2), now.Beyond)
 		require.Zero(t, time.Since(began))
 
@@ -299,10 +299,10 @@ func TestWatchTellsWhatItLeavesOut(t *testing.T) {
 		require.Equal(t, now.Beyond, f.next(watch).Beyond)
 		require.NotZero(t, time.Since(began), "the Progress of a quiet watch")
 		f.arrive(f.foreign("a", 1, 4, 24*time.Hour))
-		require.Equal(t, discovery.Added, f.next(watch).Kind)
+		require.Equal(t, query.Added, f.next(watch).Kind)
 		require.Equal(t, left(1), f.next(watch).Beyond)
 		f.arrive(f.foreign("b", 1, 5, 24*time.Hour))
-		require.Equal(t, discovery.Added, f.next(watch).Kind)
+		require.Equal(t, query.Added, f.next(watch).Kind)
 		require.Nil(t, f.next(watch).Beyond)
 	})
 }
@@ -341,10 +341,10 @@ func TestWatchOfASlowViewer(t *testing.T) {
 		for _, w := range []discovery.Watcher{watch, resumed} {
 			state, events, at := maps.Clone(state), 0, ""
 			ev := f.next(w)
-			for ; ev.Kind != discovery.Progress; ev = f.next(w) {
+			for ; ev.Kind != query.Progress; ev = f.next(w) {
 				events++
-				require.NotEqual(t, discovery.Reset, ev.Kind)
-				if delete(state, ev.Record.Name().ID); ev.Kind == discovery.Added || ev.Kind == discovery.Updated {
+				require.NotEqual(t, query.Reset, ev.Kind)
+				if delete(state, ev.Record.Name().ID); ev.Kind == query.Added || ev.Kind == query.Updated {
 					state[ev.Record.Name().ID] = ev.Record.Sequence()
 				}
 				at = cmp.Or(ev.Cursor, at)
@@ -376,7 +376,7 @@ func TestWatchTellsWhatItMisses(t *testing.T) {
 		require.Equal(t, "added a/1", describe(f.next(watch)))
 		for range 2 {
 			ev := f.next(watch)
-			require.Equal(t, discovery.Progress, ev.Kind)
+			require.Equal(t, query.Progress, ev.Kind)
 			require.False(t, ev.Complete)
 			require.Equal(t, "one keeper of two answered", ev.Reason)
 		}
@@ -385,7 +385,7 @@ func TestWatchTellsWhatItMisses(t *testing.T) {
 			t.Helper()
 			for {
 				ev := f.next(watch)
-				require.Equal(t, discovery.Progress, ev.Kind)
+				require.Equal(t, query.Progress, ev.Kind)
 				if ev.Complete == complete {
 					require.Equal(t, reason, ev.Reason)
 					return
@@ -425,11 +425,11 @@ func TestWatchOfManyMatches(t *testing.T) {
 		seen := make(map[string]bool)
 		for first := true; ; first = false {
 			ev := f.next(watch)
-			for ; ev.Kind == discovery.Added; ev = f.next(watch) {
+			for ; ev.Kind == query.Added; ev = f.next(watch) {
 				require.False(t, seen[ev.Record.Name().ID])
 				seen[ev.Record.Name().ID] = true
 			}
-			require.Equal(t, discovery.Progress, ev.Kind)
+			require.Equal(t, query.Progress, ev.Kind)
 			if ev.Complete {
 				break
 			}
@@ -461,7 +461,7 @@ func TestWatchLeavesDeadEndpointsOut(t *testing.T) {
 
 		f.speaks.set("a.net", probe.Refuses)
 		ev := f.next(watch)
-		for ev.Kind == discovery.Progress {
+		for ev.Kind == query.Progress {
 			ev = f.next(watch)
 		}
 		require.Equal(t, "removed a/1", describe(ev))
@@ -521,7 +521,7 @@ func TestWatchTellsLostUpdates(t *testing.T) {
 		began := time.Now()
 		f.Lose(lost)
 		ev := f.next(watch)
-		require.Equal(t, discovery.Progress, ev.Kind)
+		require.Equal(t, query.Progress, ev.Kind)
 		require.False(t, ev.Complete)
 		require.Contains(t, ev.Reason, "too slow for all live updates")
 		require.Equal(t, "added a/1", describe(f.next(watch)))

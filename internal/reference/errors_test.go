@@ -226,8 +226,28 @@ func limitsPage(t *testing.T) string {
 			if strings.Contains(wire, code(path.Base(folder)+"."+c.name)) {
 				continue
 			}
-			b.WriteString("- " + code(path.Base(folder)+"."+c.name+" = "+c.value) + ": " + head12(c.meaning()) + "\n")
+			name := code(path.Base(folder) + "." + c.name)
+			b.WriteString("- " + name + " " + readable(t, c.value) + ": " + head12(c.meaning()) + "\n")
 		}
 	}
 	return b.String()
+}
+
+// readable returns the value of a limit as a document says it, from its expression.
+func readable(t *testing.T, value string) string {
+	t.Helper()
+	if size := regexp.MustCompile(`^(\d+) << (10|20)$`).FindStringSubmatch(value); size != nil {
+		return size[1] + map[string]string{"10": " KiB", "20": " MiB"}[size[2]]
+	}
+	if days := regexp.MustCompile(`^(\d+) \* 24 \* time\.Hour$`).FindStringSubmatch(value); days != nil {
+		return days[1] + " days"
+	}
+	if length := regexp.MustCompile(`^(\d+) \* time\.Minute$`).FindStringSubmatch(value); length != nil {
+		return length[1] + " min"
+	}
+	if n, err := strconv.ParseUint(strings.ReplaceAll(value, "_", ""), 10, 64); err == nil {
+		return number(n)
+	}
+	require.Regexp(t, `^\w+\.\w+$`, value, "the form of this limit has no text yet")
+	return "as " + code(value)
 }

@@ -3,8 +3,6 @@ package reference_test
 import (
 	"encoding/json"
 	"maps"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -58,38 +56,5 @@ func httpPage(t *testing.T) string {
 		}
 		b.WriteString("\n")
 	}
-	return b.String()
-}
-
-// grpcPage lists the methods of the .proto files that the gRPC address serves.
-func grpcPage(t *testing.T) string {
-	t.Helper()
-	b := begin("gRPC methods", "The gRPC address serves reflection: `grpcurl -plaintext 127.0.0.1:8502 list`. [proto/](../../proto) has the messages.")
-	paths, err := filepath.Glob(filepath.Join(root, "proto", "blackhole", "*", "v1", "*.proto"))
-	require.NoError(t, err)
-	service := regexp.MustCompile(`(?ms)^service (\w+) \{\n(.*?)^\}`)
-	method := regexp.MustCompile(`((?: *//[^\n]*\n)*) *rpc (\w+)\((stream )?([\w.]+)\) returns \((stream )?([\w.]+)\)`)
-	comment := regexp.MustCompile(`(?m)^ *// ?`)
-	services := 0
-	for _, path := range paths {
-		path, err := filepath.Rel(root, path)
-		require.NoError(t, err)
-		text := source(t, filepath.ToSlash(path))
-		pkg := regexp.MustCompile(`(?m)^package ([\w.]+);`).FindStringSubmatch(text)
-		for _, s := range service.FindAllStringSubmatch(text, -1) {
-			services++
-			b.WriteString("\n## " + pkg[1] + "." + s[1] + "\n")
-			b.WriteString("\n")
-			for _, m := range method.FindAllStringSubmatch(s[2], -1) {
-				streams := map[string]string{"": "", "stream ": " (stream of answers)", "stream stream ": " (stream both ways)"}[m[3]+m[5]]
-				purpose := strings.TrimPrefix(cell(comment.ReplaceAllString(m[1], "")), m[2]+" ")
-				if purpose != "" {
-					purpose = ": " + purpose
-				}
-				b.WriteString("- " + code(m[2]) + streams + purpose + "\n")
-			}
-		}
-	}
-	require.Greater(t, services, 3)
 	return b.String()
 }

@@ -17,15 +17,15 @@ import (
 // chosen are the tests of limits that write the number out, or are the best ones of several that name the constant.
 func chosen() map[string]string {
 	return map[string]string{
-		"internal/discovery/registry.MaxMaxServices": "internal/platform/config.TestErrorsNameTheKey",
-		"pkg/coord/directory.MaxBatchBytes":          "internal/coordination/machine.TestBatchIsValidated",
-		"pkg/coord.MaxMetadata":                      "internal/coordination/machine.TestLockRefusesBadInput",
-		"pkg/network.MaxPeerName":                    "pkg/network.TestPeerName",
-		"pkg/discovery.MaxBatch":                     "internal/frontend/httpapi.TestBadBatchesChangeNothing",
-		"pkg/instance.MaxSize":                       "pkg/instance.TestTogetherTooLarge",
-		"pkg/records.MaxKey":                         "pkg/records.TestLongestKeyFits",
-		"pkg/coord.MaxValue":                         "internal/frontend/httpapi.TestLargeValues",
-		"pkg/query.MaxCells":                         "internal/discovery.TestCountManyCells",
+		"internal/discovery/registry.MaxMaxServices":      "internal/platform/config.TestErrorsNameTheKey",
+		"internal/contract/coord/directory.MaxBatchBytes": "internal/coordination/machine.TestBatchIsValidated",
+		"internal/contract/coord.MaxMetadata":             "internal/coordination/machine.TestLockRefusesBadInput",
+		"internal/platform/identity.MaxPeerName":          "internal/platform/identity.TestPeerName",
+		"internal/contract/discovery.MaxBatch":            "internal/frontend/httpapi.TestBadBatchesChangeNothing",
+		"pkg/instance.MaxSize":                            "pkg/instance.TestTogetherTooLarge",
+		"pkg/records.MaxKey":                              "pkg/records.TestLongestKeyFits",
+		"internal/contract/coord.MaxValue":                "internal/frontend/httpapi.TestLargeValues",
+		"pkg/query.MaxCells":                              "internal/discovery.TestCountManyCells",
 	}
 }
 

@@ -34,11 +34,16 @@ func documents(t *testing.T, f func(name, text string)) {
 }
 
 // TestNamed: what a document names exists: the pages and sections of its links, the paths of the API, and in code spans,
-// which tables have most of, the files and folders of this tree, tests, settings and metrics.
+// which tables have most of, the files and folders of this tree, exported names of its packages, tests, settings and
+// metrics.
 func TestNamed(t *testing.T) {
+	p := newProgram(t)
 	world := known{operations(t), tests(t), source(t, "docs/reference/settings.md"), source(t, "docs/metrics.md")}
 	found := map[string]int{}
 	documents(t, func(name, text string) {
+		for _, fault := range p.misnamed(text) {
+			t.Errorf("%s: %s", name, fault)
+		}
 		for _, m := range named(text) {
 			found[m.kind]++
 			if fault := world.fault(name, m); fault != "" {

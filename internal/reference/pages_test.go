@@ -17,7 +17,8 @@ const root = "../.."
 // TestPages compares the pages of docs/reference with the code.
 func TestPages(t *testing.T) {
 	for name, page := range map[string]func(*testing.T) string{
-		"commands": commandsPage, "settings": settingsPage, "errors": errorsPage, "limits": limitsPage, "http": httpPage, "grpc": grpcPage, "dns": dnsPage, "formats": formatsPage, "promises": promisesPage,
+		"commands": commandsPage, "settings": settingsPage, "errors": errorsPage, "limits": limitsPage,
+		"http": httpPage, "dns": dnsPage, "formats": formatsPage,
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := page(t)

@@ -13,9 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/requirements"
 	"github.com/blackhole/blackhole/internal/platform/config"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/requirements"
 )
 
 // pool is a row of the table of pools.
@@ -62,7 +62,7 @@ func places() map[string]pool {
 		"watches": {"1,024 of each plane and front but etcd's, 4,096 of peers, 4,096 of instances", rule, known, "", []string{access + "TestKeptPlaces",
 			front + "httpapi.TestWatchesAreBounded", front + "grpcapi.TestWatchesAreBounded", front + "consulapi.TestBounds", access + "TestGreedyClients"}},
 		"waits": {"1,024 of HTTP, 8,192 of gRPC, 4,096 of a peer at the group", rule, known + "; commands of the peer itself have 64 places of their own", "", []string{access + "TestKeptPlaces",
-			front + "httpapi.TestLockWaitsAreBounded", front + "grpcapi.TestWaitsAreBounded", "pkg/coord/attempt.TestOwnersTakeTurns", "pkg/coord/attempt.TestOwnLane"}},
+			front + "httpapi.TestLockWaitsAreBounded", front + "grpcapi.TestWaitsAreBounded", "internal/contract/coord/attempt.TestOwnersTakeTurns", "internal/contract/coord/attempt.TestOwnLane"}},
 		"calls": {"one for each 128 KiB of the memory limit, 2,048 to 32,768, of gRPC and clients of etcd together, on streams too", rule, known, "", []string{front + "grpcapi.TestCallsHavePlaces",
 			front + "etcdapi.TestRequestsAreBounded", access + "TestKeptPlaces"}},
 		"begun_calls": {"4,096 of gRPC and as many of clients of etcd that have no place of `calls` yet, as their requests have not arrived; one that ends without a request keeps its place for 2 s", rule + "; 4 of each connection whose caller has no name beside it", "", "", []string{

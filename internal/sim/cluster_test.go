@@ -57,7 +57,6 @@ func newCluster(t *testing.T, p Params) *cluster {
 		wire: newWire(p.RTT, p.Loss, p.Seed), market: newMarket(p.Seed), oracle: newOracle(),
 		asked: make(map[peer.ID]bool),
 	}
-	w.wire.thin = p.Light
 	t.Cleanup(w.end)
 	return w
 }

@@ -15,6 +15,7 @@ var manyDeaths = flag.Bool("deaths", false, "play 40 peers, for figures")
 // TestDeath has peers of a network die without a word, as by SIGKILL. Their connections break and cannot be made again. Their offers leave
 // every answer within ten seconds, and no other offer does.
 func TestDeath(t *testing.T) {
+	long(t)
 	peers, dying := 16, 2
 	if *manyDeaths {
 		peers, dying = 40, 8
@@ -22,7 +23,7 @@ func TestDeath(t *testing.T) {
 	for what, refuses := range map[string]bool{"refuses connections": true, "is silent afterwards": false} {
 		var gone []time.Duration
 		synctest.Test(t, func(t *testing.T) {
-			w := newCluster(t, Params{Peers: peers, Seed: 1, RTT: 50 * time.Millisecond, Light: true})
+			w := newCluster(t, Params{Peers: peers, Seed: 1, RTT: 50 * time.Millisecond})
 			w.wire.refuses, w.wire.shares = refuses, true
 			w.join(peers)
 			w.trade(t)
@@ -53,8 +54,11 @@ func TestDeathInAnyShape(t *testing.T) {
 				continue // as ten, at a high price
 			}
 			t.Run(fmt.Sprintf("%d peers, closed %t, %s", c.peers, c.closed, what), func(t *testing.T) {
+				if c.peers > 3 {
+					long(t)
+				}
 				synctest.Test(t, func(t *testing.T) {
-					w := newCluster(t, Params{Peers: c.peers, Seed: 3, RTT: 20 * time.Millisecond, Light: true})
+					w := newCluster(t, Params{Peers: c.peers, Seed: 3, RTT: 20 * time.Millisecond})
 					w.wire.refuses, w.wire.shares, w.wire.closed = what == "refuses", true, c.closed
 					w.join(c.peers)
 					w.trade(t)

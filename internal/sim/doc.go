@@ -2,8 +2,7 @@
 // its tests.
 //
 // Each peer is a whole discovery plane (p2p, gossip, keeper, registry, index, service) on a QUIC
-// host. Its packets cross a simulated network with latency, loss, cuts and partitions. Light links
-// replace packets and encryption by streams with the same delays, for hundreds of peers. All peers
+// host. Its packets cross a simulated network with latency, loss, cuts and partitions. All peers
 // run inside one bubble of testing/synctest, so the load of the machine changes no timing.
 //
 // An oracle has every record ever registered, and compares each answer with a loop over all records:
@@ -18,6 +17,6 @@
 // and the random numbers of libp2p differ. So tests assert properties, never traces, and print
 // figures without asserting them.
 //
-// Short scenarios run with go test. BLACKHOLE_SIM, a JSON object with the fields of Params, selects
+// Short scenarios run with go test, those of minutes with BLACKHOLE_LONG. BLACKHOLE_SIM, a JSON object with the fields of Params, selects
 // a long scenario; "go run ./testnet sim" sets it.
 package sim

@@ -37,7 +37,7 @@ func TestExit(t *testing.T) {
 	}
 	var gone []time.Duration
 	synctest.Test(t, func(t *testing.T) {
-		w := newCluster(t, Params{Peers: peers, Seed: 1, RTT: 50 * time.Millisecond, Light: true})
+		w := newCluster(t, Params{Peers: peers, Seed: 1, RTT: 50 * time.Millisecond})
 		w.join(peers)
 		w.trade(t)
 		for _, leaver := range w.peers[peers-leavers:] {

@@ -89,7 +89,7 @@ func playSybil(w *cluster) {
 	w.oracle.excuse("P1")
 	w.join(w.params.Peers)
 	c := w.market.cities[0]
-	target := around(kinds()[0], c.point, 100)
+	target := around(kinds()[0], c.Point, 100)
 	w.market.hot, w.market.single = hotPart, true
 	w.populate(w.peers, w.params.Records)
 	time.Sleep(quieting)
@@ -97,7 +97,7 @@ func playSybil(w *cluster) {
 	enemies := w.invade(cmp.Or(w.params.Enemies, max(3, w.params.Peers*3/10)), target)
 	draw := func() query.Query {
 		km := 50 + 50*w.rand.Float64()
-		return around(kinds()[0], c.point, km)
+		return around(kinds()[0], c.Point, km)
 	}
 	w.ask(w.some(30), asking{name: "the victim city", each: 3, within: 30 * time.Second, draw: draw})
 	w.change()

@@ -22,8 +22,6 @@ type Params struct {
 	// Connections of each peer, see p2p.Config; 0 is the profile's. They are what a
 	// simulation costs: a dozen goroutines each.
 	Connections int `json:"connections"`
-	// Light links carry streams instead of packets, see light.
-	Light bool `json:"light"`
 }
 
 // Figures are what a scenario measured. Times are milliseconds of virtual time, except Wall.

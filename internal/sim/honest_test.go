@@ -137,27 +137,3 @@ func TestFaultsStopWhatTheySay(t *testing.T) {
 	require.True(t, lossy.faults.Load().stops(a, b, func() float64 { return 0.4 }))
 	require.False(t, lossy.faults.Load().stops(a, b, func() float64 { return 0.5 }))
 }
-
-func TestPeersLiveInDifferentNetworks(t *testing.T) {
-	seen := make(map[netip.Prefix]bool)
-	for i := range 1100 {
-		a := address(i)
-		require.True(t, a.IsGlobalUnicast() && !a.IsPrivate(), "%s", a)
-		p, err := a.Prefix(16)
-		require.NoError(t, err)
-		require.False(t, seen[p], "%s twice", p)
-		seen[p] = true
-	}
-}
-
-func TestTheSeedDecidesTheMarket(t *testing.T) {
-	a, b, other := newMarket(1), newMarket(1), newMarket(2)
-	for range 50 {
-		require.Equal(t, a.offer(), b.offer())
-		require.Equal(t, a.question(), b.question())
-	}
-	require.NotEqual(t, a.offer(), other.offer())
-	for range 200 {
-		require.NoError(t, a.offer().Validate())
-	}
-}

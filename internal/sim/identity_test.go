@@ -24,7 +24,7 @@ type twins struct {
 }
 
 func newTwins(t *testing.T, others int) *twins {
-	w := newCluster(t, Params{Peers: others + 2, Seed: 1, RTT: 20 * time.Millisecond, Light: true})
+	w := newCluster(t, Params{Peers: others + 2, Seed: 1, RTT: 20 * time.Millisecond})
 	return &twins{cluster: w, others: w.join(others)}
 }
 
@@ -76,6 +76,9 @@ func noticed(p *simPeer) bool {
 func TestTwinsDoNotResurrect(t *testing.T) {
 	for name, others := range map[string]int{"small network": 1, "keepers only": 21} {
 		t.Run(name, func(t *testing.T) {
+			if others > 1 {
+				long(t)
+			}
 			synctest.Test(t, func(t *testing.T) {
 				w := newTwins(t, others)
 				w.both()

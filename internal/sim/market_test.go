@@ -5,15 +5,16 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/blackhole/blackhole/internal/platform/cities"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// market draws offers and questions.
+// market draws offers and questions. Its cities are the largest, and small ones near the antimeridian and the Arctic Circle.
 type market struct {
 	*rand.Rand
-	cities []city
+	cities []cities.City
 	people int
 	hot    float64 // part of offers and questions that are about the first city alone
 	single bool    // all are of the first kind
@@ -21,21 +22,33 @@ type market struct {
 }
 
 func newMarket(seed uint64) *market {
-	m := &market{Rand: rand.New(rand.NewPCG(seed, 1)), cities: cities()}
+	m := &market{Rand: rand.New(rand.NewPCG(seed, 1))}
+	all, err := cities.All()
+	if err != nil {
+		panic(err) // impossible: the table is part of the program
+	}
+	m.cities = all[:46] // the largest
+	for _, name := range []string{"Suva", "Apia", "Reykjavik", "Alofi"} {
+		c, err := cities.Find(all, name)
+		if err != nil {
+			panic(err) // impossible: the table has it
+		}
+		m.cities = append(m.cities[:len(m.cities):len(m.cities)], c)
+	}
 	for _, c := range m.cities {
-		m.people += c.people
+		m.people += c.Population
 	}
 	return m
 }
 
 // city draws one as people are distributed.
-func (m *market) city() city {
+func (m *market) city() cities.City {
 	if m.Float64() < m.hot {
 		return m.cities[0]
 	}
 	left := m.IntN(m.people)
 	for _, c := range m.cities {
-		if left -= c.people; left < 0 {
+		if left -= c.Population; left < 0 {
 			return c
 		}
 	}
@@ -56,15 +69,15 @@ func (m *market) offer() records.Offer {
 	c := m.city()
 	m.made++
 	kind := m.kind()
-	lat, lon := m.near(c.point.Lat), m.near(c.point.Lon)
+	lat, lon := m.near(c.Point.Lat), m.near(c.Point.Lon)
 	if math.Abs(lon) > 180 {
 		lon -= math.Copysign(360, lon)
 	}
 	price, uptime := m.price(), 90+10*m.Float64()
 	o := records.Offer{
 		ID:       fmt.Sprintf("%s-%05d", kind, m.made),
-		Metadata: records.Metadata{Type: kind, Name: kind + " in " + c.name},
-		Location: &records.Location{Latitude: &lat, Longitude: &lon, Country: c.country, City: c.name},
+		Metadata: records.Metadata{Type: kind, Name: kind + " in " + c.Name},
+		Location: &records.Location{Latitude: &lat, Longitude: &lon, Country: c.Country, City: c.Name},
 		Pricing:  &records.Pricing{Currency: query.DefaultCurrency, BasePrice: &price, PriceUnit: unitOf(kind)},
 		Health:   &records.Health{Status: "HEALTHY", UptimePercent: &uptime},
 	}
@@ -97,7 +110,7 @@ func (m *market) question() query.Query {
 	radius := []float64{25, 50, 100, 300, 1000}[m.IntN(5)] + m.Float64()
 	q := query.Query{
 		Type:    m.kind(),
-		Near:    &query.Near{Latitude: m.near(c.point.Lat), Longitude: c.point.Lon, RadiusKM: &radius},
+		Near:    &query.Near{Latitude: m.near(c.Point.Lat), Longitude: c.Point.Lon, RadiusKM: &radius},
 		Quality: query.Quality{Health: query.HealthAny},
 		Limit:   []int{1, 5, 20, 100}[m.IntN(4)],
 	}
@@ -125,7 +138,7 @@ func (m *market) worldwide() query.Query {
 	case 3:
 		q.Sort, q.Limit = query.SortStable, 100
 	case 4:
-		q.Countries = []string{m.city().country}
+		q.Countries = []string{m.city().Country}
 	default:
 		q.MinCPUCores, q.Sort = 64, query.SortPrice
 	}

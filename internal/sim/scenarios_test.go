@@ -7,8 +7,9 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/cell"
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -74,7 +75,7 @@ func (w *cluster) watch(watchers, updates int) {
 	c := w.market.cities[0]
 	var targets []service
 	for _, s := range w.owned(w.alive()) {
-		if plan := compiled(around(kinds()[0], c.point, 500)); plan.Match(s.record) {
+		if plan := compiled(around(kinds()[0], c.Point, 500)); plan.Match(s.record) {
 			targets = append(targets, s)
 		}
 	}
@@ -85,7 +86,7 @@ func (w *cluster) watch(watchers, updates int) {
 	var watches sync.WaitGroup
 	sights := newSights()
 	for _, p := range w.some(watchers) {
-		q := around(kinds()[0], c.point, 500)
+		q := around(kinds()[0], c.Point, 500)
 		q.Limit = 0 // a watch sends all matches
 		watcher, err := p.discovery.Watch(ctx, q, "")
 		if err != nil {
@@ -145,7 +146,7 @@ func (s *sights) follow(ctx context.Context, who peer.ID, watcher discovery.Watc
 		if err != nil {
 			return
 		}
-		if ev.Record == nil || ev.Kind == discovery.Removed {
+		if ev.Record == nil || ev.Kind == query.Removed {
 			continue
 		}
 		what := sight{ev.Record.Name(), ev.Record.Sequence()}

@@ -35,23 +35,28 @@ func TestScenario(t *testing.T) {
 	play(t, p)
 }
 
-// TestNetwork plays one network, on light links, through everything that go test has time
-// for: it comes up, is used, and loses a third of its peers. More are left than keep a cell. Larger ones, and QUIC, are for
-// "go run ./testnet sim".
+// long skips a test of minutes of a processor.
+func long(t *testing.T) {
+	t.Helper()
+	if os.Getenv("BLACKHOLE_LONG") == "" {
+		t.Skip("plays a network at size: set BLACKHOLE_LONG=1, as .ci/night and testnet prove do")
+	}
+}
+
+// TestNetwork plays one network through everything that go test has time for: it comes up, is used, and loses a third of
+// its peers. At night, and in proofs, more are left than keep a cell. Larger ones are for "go run ./testnet sim".
 func TestNetwork(t *testing.T) {
-	p := Params{Scenario: "network", Peers: 32, Records: 60, Seed: 1, RTT: 50 * time.Millisecond, Light: true}
-	if testing.Short() {
-		p.Peers = 24
+	p := Params{Scenario: "network", Peers: 24, Records: 60, Seed: 1, RTT: 50 * time.Millisecond}
+	if os.Getenv("BLACKHOLE_LONG") != "" {
+		p.Peers = 32
 	}
 	play(t, p)
 }
 
 // TestPartition cuts a small network in halves that live on.
 func TestPartition(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a while")
-	}
-	play(t, Params{Scenario: "partition", Peers: 24, Records: 60, Seed: 1, RTT: 50 * time.Millisecond, Light: true})
+	long(t)
+	play(t, Params{Scenario: "partition", Peers: 24, Records: 60, Seed: 1, RTT: 50 * time.Millisecond})
 }
 
 // play plays a scenario in a bubble of its own, prints its figures, and fails if a property is broken.

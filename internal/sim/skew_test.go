@@ -41,6 +41,9 @@ func TestWrongClock(t *testing.T) {
 	for _, peers := range []int{3, 4, 6} {
 		for _, c := range skewCases() {
 			t.Run(fmt.Sprintf("%d peers, %s", peers, c.skew), func(t *testing.T) {
+				if peers > 3 {
+					long(t)
+				}
 				synctest.Test(t, func(t *testing.T) { playWrongClock(t, peers, c) })
 			})
 		}
@@ -48,7 +51,7 @@ func TestWrongClock(t *testing.T) {
 }
 
 func playWrongClock(t *testing.T, peers int, c skewCase) {
-	w := newCluster(t, Params{Peers: peers, Seed: 1, RTT: 20 * time.Millisecond, Light: true})
+	w := newCluster(t, Params{Peers: peers, Seed: 1, RTT: 20 * time.Millisecond})
 	w.join(peers - 1)
 	for i, p := range w.peers {
 		_, err := p.discovery.Register(t.Context(), offerOf(fmt.Sprint("honest-", i)))

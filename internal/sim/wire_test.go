@@ -1,20 +1,30 @@
 package sim
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/libp2p/go-libp2p"
+	"github.com/libp2p/go-libp2p/core/connmgr"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/pnet"
+	"github.com/libp2p/go-libp2p/core/transport"
 	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
 	"github.com/libp2p/go-libp2p/p2p/transport/quicreuse"
 	"github.com/marcopolo/simnet"
 	"github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
 	"github.com/quic-go/quic-go"
 	"go.uber.org/fx"
 )
@@ -28,17 +38,16 @@ const (
 // and cuts are decided when a packet is sent. It is safe for concurrent use.
 type wire struct {
 	net     *simnet.Simnet
-	light   lightNet // of links without packets
-	thin    bool     // links are light
-	refuses bool     // a machine whose peer is dead refuses connections, as TCP does
-	shares  bool     // peers share findings about endpoints and deaths
-	closed  bool     // the network is closed, and of one office: peers count, not prefixes
+	refuses bool // a machine whose peer is dead refuses connections, as TCP does
+	shares  bool // peers share findings about endpoints and deaths
+	closed  bool // the network is closed, and of one office: peers count, not prefixes
 	half    time.Duration
 	seed    uint64
 
 	packets, bytes, lost atomic.Int64
 	faults               atomic.Pointer[faults]
-	mu                   sync.Mutex // guards changes of faults, and making endpoints
+	mu                   sync.Mutex         // guards changes of faults, making endpoints, and open
+	open                 map[netip.Addr]int // sockets
 }
 
 // faults say which packets do not arrive. It is immutable.
@@ -50,11 +59,10 @@ type faults struct {
 }
 
 func newWire(rtt time.Duration, loss float64, seed uint64) *wire {
-	w := &wire{seed: seed, half: rtt / 2, net: &simnet.Simnet{
+	w := &wire{seed: seed, half: rtt / 2, open: make(map[netip.Addr]int), net: &simnet.Simnet{
 		LatencyFunc: simnet.StaticLatency(rtt / 2),
 		Logger:      slog.New(slog.DiscardHandler),
 	}}
-	w.light.listeners, w.light.ties = make(map[netip.Addr]*lightListener), make(map[*lightConn]*time.Timer)
 	w.faults.Store(&faults{loss: loss})
 	w.net.Start()
 	return w
@@ -67,7 +75,6 @@ func (w *wire) change(f func(*faults)) {
 	next := *w.faults.Load()
 	f(&next)
 	w.faults.Store(&next)
-	w.lookAll()
 }
 
 // silence takes a peer off the network without a word, for good.
@@ -120,19 +127,14 @@ func listenOn(a netip.Addr) multiaddr.Multiaddr {
 	return multiaddr.StringCast(fmt.Sprintf("/ip4/%s/udp/%d/quic-v1", a, port))
 }
 
-// transport makes libp2p speak through the wire: light links, or its own QUIC.
+// transport makes libp2p's QUIC speak through the wire instead of a socket.
 func (w *wire) transport(a netip.Addr) []libp2p.Option {
-	if w.thin {
-		return w.lightTransport(a)
-	}
-	return w.quicTransport(a)
-}
-
-// quicTransport makes libp2p's QUIC speak through the wire instead of a socket.
-func (w *wire) quicTransport(a netip.Addr) []libp2p.Option {
 	own := net.IP(a.AsSlice())
 	return []libp2p.Option{
-		libp2p.Transport(libp2pquic.NewTransport),
+		libp2p.Transport(func(key crypto.PrivKey, m *quicreuse.ConnManager, psk pnet.PSK, gater connmgr.ConnectionGater, room network.ResourceManager) (transport.Transport, error) {
+			t, err := libp2pquic.NewTransport(key, m, psk, gater, room)
+			return &refusing{t, w}, err
+		}),
 		libp2p.QUICReuse(
 			func(l fx.Lifecycle, reset quic.StatelessResetKey, token quic.TokenGeneratorKey, opts ...quicreuse.Option) (*quicreuse.ConnManager, error) {
 				m, err := quicreuse.NewConnManager(reset, token, opts...)
@@ -153,19 +155,43 @@ type source net.IP
 
 func (s source) PreferredSourceIPForDestination(*net.UDPAddr) (net.IP, error) { return net.IP(s), nil }
 
-func (w *wire) endpoint(local *net.UDPAddr) *endpoint {
-	link := simnet.LinkSettings{BitsPerSecond: bandwidth, FlowBucketCount: 16}
-	e := w.place(local.AddrPort().Addr().Unmap())
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	e.SimConn = w.net.NewEndpoint(local, simnet.NodeBiDiLinkSettings{Uplink: link, Downlink: link})
-	return e
+// refusing is a transport whose dials are refused by a machine without a peer, a round trip later, if the wire says so.
+type refusing struct {
+	transport.Transport
+	wire *wire
 }
 
-// place makes an endpoint without a socket.
-func (w *wire) place(own netip.Addr) *endpoint {
+// Dial implements transport.Transport.
+func (t *refusing) Dial(ctx context.Context, to multiaddr.Multiaddr, id peer.ID) (transport.CapableConn, error) {
+	if ip, err := manet.ToIP(to); err == nil {
+		if at, _ := netip.AddrFromSlice(ip); t.wire.deserted(at.Unmap()) {
+			time.Sleep(2 * t.wire.half)
+			return nil, syscall.ECONNREFUSED
+		}
+	}
+	return t.Transport.Dial(ctx, to, id)
+}
+
+// Close implements io.Closer.
+func (t *refusing) Close() error { return t.Transport.(io.Closer).Close() }
+
+// deserted reports whether a machine refuses connections.
+func (w *wire) deserted(a netip.Addr) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.refuses && w.open[a] == 0
+}
+
+func (w *wire) endpoint(local *net.UDPAddr) *endpoint {
+	link, own := simnet.LinkSettings{BitsPerSecond: bandwidth, FlowBucketCount: 16}, local.AddrPort().Addr().Unmap()
 	seed := uint64(own.As4()[0])<<8 | uint64(own.As4()[1])
-	return &endpoint{wire: w, own: own, addr: listenOn(own), rand: rand.New(rand.NewPCG(w.seed, seed))}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open[own]++
+	return &endpoint{
+		SimConn: w.net.NewEndpoint(local, simnet.NodeBiDiLinkSettings{Uplink: link, Downlink: link}),
+		wire:    w, own: own, rand: rand.New(rand.NewPCG(w.seed, seed)),
+	}
 }
 
 // endpoint is one peer's socket.
@@ -173,10 +199,17 @@ type endpoint struct {
 	*simnet.SimConn
 	wire *wire
 	own  netip.Addr
-	addr multiaddr.Multiaddr
 
 	mu   sync.Mutex // guards rand
 	rand *rand.Rand
+}
+
+// Close closes the socket.
+func (e *endpoint) Close() error {
+	e.wire.mu.Lock()
+	e.wire.open[e.own]--
+	e.wire.mu.Unlock()
+	return e.SimConn.Close()
 }
 
 // WriteTo sends a packet, or loses it.

@@ -15,13 +15,12 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/blackhole/blackhole/pkg/client/agenttest"
+	"github.com/blackhole/blackhole/internal/agent/agenttest"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
-
-var _ instance.Registrar = (*Agent)(nil)
 
 // host is a peer with only an agent, on its own network.
 type host struct {
@@ -96,9 +95,9 @@ func (h *host) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return l.DialContext(ctx)
 }
 
-func (h *host) client(opts ...grpc.DialOption) *Client {
-	c, err := New("passthrough:///peer", append([]grpc.DialOption{
-		grpc.WithContextDialer(h.dial), WithClock(func() time.Duration { return time.Since(h.began) }),
+func (h *host) client(opts ...Option) *Client {
+	c, err := New("passthrough:///peer", append([]Option{
+		Dial(grpc.WithContextDialer(h.dial)), WithClock(func() time.Duration { return time.Since(h.began) }),
 	}, opts...)...)
 	require.NoError(h.t, err)
 	h.t.Cleanup(func() { require.NoError(h.t, c.Close()) })
@@ -129,24 +128,13 @@ func (h *host) status(k instance.Key) string {
 	return "gone"
 }
 
-// TestAgentContract runs the suite of the agent plane over gRPC.
-func TestAgentContract(t *testing.T) {
-	agenttest.Run(t, func(t testing.TB) agenttest.API {
-		h := newHost(t)
-		api := agenttest.InProcess(h.Agent)
-		c := h.client().Agent()
-		api.Registrar, api.Finder, api.Wire = c, c, true
-		return api
-	})
-}
-
 // TestServicesContract runs the suite on Services for the methods that it shares.
 func TestServicesContract(t *testing.T) {
 	agenttest.Run(t, func(t testing.TB) agenttest.API {
 		h := newHost(t)
 		api := agenttest.InProcess(h.Agent)
 		c := h.client()
-		api.Registrar, api.Finder, api.Wire = c.Agent(), eager{c.Services()}, true
+		api.Registrar, api.Finder, api.Wire = c.link.Agent, eager{c.Services()}, true
 		return api
 	})
 }
@@ -162,7 +150,7 @@ func (e eager) Discover(ctx context.Context, q instance.Query) (instance.Result,
 	return e.s.agent.Discover(ctx, q)
 }
 
-func (e eager) List(ctx context.Context, q instance.ListQuery) (instance.Result, error) {
+func (e eager) List(ctx context.Context, q instances.ListQuery) (instance.Result, error) {
 	return e.s.agent.List(ctx, q)
 }
 
@@ -187,7 +175,7 @@ func (e eager) Watch(ctx context.Context, q instance.Query, after uint64, send f
 func TestListInPages(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *host, s *Services) {
 		var want []string
-		for n := range 2*pageSize + 1 {
+		for n := range 2*1000 + 1 {
 			want = append(want, fmt.Sprintf("%05d", n))
 			_, err := h.Agent.Register(t.Context(), agenttest.Web(want[n]))
 			require.NoError(t, err)
@@ -199,7 +187,7 @@ func TestListInPages(t *testing.T) {
 			}
 			return nil
 		})
-		r, err := s.agent.List(t.Context(), instance.ListQuery{Namespace: instance.DefaultNamespace})
+		r, err := s.agent.List(t.Context(), instances.ListQuery{Namespace: instance.DefaultNamespace})
 		require.NoError(t, err)
 		require.Equal(t, 3, pages)
 		var got []string

@@ -5,9 +5,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
-	"github.com/blackhole/blackhole/pkg/coord"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
@@ -15,7 +15,7 @@ import (
 // memory. It measures the costs of the client and of gRPC.
 func BenchmarkLock(b *testing.B) {
 	w := serve(b, coordtest.New(coordtest.Config{}))
-	s, err := w.client("alice").Session(b.Context())
+	s, err := w.client("alice").Locks().Session(b.Context())
 	require.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -41,7 +41,7 @@ func BenchmarkKeepAlive(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := ops.Of(c.Coordination()).KeepAlive(b.Context(), "", ids); err != nil {
+		if _, _, err := ops.Of(c.link.Coordination).KeepAlive(b.Context(), "", ids); err != nil {
 			b.Fatal(err)
 		}
 	}

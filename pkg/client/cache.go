@@ -25,7 +25,7 @@ const (
 type cache struct {
 	fetch  func(ctx context.Context, q instance.Query) (instance.Result, error)
 	follow func(ctx context.Context, q instance.Query, give func(r instance.Result, lost error) bool) error
-	clock  Clock
+	clock  func() time.Duration
 
 	ctx   context.Context
 	stop  context.CancelFunc
@@ -60,7 +60,7 @@ type entry struct {
 }
 
 func newCache(fetch func(context.Context, instance.Query) (instance.Result, error),
-	follow func(context.Context, instance.Query, func(instance.Result, error) bool) error, clock Clock,
+	follow func(context.Context, instance.Query, func(instance.Result, error) bool) error, clock func() time.Duration,
 ) *cache {
 	c := &cache{fetch: fetch, follow: follow, clock: clock, entries: make(map[cacheKey]*entry)}
 	c.ctx, c.stop = context.WithCancel(context.Background())

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 
-	"github.com/blackhole/blackhole/pkg/client/agenttest"
+	"github.com/blackhole/blackhole/internal/agent/agenttest"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -165,10 +165,10 @@ func TestCacheIsBounded(t *testing.T) {
 // TestDiscoverGivesUp expects Discover to end with its context and with the client.
 func TestDiscoverGivesUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *host, s *Services) {
-		silent := h.client(grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		silent := h.client(Dial(grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			<-ctx.Done() // otherwise an answer could come first
 			return nil, ctx.Err()
-		}))
+		})))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := silent.Services().Discover(ctx, agenttest.All())

@@ -14,7 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/internal/contract/coord/calls"
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -40,9 +41,9 @@ func (p peer) client(t *testing.T) *Client {
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() { s.Stop(); require.NoError(t, <-done) })
-	c, err := New("passthrough:///peer", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+	c, err := New("passthrough:///peer", Dial(grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return l.DialContext(ctx)
-	}))
+	})))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c
@@ -55,28 +56,28 @@ func TestStatusesWithoutDetail(t *testing.T) {
 		codes.ResourceExhausted: fault.TooLarge, codes.Unimplemented: fault.Unsupported,
 		codes.Unknown: fault.Internal, codes.Internal: fault.Internal, codes.DataLoss: fault.Internal,
 	} {
-		err := fromStatus("client.X", status.Error(code, "why"))
+		err := calls.Fault("client.X", status.Error(code, "why"))
 		require.ErrorIs(t, err, kind)
 		require.Equal(t, "why", fault.Message(err))
 		require.Equal(t, "client.X", fault.OpOf(err))
 	}
-	require.NoError(t, fromStatus("client.X", nil))
-	require.ErrorIs(t, fromStatus("client.X", context.DeadlineExceeded), fault.Timeout)
-	require.ErrorIs(t, fromStatus("client.X", io.EOF), fault.Unavailable)
+	require.NoError(t, calls.Fault("client.X", nil))
+	require.ErrorIs(t, calls.Fault("client.X", context.DeadlineExceeded), fault.Timeout)
+	require.ErrorIs(t, calls.Fault("client.X", io.EOF), fault.Unavailable)
 }
 
 func TestToFault(t *testing.T) {
-	err := toFault("client.Register", &api.Error{
+	err := calls.Restored("client.Register", &api.Error{
 		Kind: uint32(fault.Invalid), Op: "discovery.Register", Field: "location.latitude", Message: "is off the globe",
-	})
+	}, nil)
 	require.ErrorIs(t, err, discovery.ErrInvalidLocation)
 	require.ErrorIs(t, err, discovery.ErrInvalidService)
 	require.NotErrorIs(t, err, discovery.ErrInvalidQuery)
 	require.EqualError(t, err, "client.Register: discovery.Register: location.latitude: is off the globe")
 
-	later := toFault("client.X", &api.Error{Kind: 200, Message: "new"})
+	later := calls.Restored("client.X", &api.Error{Kind: 200, Message: "new"}, nil)
 	require.ErrorIs(t, later, fault.Kind(200), "a kind of a later version is kept")
-	require.ErrorIs(t, toFault("client.X", &api.Error{Kind: 256 + uint32(fault.Invalid)}), fault.Internal, "and is no other one")
+	require.ErrorIs(t, calls.Restored("client.X", &api.Error{Kind: 256 + uint32(fault.Invalid)}, nil), fault.Internal, "and is no other one", nil)
 }
 
 func TestOfNothing(t *testing.T) {
@@ -88,27 +89,23 @@ func TestOfNothing(t *testing.T) {
 
 func TestUnimplemented(t *testing.T) {
 	c := peer{}.client(t)
-	_, err := c.Register(t.Context(), records.Offer{})
+	_, err := c.Offers().Register(t.Context(), records.Offer{})
 	require.ErrorIs(t, err, fault.Unsupported)
-	_, err = c.Status(t.Context())
-	require.ErrorIs(t, err, fault.Unsupported)
-	_, err = c.Peers(t.Context())
-	require.ErrorIs(t, err, fault.Unsupported)
-	_, err = c.List(t.Context())
+	_, err = c.Offers().List(t.Context())
 	require.ErrorIs(t, err, fault.Unsupported)
 }
 
 func TestNobodyThere(t *testing.T) {
-	c, err := New("passthrough:///nobody", grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+	c, err := New("passthrough:///nobody", Dial(grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
 		return nil, errors.New("connection refused")
-	}))
+	})))
 	require.NoError(t, err, "it connects when first used")
-	_, err = c.Query(t.Context(), query.Query{Type: "x"})
+	_, err = c.Offers().Query(t.Context(), query.Query{Type: "x"})
 	require.ErrorIs(t, err, fault.Unavailable)
-	_, err = c.Watch(t.Context(), query.Query{Type: "x"}, "")
+	_, err = c.Offers().Watch(t.Context(), query.Query{Type: "x"}, "")
 	require.ErrorIs(t, err, fault.Unavailable)
 	require.NoError(t, c.Close())
-	_, err = c.Get(t.Context(), "a")
+	_, err = c.Offers().Get(t.Context(), "a")
 	require.Error(t, err)
 }
 
@@ -131,18 +128,18 @@ func TestWatchStreams(t *testing.T) {
 		}, fault.Internal},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, err := peer{watch: test.watch}.client(t).Watch(t.Context(), query.Query{}, "")
+			w, err := peer{watch: test.watch}.client(t).Offers().Watch(t.Context(), query.Query{}, "")
 			require.NoError(t, err)
 			ev, err := w.Next()
 			require.NoError(t, err)
-			require.Equal(t, Event{Kind: discovery.Progress, Cursor: "1"}, ev)
+			require.Equal(t, Event{Kind: query.Progress, Cursor: "1"}, ev)
 			_, err = w.Next()
 			require.ErrorIs(t, err, test.kind)
 		})
 	}
 	t.Run("never begins", func(t *testing.T) {
 		c := peer{watch: func(grpc.ServerStreamingServer[api.WatchResponse]) error { return nil }}.client(t)
-		_, err := c.Watch(t.Context(), query.Query{}, "")
+		_, err := c.Offers().Watch(t.Context(), query.Query{}, "")
 		require.ErrorIs(t, err, fault.Unavailable)
 	})
 }

@@ -17,4 +17,4 @@ func bootTime() time.Duration {
 }
 
 // systemClock is the clock of a client that is given none.
-func systemClock() Clock { return bootTime }
+func systemClock() func() time.Duration { return bootTime }

@@ -7,8 +7,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/blackhole/blackhole/pkg/coord/calls"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/query/menu"
@@ -16,11 +14,11 @@ import (
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-func toReceipt(r *api.Receipt) discovery.Receipt {
+func toReceipt(r *api.Receipt) records.Receipt {
 	if r == nil {
-		return discovery.Receipt{}
+		return records.Receipt{}
 	}
-	return discovery.Receipt{
+	return records.Receipt{
 		ID: r.GetId(), Key: r.GetKey(), Sequence: r.GetSequence(), ExpiresAt: r.GetExpiresAt().AsTime(),
 		Stored: records.Stored{
 			On: int(r.GetStored().GetOn()), Of: int(r.GetStored().GetOf()), ThisPeerOnly: r.GetStored().GetThisPeerOnly(),
@@ -118,16 +116,10 @@ func word(value protoreflect.Enum, prefix string) string {
 }
 
 func toEvent(resp *api.WatchResponse) Event {
-	ev := Event{Kind: discovery.EventKind(word(resp.GetKind(), "KIND_")), Cursor: resp.GetCursor(), Complete: resp.GetComplete(), Reason: resp.GetReason(), Beyond: toLeftOut(resp.GetBeyond())}
+	ev := Event{Kind: query.EventKind(word(resp.GetKind(), "KIND_")), Cursor: resp.GetCursor(), Complete: resp.GetComplete(), Reason: resp.GetReason(), Beyond: toLeftOut(resp.GetBeyond())}
 	if resp.GetRecord() != nil {
 		r := toRecord(resp.GetRecord())
 		ev.Record = &r
 	}
 	return ev
 }
-
-// fromStatus converts the error of a call; see calls.Fault.
-func fromStatus(op string, err error) error { return calls.Fault(op, err) }
-
-// toFault converts an error of the API to a fault; see calls.Restored.
-func toFault(op string, e *api.Error) error { return calls.Restored(op, e, nil) }

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"iter"
 
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/attempt"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/attempt"
+	"github.com/blackhole/blackhole/pkg/client/fence"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -24,7 +25,7 @@ type Leader struct {
 	// first proclamation.
 	Value []byte
 	// Lease of the leader, or 0 without a known leader.
-	Lease coord.LeaseID
+	Lease LeaseID
 	// Revision of the proclamation, or of its end.
 	Revision Revision
 }
@@ -52,12 +53,12 @@ func (l *Leadership) Context() context.Context { return l.held.Context() }
 
 // Token returns the fencing token of the leadership, which exceeds the tokens of all earlier
 // leaders.
-func (l *Leadership) Token() Token { return l.held.Token() }
+func (l *Leadership) Token() fence.Token { return l.held.Token() }
 
 // Proclaim replaces the proclamation for observers. Errors: Conflict if another client leads by
 // now.
 func (l *Leadership) Proclaim(ctx context.Context, value []byte) error {
-	return l.write(ctx, "client.Proclaim", coord.PutStep(leaderKey(l.name), value, l.held.Lease()))
+	return l.write(ctx, "client.Proclaim", coord.PutStep(leaderKey(l.name), value, coord.LeaseID(l.held.Lease())))
 }
 
 // Resign ends the leadership immediately. A second Resign does nothing. Errors: as Held.Unlock.
@@ -77,7 +78,7 @@ func (l *Leadership) write(ctx context.Context, op string, change *api.TxnStep) 
 	s := l.held.session
 	ctx, cancel := s.whileLives(ctx)
 	defer cancel()
-	result, err := s.client.do(ctx, &api.TxnRequest{Compare: []*api.Compare{l.held.Guard()}, Then: []*api.TxnStep{change}})
+	result, err := s.client.do(ctx, &api.TxnRequest{Compare: []*api.Compare{l.held.Guard().message}, Then: []*api.TxnStep{change}})
 	if err == nil {
 		err = coord.Unmet(result.GetTxn())
 	}
@@ -88,29 +89,29 @@ func (l *Leadership) write(ctx context.Context, op string, change *api.TxnStep) 
 }
 
 // Leader returns the current leader. Errors: NotFound without a proclamation.
-func (c *Client) Leader(ctx context.Context, name string) (Leader, error) {
+func (l Locks) Leader(ctx context.Context, name string) (Leader, error) {
 	const op = "client.Leader"
-	page, err := coord.Range(ctx, c.coordination, &api.RangeRequest{Key: []byte(leaderKey(name))})
+	page, err := coord.Range(ctx, l.client.link.Coordination, &api.RangeRequest{Key: []byte(leaderKey(name))})
 	switch {
 	case err != nil:
 		return Leader{}, fault.Wrap(op, err)
 	case len(page.GetKvs()) == 0:
 		return Leader{Revision: Revision(page.GetRevision())}, fault.New(op, fault.NotFound, "nobody leads")
 	}
-	return leader(coord.KeyValueOf(page.GetKvs()[0])), nil
+	return leader(keyValue(page.GetKvs()[0])), nil
 }
 
-func leader(kv *coord.KeyValue) Leader {
+func leader(kv *KeyValue) Leader {
 	return Leader{Value: kv.Value, Lease: kv.Lease, Revision: kv.ModRevision}
 }
 
 // Observe returns the current leader and then every change, until ctx ends. The last pair has an
 // error and no leader. After a long loss of the peer, it returns only the final state of missed
 // changes.
-func (c *Client) Observe(ctx context.Context, name string) iter.Seq2[Leader, error] {
+func (l Locks) Observe(ctx context.Context, name string) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		for {
-			again, err := c.observe(ctx, name, func(l Leader) bool { return yield(l, nil) })
+			again, err := l.client.observe(ctx, name, func(now Leader) bool { return yield(now, nil) })
 			if err != nil {
 				yield(Leader{}, fault.Wrap("client.Observe", err))
 			}
@@ -131,7 +132,7 @@ func (c *Client) observe(ctx context.Context, name string, tell func(Leader) boo
 	if !tell(now) {
 		return false, nil
 	}
-	watch := Watch{Span: coord.Exactly(leaderKey(name)), From: now.Revision + 1}
+	watch := Watch{Span: Exactly(leaderKey(name)), From: now.Revision + 1}
 	for batch, err := range c.KV().Watch(ctx, watch) {
 		if past := (*Compacted)(nil); errors.As(err, &past) {
 			return true, nil
@@ -156,7 +157,7 @@ func (c *Client) observe(ctx context.Context, name string, tell func(Leader) boo
 func leaderNow(ctx context.Context, c *Client, name string) (Leader, error) {
 	var l Leader
 	err := c.repeat(ctx, func(*attempt.Run) (err error) {
-		l, err = c.Leader(ctx, name)
+		l, err = c.Locks().Leader(ctx, name)
 		return err
 	})
 	if fault.KindOf(err) == fault.NotFound {

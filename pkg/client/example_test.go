@@ -7,50 +7,68 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/client/fence"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Find the cheapest GPU within 500 km, and follow changes.
-func ExampleClient_Query() {
-	c, err := client.New(client.DefaultAddress)
+// Offer a GPU, and find the cheapest one within 500 km, as any other peer does.
+func ExampleClient_Offers() {
+	address, stop := client.StartPeer()
+	defer stop()
+	c, err := client.New(address)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
+	ctx, offers := context.Background(), c.Offers()
+	receipt, err := offers.Register(ctx, records.Offer{
+		ID: "gpu-1", Metadata: records.Metadata{Type: "compute", Subtype: "gpu", Name: "A GPU in Berlin"},
+		Capabilities: &records.Capabilities{Compute: &records.Compute{
+			GPUs: []records.GPU{{Model: "RTX 4090", MemoryMB: 24_000}},
+		}},
+		Location: &records.Location{Latitude: new(52.52), Longitude: new(13.4)},
+		Pricing:  &records.Pricing{Currency: "USDC", BasePrice: new(0.4), PriceUnit: "per-hour"},
+	})
+	if err != nil {
+		fmt.Println(err) // an error in the offer, or of the peer
+		return
+	}
+	fmt.Println("offers", receipt.ID)
 
-	km := 500.0
-	q := query.Query{Type: "compute", Near: &query.Near{Latitude: 52.52, Longitude: 13.405, RadiusKM: &km}, Sort: query.SortPrice}
+	prague := &query.Near{Latitude: 50.08, Longitude: 14.44, RadiusKM: new(500.0)}
+	q := query.Query{Type: "compute", Near: prague, Sort: query.SortPrice}
 	q.RequireGPU = true
-	answer, err := c.Query(ctx, q)
+	answer, err := offers.Query(ctx, q)
 	switch {
-	case errors.Is(err, discovery.ErrInvalidQuery): // an error in the query
+	case errors.Is(err, fault.Invalid): // an error in the query
 	case err != nil: // an error of the peer or the network
-	case len(answer.Results) > 0:
-		fmt.Println(answer.Results[0].Record.Metadata.Endpoints)
+	}
+	for _, r := range answer.Results {
+		fmt.Println("found", r.Record.Metadata.Name, "at", *r.Record.Pricing.BasePrice)
 	}
 
-	watch, err := c.Watch(ctx, q, "")
+	watch, err := offers.Watch(ctx, q, "")
 	if err != nil {
 		return
 	}
-	for {
-		ev, err := watch.Next()
-		if err != nil {
-			return // a real program watches again after the cursor of the last event
-		}
-		fmt.Println(ev.Kind, ev.Cursor)
+	ev, err := watch.Next()
+	if err != nil {
+		return // a real program watches again after the cursor of the last event
 	}
+	fmt.Println(ev.Kind, ev.Record.ID)
+
+	// Output:
+	// offers gpu-1
+	// found A GPU in Berlin at 0.4
+	// added gpu-1
 }
 
-// Do work that must not run twice at the same time. A program calls client.New("") for the peer of its host; the examples
-// run against a peer in memory.
-func Example() {
+// Do work that must not run twice at the same time. A program calls client.New("") for the peer of its host; the
+// examples run against a peer in memory.
+func ExampleClient_Locks() {
 	address, stop := client.StartPeer()
 	defer stop()
 	c, err := client.New(address)
@@ -60,7 +78,7 @@ func Example() {
 	}
 	defer c.Close()
 	ctx := context.Background()
-	session, err := c.Session(ctx, client.TTL(15*time.Second)) // a lease, kept alive
+	session, err := c.Locks().Session(ctx, client.TTL(15*time.Second)) // a lease, kept alive
 	if err != nil {
 		fmt.Println(err) // no group was reachable
 		return
@@ -89,9 +107,9 @@ func ExampleSession_Lock() {
 	}
 	defer c.Close()
 	ctx := context.Background()
-	first, _ := c.Session(ctx)
+	first, _ := c.Locks().Session(ctx)
 	defer first.Close(ctx)
-	second, _ := c.Session(ctx)
+	second, _ := c.Locks().Session(ctx)
 	defer second.Close(ctx)
 
 	held, _ := first.Lock(ctx, "db/migrate")
@@ -112,7 +130,7 @@ func ExampleSession_Lock() {
 	// greater token: true
 }
 
-func migrate(context.Context, client.Token) error { return nil }
+func migrate(context.Context, fence.Token) error { return nil }
 
 // Elect a leader, whose address all others can read.
 func ExampleSession_Campaign() {
@@ -125,14 +143,14 @@ func ExampleSession_Campaign() {
 	}
 	defer c.Close()
 	ctx := context.Background()
-	session, _ := c.Session(ctx)
+	session, _ := c.Locks().Session(ctx)
 	defer session.Close(ctx)
 	leads, err := session.Campaign(ctx, "scheduler", []byte("10.0.0.7:9000"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	leader, _ := c.Leader(ctx, "scheduler")
+	leader, _ := c.Locks().Leader(ctx, "scheduler")
 	fmt.Printf("%s\n", leader.Value)
 	fmt.Println(leads.Resign(ctx))
 
@@ -158,8 +176,9 @@ func ExampleClient_KV() {
 	_, _ = kv.Put(ctx, "app/colour", []byte("blue"))
 	seen, _ := kv.Get(ctx, "app/colour")
 	_, _ = kv.Put(ctx, "app/colour", []byte("red")) // somebody else
-	result, _ := kv.Txn().If(coord.WhileAt("app/colour", seen.ModRevision)).Then(coord.PutStep("app/colour", []byte("green"), 0)).Commit(ctx)
-	fmt.Println("changed:", result.GetSucceeded())
+	unchanged := client.WhileAt("app/colour", seen.ModRevision)
+	result, _ := kv.Txn().If(unchanged).Then(client.Put("app/colour", []byte("green"))).Commit(ctx)
+	fmt.Println("changed:", result.Unmet == nil)
 
 	n, _ := kv.Delete(ctx, client.Under("app/"))
 	fmt.Println("deleted:", n)
@@ -181,8 +200,9 @@ func ExampleKV_Txn() {
 	}
 	defer c.Close()
 	for _, host := range []string{"a", "b"} {
-		result, err := c.KV().Txn().If(coord.WhileAt("config/owner", 0)).Then(coord.PutStep("config/owner", []byte(host), 0)).Commit(context.Background())
-		fmt.Println(host, result.GetSucceeded(), err)
+		mine := client.Put("config/owner", []byte(host))
+		result, err := c.KV().Txn().If(client.WhileAt("config/owner", 0)).Then(mine).Commit(context.Background())
+		fmt.Println(host, result.Unmet == nil, err)
 	}
 
 	// Output:

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/blackhole/blackhole/pkg/coord/attempt"
+	"github.com/blackhole/blackhole/internal/contract/coord/attempt"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )

@@ -6,8 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord/calls"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
@@ -28,8 +29,8 @@ type heartbeats struct {
 }
 
 func newHeartbeats(c *Client) *heartbeats {
-	b := &heartbeats{service: c.agent.service, returning: make(chan struct{}, maxReturning)}
-	b.limit, b.batch, b.tries, b.send = maxHandles, instance.MaxBeats, 1, b.exchange
+	b := &heartbeats{service: c.link.Agent.Service, returning: make(chan struct{}, maxReturning)}
+	b.limit, b.batch, b.tries, b.send = maxHandles, instances.MaxBeats, 1, b.exchange
 	b.configure(c)
 	return b
 }
@@ -45,7 +46,7 @@ func (b *heartbeats) exchange(ctx context.Context, handles []*InstanceHandle) ([
 	const op = "client.heartbeats"
 	resp, err := b.service.Heartbeat(ctx, req)
 	if err != nil {
-		return nil, fromStatus(op, err)
+		return nil, calls.Fault(op, err)
 	}
 	if len(resp.GetBeats()) != len(handles) {
 		return nil, fault.New(op, fault.Internal, "the peer answered for other leases")
@@ -58,7 +59,7 @@ func (b *heartbeats) exchange(ctx context.Context, handles []*InstanceHandle) ([
 }
 
 // registered sets the lease and the schedule after a registration by a request at a time.
-func (b *heartbeats) registered(p *InstanceHandle, done instance.Registered, sent time.Duration) {
+func (b *heartbeats) registered(p *InstanceHandle, done instances.Registered, sent time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p.lease = done.Lease

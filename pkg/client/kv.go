@@ -5,28 +5,29 @@ import (
 	"errors"
 	"iter"
 
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/attempt"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/attempt"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// KV reads, changes and watches the keys of the group. Each call repeats itself while the group is unreachable and its context
-// lasts, and a change is applied once. Answers include all changes that were answered before. It is safe for concurrent use.
+// KV reads, changes and watches the keys of the group. Each call repeats itself while the group is unreachable and
+// its context lasts, and a change is applied once. Answers include all changes that were answered before. It is
+// safe for concurrent use.
 type KV struct {
 	client *Client
-	lease  coord.LeaseID // of the keys that are put; 0: none
+	lease  LeaseID // of the keys that are put; 0: none
 }
 
 // KV returns the keys of the group.
 func (c *Client) KV() KV { return KV{client: c} }
 
-// Under returns the keys with another rule for Put: what is put goes with the lease of a session.
+// Under returns the keys with another rule: what Put and transactions put goes with the lease of a session.
 func (kv KV) Under(s *Session) KV { return KV{client: kv.client, lease: s.Lease()} }
 
-// Get returns the present version of a key. Errors: NotFound for an absent key; Forbidden; Unavailable if no group was
-// reachable until ctx ended.
-func (kv KV) Get(ctx context.Context, key string) (*coord.KeyValue, error) {
+// Get returns the present version of a key. Errors: NotFound for an absent key; Forbidden; Unavailable if no group
+// was reachable until ctx ended.
+func (kv KV) Get(ctx context.Context, key string) (*KeyValue, error) {
 	kvs, _, err := kv.list(ctx, &api.RangeRequest{Key: []byte(key)})
 	if err == nil && len(kvs) == 0 {
 		err = fault.New("", fault.NotFound, "the key does not exist")
@@ -39,25 +40,25 @@ func (kv KV) Get(ctx context.Context, key string) (*coord.KeyValue, error) {
 
 // List returns all keys of a span in order, and the revision at which they were read: watch from the next one. The
 // answer is in memory as a whole.
-func (kv KV) List(ctx context.Context, span Span) ([]*coord.KeyValue, Revision, error) {
-	from, to := span.Bounds()
+func (kv KV) List(ctx context.Context, span Span) ([]*KeyValue, Revision, error) {
+	from, to := coord.Span(span).Bounds()
 	kvs, at, err := kv.list(ctx, &api.RangeRequest{Key: from, RangeEnd: to})
 	return kvs, at, fault.Wrap("client.KV.List", err)
 }
 
 // list reads all pages of a range at one revision.
-func (kv KV) list(ctx context.Context, r *api.RangeRequest) (kvs []*coord.KeyValue, at Revision, err error) {
+func (kv KV) list(ctx context.Context, r *api.RangeRequest) (kvs []*KeyValue, at Revision, err error) {
 	for {
 		var page *api.RangeResponse
 		err := kv.client.repeat(ctx, func(*attempt.Run) (err error) {
-			page, err = coord.Range(ctx, kv.client.coordination, r)
+			page, err = coord.Range(ctx, kv.client.link.Coordination, r)
 			return err
 		})
 		if err != nil {
 			return nil, 0, ended(ctx, err)
 		}
 		for _, m := range page.GetKvs() {
-			kvs = append(kvs, coord.KeyValueOf(m))
+			kvs = append(kvs, keyValue(m))
 		}
 		r.Revision, r.From = page.GetRevision(), page.GetNext()
 		if len(r.From) == 0 {
@@ -71,82 +72,30 @@ func (kv KV) list(ctx context.Context, r *api.RangeRequest) (kvs []*coord.KeyVal
 // Errors: Invalid, field "key", "value" or "lease"; NotFound for a lease that has ended; PoolExhausted above a quota;
 // Forbidden; Unavailable if no group was reachable until ctx ended.
 func (kv KV) Put(ctx context.Context, key string, value []byte) (Revision, error) {
-	r, err := kv.Txn().Then(coord.PutStep(key, value, kv.lease)).Commit(ctx)
-	return Revision(r.GetHeader().GetRevision()), fault.Wrap("client.KV.Put", err)
+	r, err := kv.Txn().Then(Put(key, value)).Commit(ctx)
+	return r.Revision, fault.Wrap("client.KV.Put", err)
 }
 
 // Delete deletes the keys of a span, as Exactly or Under make it, and returns their number.
 func (kv KV) Delete(ctx context.Context, span Span) (int, error) {
-	r, err := kv.Txn().Then(span.DeleteStep()).Commit(ctx)
+	r, err := kv.Txn().Then(span.Delete()).Commit(ctx)
 	if err != nil {
 		return 0, fault.Wrap("client.KV.Delete", err)
 	}
-	return int(r.GetChanged()), nil
+	return r.Changed, nil
 }
 
-// Txn begins a transaction: comparisons, and the steps that follow if all of them hold or not. The group executes it at one revision.
+// Watch follows keys until ctx ends, across lost connections and restarts of the peer. It resumes after the last
+// revision without gaps or duplicates. Batches have complete revisions; a batch without events reports progress.
+// Another Watch can resume at the Next of a processed batch.
 //
-//	kv.Txn().If(coord.WhileAt("config", seen)).Then(coord.PutStep("config", value, 0)).Else(client.Exactly("config").ReadStep()).Commit(ctx)
-func (kv KV) Txn() *Txn { return &Txn{client: kv.client} }
-
-// Txn is a transaction that is being written. It is for one goroutine.
-type Txn struct {
-	client  *Client
-	request api.TxnRequest
-}
-
-// If adds comparisons, such as coord.WhileAt and coord.WhileHeld.
-func (t *Txn) If(compare ...*api.Compare) *Txn {
-	t.request.Compare = append(t.request.Compare, compare...)
-	return t
-}
-
-// Then adds steps for the case that all comparisons hold.
-func (t *Txn) Then(steps ...*api.TxnStep) *Txn {
-	t.request.Then = append(t.request.Then, steps...)
-	return t
-}
-
-// Else adds steps for the case that one does not.
-func (t *Txn) Else(steps ...*api.TxnStep) *Txn {
-	t.request.Else = append(t.request.Else, steps...)
-	return t
-}
-
-// Step is the transaction as a step of another one. Its comparisons look at the state before the other one.
-func (t *Txn) Step() *api.TxnStep {
-	within := &api.TxnBranch{Compare: t.request.GetCompare(), Then: t.request.GetThen(), Else: t.request.GetElse()}
-	return &api.TxnStep{Step: &api.TxnStep_Txn{Txn: within}}
-}
-
-// Commit executes the transaction. Comparisons that do not hold are no error: coord.Unmet names the first one. coord.KeyValueOf makes
-// the keys of the results.
-//
-// Errors: those of Put; Unavailable, too, for a transaction that was executed and whose results are gone because the answer was
-// lost and large: read what it changed.
-func (t *Txn) Commit(ctx context.Context) (*api.TxnResponse, error) {
-	const op = "client.Txn.Commit"
-	result, err := t.client.do(ctx, &t.request)
-	if err != nil {
-		return nil, fault.Wrap(op, err)
-	}
-	r := result.GetTxn()
-	if r.GetForgotten() {
-		return r, fault.New(op, fault.Unavailable, "the transaction was executed, and the group has not kept its results for the repeated call")
-	}
-	return r, nil
-}
-
-// Watch follows keys until ctx ends, across lost connections and restarts of the peer. It resumes after the last revision without
-// gaps or duplicates. Batches have complete revisions; a batch without events reports progress. Another Watch can resume at
-// the Next of a processed batch.
-//
-// The last pair has an error and no batch: an error with *Compacted if the group has compacted the revision (list the keys and
-// watch from the next revision), Invalid or Forbidden for a permanent refusal, Canceled or Timeout after the end of ctx.
+// The last pair has an error and no batch: an error with *Compacted if the group has compacted the revision (list
+// the keys and watch from the next revision), Invalid or Forbidden for a permanent refusal, Canceled or Timeout
+// after the end of ctx.
 func (kv KV) Watch(ctx context.Context, w Watch) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
 		if err := kv.watch(ctx, w, yield); err != nil {
-			yield(Batch{}, fault.Wrap("client.KV.Watch", err))
+			yield(Batch{}, fault.Wrap("client.KV.Watch", compacted(err)))
 		}
 	}
 }
@@ -158,9 +107,9 @@ var errEnough = errors.New("enough")
 func (kv KV) watch(ctx context.Context, w Watch, yield func(Batch, error) bool) error {
 	c := kv.client
 	err := c.repeat(ctx, func(run *attempt.Run) error {
-		return c.coordination.Watch(ctx, w.Request(), func(r *api.WatchKeysResponse) error {
+		return c.link.Coordination.Watch(ctx, w.contract().Request(), func(r *api.WatchKeysResponse) error {
 			run.Progress()
-			b := w.Batch(r)
+			b := batch(w.Span, r)
 			b.Events, b.Next = since(b.Events, w.From), max(b.Next, w.From)
 			w.From = b.Next
 			if !yield(b, nil) {
@@ -176,7 +125,7 @@ func (kv KV) watch(ctx context.Context, w Watch, yield func(Batch, error) bool) 
 }
 
 // since drops events before a revision. A correct peer sends none.
-func since(events []coord.Event, from Revision) []coord.Event {
+func since(events []KeyEvent, from Revision) []KeyEvent {
 	for len(events) > 0 && events[0].Revision < from {
 		events = events[1:]
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -160,13 +160,13 @@ func TestBounds(t *testing.T) {
 func TestElection(t *testing.T) {
 	bubble(t, func(t *testing.T, p *fixture) {
 		c := p.open("alice")
-		_, err := c.Leader(t.Context(), "sched")
+		_, err := c.Locks().Leader(t.Context(), "sched")
 		require.ErrorIs(t, err, fault.NotFound)
 		ctx, cancel := context.WithCancel(t.Context())
 		var told []string
 		var observing sync.WaitGroup
 		observing.Go(func() {
-			for l, err := range c.Observe(ctx, "sched") {
+			for l, err := range c.Locks().Observe(ctx, "sched") {
 				if err != nil {
 					assert.ErrorIs(t, err, fault.Canceled)
 					continue
@@ -186,7 +186,7 @@ func TestElection(t *testing.T) {
 		require.NoError(t, first.Proclaim(t.Context(), []byte("uno")))
 		p.restart()
 		synctest.Wait() // until clients notice the lost connections
-		l, err := c.Leader(t.Context(), "sched")
+		l, err := c.Locks().Leader(t.Context(), "sched")
 		require.NoError(t, err)
 		require.Equal(t, []any{"uno", one.Lease()}, []any{string(l.Value), l.Lease})
 		require.NoError(t, first.Resign(t.Context()))
@@ -211,7 +211,7 @@ func TestElectionDeposed(t *testing.T) {
 		s := p.session(p.open("alice"), 10*time.Second)
 		l, err := s.Campaign(t.Context(), "sched", nil)
 		require.NoError(t, err)
-		_, _, err = ops.Of(p.solo).Do(t.Context(), ops.Command{Owner: "alice", Op: &ops.Unlock{Name: "sched", Lease: s.Lease(), Token: l.Token()}})
+		_, _, err = ops.Of(p.solo).Do(t.Context(), ops.Command{Owner: "alice", Op: &ops.Unlock{Name: "sched", Lease: coord.LeaseID(s.Lease()), Token: coord.Token(l.Token())}})
 		require.NoError(t, err)
 		require.ErrorIs(t, l.Proclaim(t.Context(), []byte("me")), fault.Conflict)
 		require.NoError(t, l.Resign(t.Context()))
@@ -222,7 +222,7 @@ func TestObserveSkipsTheForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T, p *fixture) {
 		c := p.open("alice")
 		var told []string
-		for l, err := range c.Observe(t.Context(), "x") {
+		for l, err := range c.Locks().Observe(t.Context(), "x") {
 			require.NoError(t, err)
 			told = append(told, string(l.Value))
 			if string(l.Value) == "9" {
@@ -245,7 +245,7 @@ func TestObserveSkipsTheForgotten(t *testing.T) {
 }
 
 func TestSince(t *testing.T) {
-	events := []coord.Event{{Revision: 3}, {Revision: 4}, {Revision: 5}}
+	events := []KeyEvent{{Revision: 3}, {Revision: 4}, {Revision: 5}}
 	require.Len(t, since(events, 4), 2)
 	require.Empty(t, since(events, 6))
 }
@@ -277,18 +277,17 @@ func TestKV(t *testing.T) {
 		require.EqualValues(t, 2, got.Version)
 		require.Equal(t, second, got.ModRevision)
 
-		result, err := kv.Txn().If(coord.WhileAt("a", first)).Then(Exactly("a").DeleteStep()).Else(Under("").ReadStep()).Commit(ctx)
+		result, err := kv.Txn().If(WhileAt("a", first)).Then(Exactly("a").Delete()).Else(Under("").Read()).Commit(ctx)
 		require.NoError(t, err)
-		require.False(t, result.GetSucceeded())
-		require.ErrorIs(t, coord.Unmet(result), fault.Conflict)
-		require.Len(t, result.GetResults(), 1)
-		require.EqualValues(t, 1, result.GetResults()[0].GetCount())
-		require.Equal(t, "a", string(result.GetResults()[0].GetKvs()[0].GetKey()))
+		require.ErrorIs(t, result.Unmet, fault.Conflict)
+		require.Len(t, result.Steps, 1)
+		require.EqualValues(t, 1, result.Steps[0].Count)
+		require.Equal(t, "a", result.Steps[0].Keys[0].Key)
 
-		absent := kv.Txn().If(coord.WhileAt("b", 0)).Then(coord.PutStep("a/b", nil, 0))
-		result, err = kv.Txn().Then(coord.PutStep("b", nil, 0), absent.Step()).Commit(ctx)
+		absent := kv.Txn().If(WhileAt("b", 0)).Then(Put("a/b", nil))
+		result, err = kv.Txn().Then(Put("b", nil), absent.Step()).Commit(ctx)
 		require.NoError(t, err)
-		require.True(t, result.GetResults()[1].GetSucceeded(), "it looks at the state before")
+		require.True(t, result.Steps[1].Then, "it looks at the state before")
 
 		n, err := kv.Delete(ctx, Under("a"))
 		require.NoError(t, err)
@@ -322,7 +321,7 @@ func TestListReadsOneRevision(t *testing.T) {
 func TestKeyOfASession(t *testing.T) {
 	bubble(t, func(t *testing.T, p *fixture) {
 		c, ctx := p.open("alice"), t.Context()
-		s, err := c.Session(ctx)
+		s, err := c.Locks().Session(ctx)
 		require.NoError(t, err)
 		_, err = c.KV().Under(s).Put(ctx, "mine", []byte("x"))
 		require.NoError(t, err)

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -18,9 +18,6 @@ const DefaultTTL = 15 * time.Second
 // the group has ended it. Other clients may hold its locks from now on. The cause has details.
 var ErrLost = &fault.Error{Op: "client.Session", Kind: fault.Unavailable, Field: "lease", Err: errors.New("the lease is lost")}
 
-// Clock returns the time since a fixed moment. It must continue while the machine sleeps.
-type Clock func() time.Duration
-
 // Session is a lease with automatic renewal, and the owner of locks. All sessions of a client
 // share one stream of renewals.
 //
@@ -29,7 +26,7 @@ type Clock func() time.Duration
 // speeds.
 type Session struct {
 	client  *Client
-	id      coord.LeaseID
+	id      LeaseID
 	ttl     time.Duration
 	renewal // guarded by the renewer; its context ends with the session
 
@@ -39,7 +36,7 @@ type Session struct {
 	gates map[string]*gate
 }
 
-// SessionOption is an option of Client.Session.
+// SessionOption is an option of Locks.Session.
 type SessionOption func(*sessionOptions)
 
 type sessionOptions struct {
@@ -59,11 +56,23 @@ func Application(name string) SessionOption {
 	return func(o *sessionOptions) { o.application = name }
 }
 
+// Locks is the part of the coordination plane with an owner: sessions, which hold locks and lead elections, and
+// leases. It is safe for concurrent use.
+type Locks struct{ client *Client }
+
+// Locks returns the locks, elections and leases of the group. It ends with the client.
+func (c *Client) Locks() Locks { return Locks{c} }
+
+// LeaseID names a lease. Ids are positive and random; 0 means no lease. The id of a lease of a caller without a
+// name is its credential.
+type LeaseID int64
+
 // Session grants a lease and keeps it alive until Close. It retries until ctx ends while the
 // group is unreachable. Errors: the errors of a grant; Unavailable if no group was reachable in
 // time.
-func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, error) {
+func (l Locks) Session(ctx context.Context, opts ...SessionOption) (*Session, error) {
 	const op = "client.Session"
+	c := l.client
 	o := sessionOptions{ttl: DefaultTTL, application: c.application}
 	for _, apply := range opts {
 		apply(&o)
@@ -78,7 +87,7 @@ func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, 
 	}
 	granted := r.GetLeaseGrant()
 	s := &Session{
-		client: c, id: coord.LeaseID(granted.GetId()), ttl: time.Duration(granted.GetTtlMs()) * time.Millisecond, renewal: newRenewal(), gates: make(map[string]*gate),
+		client: c, id: LeaseID(granted.GetId()), ttl: time.Duration(granted.GetTtlMs()) * time.Millisecond, renewal: newRenewal(), gates: make(map[string]*gate),
 	}
 	s.start(sent, s.ttl/3)
 	s.deadline = sent + s.ttl - margin(s.ttl)
@@ -93,7 +102,7 @@ func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, 
 }
 
 // Lease returns the id of the session's lease.
-func (s *Session) Lease() coord.LeaseID { return s.id }
+func (s *Session) Lease() LeaseID { return s.id }
 
 // TTL returns the time to live from the group.
 func (s *Session) TTL() time.Duration { return s.ttl }
@@ -226,25 +235,19 @@ func late(missed error) error {
 	return lost(fault.As("client.KeepAlive", fault.KindOf(missed), missed))
 }
 
-// Leases are leases without automatic renewal. Most programs want a Session instead.
-type Leases struct{ client *Client }
-
-// Leases returns the calls for leases. They are safe for concurrent use and end with the client.
-func (c *Client) Leases() Leases { return Leases{c} }
-
-// Grant creates a lease. Only Renew keeps it alive. Errors: Invalid; PoolExhausted; Unavailable if
-// no group was reachable until ctx ended.
-func (l Leases) Grant(ctx context.Context, ttl time.Duration) (coord.LeaseID, time.Duration, error) {
+// Grant creates a lease that only Renew keeps alive. Most programs want a Session instead. Errors: Invalid;
+// PoolExhausted; Unavailable if no group was reachable until ctx ended.
+func (l Locks) Grant(ctx context.Context, ttl time.Duration) (LeaseID, time.Duration, error) {
 	r, err := l.client.do(ctx, &api.LeaseGrantRequest{TtlMs: ttl.Milliseconds(), Application: l.client.application})
 	granted := r.GetLeaseGrant()
-	return coord.LeaseID(granted.GetId()), time.Duration(granted.GetTtlMs()) * time.Millisecond, fault.Wrap("client.Leases.Grant", err)
+	return LeaseID(granted.GetId()), time.Duration(granted.GetTtlMs()) * time.Millisecond, fault.Wrap("client.Locks.Grant", err)
 }
 
 // Renew restarts the lifetime of a lease and returns its time to live. Errors: NotFound for an
 // unknown lease, or the lease of another owner.
-func (l Leases) Renew(ctx context.Context, id coord.LeaseID) (time.Duration, error) {
-	const op = "client.Leases.Renew"
-	r, err := l.client.coordination.Execute(ctx, coord.CommandOf("", &api.LeaseKeepAliveRequest{Id: int64(id)}))
+func (l Locks) Renew(ctx context.Context, id LeaseID) (time.Duration, error) {
+	const op = "client.Locks.Renew"
+	r, err := l.client.link.Coordination.Execute(ctx, coord.CommandOf("", &api.LeaseKeepAliveRequest{Id: int64(id)}))
 	if err != nil {
 		return 0, fault.Wrap(op, err)
 	}
@@ -257,9 +260,9 @@ func (l Leases) Renew(ctx context.Context, id coord.LeaseID) (time.Duration, err
 
 // Revoke ends a lease with its locks and keys. Errors: NotFound; Forbidden for the lease of
 // another owner.
-func (l Leases) Revoke(ctx context.Context, id coord.LeaseID) error {
+func (l Locks) Revoke(ctx context.Context, id LeaseID) error {
 	_, err := l.client.do(ctx, &api.LeaseRevokeRequest{Id: int64(id)})
-	return fault.Wrap("client.Leases.Revoke", err)
+	return fault.Wrap("client.Locks.Revoke", err)
 }
 
 // renewSessions is the sender of sessions.
@@ -268,7 +271,7 @@ func (c *Client) renewSessions(ctx context.Context, sessions []*Session) ([]time
 	for _, s := range sessions[1:] {
 		req.Ids = append(req.Ids, int64(s.id))
 	}
-	r, err := c.coordination.Execute(ctx, coord.CommandOf("", req))
+	r, err := c.link.Coordination.Execute(ctx, coord.CommandOf("", req))
 	if err != nil {
 		return nil, err
 	}

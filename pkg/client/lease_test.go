@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -45,7 +45,7 @@ func (p *fixture) now() time.Duration { return time.Since(p.began) }
 func (p *fixture) open(owner string) *Client { return p.client(owner, WithClock(p.now)) }
 
 func (p *fixture) session(c *Client, ttl time.Duration) *Session {
-	s, err := c.Session(p.t.Context(), TTL(ttl))
+	s, err := c.Locks().Session(p.t.Context(), TTL(ttl))
 	require.NoError(p.t, err)
 	return s
 }
@@ -82,7 +82,7 @@ func TestSessionLives(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		require.NoError(t, s.Err())
 		require.Greater(t, s.Remaining(), 6*time.Second)
-		require.Equal(t, []coord.LeaseID{s.Lease()}, p.leases())
+		require.Equal(t, []coord.LeaseID{coord.LeaseID(s.Lease())}, p.leases())
 		require.NoError(t, s.Close(t.Context()))
 		require.Empty(t, p.leases())
 		require.ErrorIs(t, s.Err(), fault.Canceled)
@@ -98,7 +98,7 @@ func TestSessionTTL(t *testing.T) {
 	bubble(t, func(t *testing.T, p *fixture) {
 		c := p.open("alice")
 		require.Equal(t, 5*time.Second, p.session(c, time.Second).TTL(), "moved into the limits")
-		_, err := c.Session(t.Context(), TTL(time.Microsecond))
+		_, err := c.Locks().Session(t.Context(), TTL(time.Microsecond))
 		require.ErrorIs(t, err, fault.Invalid)
 		require.Equal(t, "ttl", fault.FieldOf(err))
 	})
@@ -114,7 +114,7 @@ func TestSessionEndsBeforeTheLease(t *testing.T) {
 				time.Sleep(wait * time.Second)
 				p.cut()
 				<-s.Done()
-				require.Equal(t, []coord.LeaseID{s.Lease()}, p.leases(), "the group keeps it a little longer")
+				require.Equal(t, []coord.LeaseID{coord.LeaseID(s.Lease())}, p.leases(), "the group keeps it a little longer")
 				require.ErrorIs(t, s.Err(), ErrLost)
 				require.ErrorContains(t, s.Err(), "no leader")
 				require.Zero(t, s.Remaining())
@@ -146,7 +146,7 @@ func TestSessionCountsFromSending(t *testing.T) {
 func TestSessionOfAnEndedLease(t *testing.T) {
 	bubble(t, func(t *testing.T, p *fixture) {
 		s := p.session(p.open("alice"), 9*time.Second)
-		_, _, err := ops.Of(p.solo).Do(t.Context(), ops.Command{Owner: "alice", Op: &ops.LeaseRevoke{ID: s.Lease()}})
+		_, _, err := ops.Of(p.solo).Do(t.Context(), ops.Command{Owner: "alice", Op: &ops.LeaseRevoke{ID: coord.LeaseID(s.Lease())}})
 		require.NoError(t, err)
 		<-s.Done()
 		require.Equal(t, 3*time.Second, p.now(), "at the next renewal")
@@ -251,7 +251,7 @@ func TestSessionWithoutGroup(t *testing.T) {
 		p.solo.Halt("no majority")
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		_, err := p.open("alice").Session(ctx)
+		_, err := p.open("alice").Locks().Session(ctx)
 		require.ErrorIs(t, err, fault.Unavailable)
 		require.ErrorContains(t, err, "no majority")
 		require.Equal(t, 5*time.Second, p.now())
@@ -273,7 +273,7 @@ func TestSessionUntilTheDeadline(t *testing.T) {
 		p.mu.Unlock()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		_, err := p.open("alice").Session(ctx)
+		_, err := p.open("alice").Locks().Session(ctx)
 		require.ErrorIs(t, err, fault.Unavailable)
 		require.ErrorContains(t, err, "no leader")
 		require.Equal(t, 5*time.Second, p.now())
@@ -290,7 +290,7 @@ func TestSessionGrantedOnce(t *testing.T) {
 			return nil, nil
 		})
 		s := p.session(p.open("alice"), 30*time.Second)
-		require.Equal(t, []coord.LeaseID{s.Lease()}, p.leases())
+		require.Equal(t, []coord.LeaseID{coord.LeaseID(s.Lease())}, p.leases())
 		require.Less(t, s.Remaining(), 30*time.Second-margin(30*time.Second), "it may have been granted at the first time")
 	})
 }
@@ -305,7 +305,7 @@ func TestClientCloseEndsSessions(t *testing.T) {
 		require.ErrorIs(t, s.Err(), ErrLost)
 		require.ErrorIs(t, context.Cause(held.Context()), ErrLost)
 		require.ErrorIs(t, held.Unlock(t.Context()), ErrLost)
-		_, err = c.Session(t.Context())
+		_, err = c.Locks().Session(t.Context())
 		require.ErrorIs(t, err, fault.Canceled)
 		time.Sleep(10 * time.Second)
 		require.Empty(t, p.leases())
@@ -325,14 +325,14 @@ func TestRenewalsKeepTheirOrder(t *testing.T) {
 		for i := range 60 {
 			calls.Go(func() {
 				one := []coord.LeaseID{ids[i%20], 1 << 40, ids[i/3]}
-				renewals, header, err := ops.Of(c.Coordination()).KeepAlive(t.Context(), "", one)
+				renewals, header, err := ops.Of(c.link.Coordination).KeepAlive(t.Context(), "", one)
 				assert.NoError(t, err)
 				assert.NotZero(t, header.Term)
 				assert.Equal(t, []ops.Renewal{{ID: one[0], TTL: 3_600_000}, {ID: 1 << 40}, {ID: one[2], TTL: 3_600_000}}, renewals)
 			})
 		}
 		calls.Wait()
-		_, _, err := ops.Of(c.Coordination()).KeepAlive(t.Context(), "", make([]coord.LeaseID, coord.MaxKeepAlive+1))
+		_, _, err := ops.Of(c.link.Coordination).KeepAlive(t.Context(), "", make([]coord.LeaseID, coord.MaxKeepAlive+1))
 		require.ErrorIs(t, err, fault.Invalid)
 	})
 }
@@ -353,7 +353,7 @@ func TestRenewalsLeft(t *testing.T) {
 		renew := func(patience time.Duration) error {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			_, _, err := ops.Of(c.Coordination()).KeepAlive(ctx, "", []coord.LeaseID{coord.LeaseID(r.GetLeaseGrant().GetId())})
+			_, _, err := ops.Of(c.link.Coordination).KeepAlive(ctx, "", []coord.LeaseID{coord.LeaseID(r.GetLeaseGrant().GetId())})
 			return err
 		}
 		require.ErrorIs(t, renew(time.Second), fault.Timeout)

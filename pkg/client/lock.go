@@ -6,8 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/attempt"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/attempt"
+	"github.com/blackhole/blackhole/pkg/client/fence"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -47,7 +48,7 @@ type Held struct {
 	session *Session
 	name    string
 	key     string
-	token   coord.Token
+	token   fence.Token
 	ctx     context.Context
 	end     context.CancelCauseFunc
 	over    atomic.Bool
@@ -105,7 +106,7 @@ func (s *Session) claim(ctx context.Context, name string, wait bool, opts []Lock
 // held returns the lock of a granted claim. Its context has the values of ctx and the lifetime of
 // the session.
 func (s *Session) held(ctx context.Context, name string, r *api.LockResponse) *Held {
-	h := &Held{session: s, name: name, key: r.GetKey(), token: Token(r.GetFencingToken())}
+	h := &Held{session: s, name: name, key: r.GetKey(), token: fence.Token(r.GetFencingToken())}
 	h.ctx, h.end = context.WithCancelCause(valued{s.ctx, ctx})
 	return h
 }
@@ -203,7 +204,7 @@ func (w *waiter) send(ctx context.Context, cmd *coordv1.Command) (*coordv1.Resul
 	if lock := cmd.GetLock(); lock != nil && w.until > 0 {
 		lock.TimeoutMs = coord.WaitOf(w.left())
 	}
-	return w.session.client.coordination.Execute(ctx, cmd)
+	return w.session.client.link.Coordination.Execute(ctx, cmd)
 }
 
 // withdraw resolves the state of an abandoned claim, and releases it.
@@ -218,7 +219,7 @@ func (w *waiter) withdraw(a *attempt.Attempt) {
 		return err
 	})
 	if err == nil && r.GetLock().GetAcquired() {
-		_ = s.insist(func() error { return s.release(s.ctx, w.lock.GetName(), Token(r.GetLock().GetFencingToken())) }) // an error means the end of the session
+		_ = s.insist(func() error { return s.release(s.ctx, w.lock.GetName(), fence.Token(r.GetLock().GetFencingToken())) }) // an error means the end of the session
 	}
 }
 
@@ -241,7 +242,7 @@ func (s *Session) blame(err error) error {
 }
 
 // release releases all of a claim. An unknown claim was released before.
-func (s *Session) release(ctx context.Context, name string, token coord.Token) error {
+func (s *Session) release(ctx context.Context, name string, token fence.Token) error {
 	for {
 		r, err := s.client.do(ctx, &api.UnlockRequest{Name: name, LeaseId: int64(s.id), FencingToken: int64(token)})
 		if fault.KindOf(err) == fault.NotFound {
@@ -260,10 +261,10 @@ func (h *Held) Name() string { return h.name }
 func (h *Held) Key() string { return h.key }
 
 // Token returns the fencing token, which exceeds the tokens of all earlier holders.
-func (h *Held) Token() coord.Token { return h.token }
+func (h *Held) Token() fence.Token { return h.token }
 
 // Lease returns the lease of the session.
-func (h *Held) Lease() coord.LeaseID { return h.session.id }
+func (h *Held) Lease() LeaseID { return h.session.id }
 
 // Context ends with the lock or its session, before the group can give the lock to others. Its
 // cause is the cause of that end. It has the values of the context of Lock, but not its end.
@@ -289,8 +290,8 @@ func (h *Held) Check() error {
 	return fault.Wrap("client.Check", context.Cause(h.ctx))
 }
 
-// Guard is a condition for a write to the key space: this claim still holds the lock.
-func (h *Held) Guard() *api.Compare { return coord.WhileHeld(h.name, h.token) }
+// Guard is a comparison for a transaction: this claim still holds the lock. Nobody has held it since.
+func (h *Held) Guard() Compare { return Compare{coord.WhileHeld(h.name, coord.Token(h.token))} }
 
 // Unlock ends Context and releases the lock. If the group is unreachable until ctx ends, Unlock
 // returns an error, and the release happens later or with the end of the session. A second Unlock

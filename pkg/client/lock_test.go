@@ -11,8 +11,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/client/fence"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -58,9 +59,9 @@ func TestLock(t *testing.T) {
 		cancel()
 		require.NoError(t, held.Context().Err(), "waiting has an end of its own")
 		require.Equal(t, "value", held.Context().Value(key{}))
-		require.Equal(t, []any{"db", coord.LockKey("db", alice.Lease()), alice.Lease()}, []any{held.Name(), held.Key(), held.Lease()})
+		require.Equal(t, []any{"db", coord.LockKey("db", coord.LeaseID(alice.Lease())), alice.Lease()}, []any{held.Name(), held.Key(), held.Lease()})
 		state := p.lock("db").Holding[0]
-		require.Equal(t, []any{held.Token(), uint32(1), "migration"}, []any{state.Token, state.Count, string(state.Metadata)})
+		require.Equal(t, []any{coord.Token(held.Token()), uint32(1), "migration"}, []any{state.Token, state.Count, string(state.Metadata)})
 		require.NoError(t, held.Check())
 
 		_, err = bob.TryLock(t.Context(), "db")
@@ -138,7 +139,7 @@ func TestLockOfOneSession(t *testing.T) {
 	bubble(t, func(t *testing.T, p *fixture) {
 		s := p.session(p.open("alice"), 10*time.Second)
 		inside, most := 0, 0
-		var tokens []Token
+		var tokens []fence.Token
 		var all sync.WaitGroup
 		for range 20 {
 			all.Go(func() {
@@ -216,7 +217,7 @@ func TestLockOnce(t *testing.T) {
 						}
 						return unreachable(), nil
 					})
-					last := Token(0)
+					last := fence.Token(0)
 					for i := range 10 {
 						claim := s.Lock
 						if i%2 == 0 {
@@ -331,7 +332,7 @@ func TestLockAcrossConnections(t *testing.T) {
 		require.Len(t, p.lock("db").Waiting, 1)
 		require.NoError(t, held.Unlock(t.Context()))
 		waits.Wait()
-		require.Equal(t, next.Token(), p.lock("db").Holding[0].Token)
+		require.Equal(t, coord.Token(next.Token()), p.lock("db").Holding[0].Token)
 		require.NoError(t, next.Unlock(t.Context()))
 		require.Empty(t, p.lock("db"))
 	})
@@ -369,7 +370,7 @@ func TestLockUnderLostSession(t *testing.T) {
 			assert.ErrorIs(t, err, ErrLost)
 		})
 		synctest.Wait()
-		_, _, err := ops.Of(p.solo).Do(t.Context(), ops.Command{Owner: "bob", Op: &ops.LeaseRevoke{ID: bob.Lease()}})
+		_, _, err := ops.Of(p.solo).Do(t.Context(), ops.Command{Owner: "bob", Op: &ops.LeaseRevoke{ID: coord.LeaseID(bob.Lease())}})
 		require.NoError(t, err)
 		waits.Wait()
 		_, err = bob.Lock(t.Context(), "other")

@@ -26,7 +26,7 @@ type renewer[M renewable] struct {
 	limit int // members; 0 means no limit
 	batch int // members in one request
 	tries int // requests in flight for one member
-	clock Clock
+	clock func() time.Duration
 	vary  func(time.Duration) time.Duration
 
 	wake  chan struct{} // capacity 1: the plan has changed

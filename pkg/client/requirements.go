@@ -3,8 +3,9 @@ package client
 import (
 	"context"
 
-	"github.com/blackhole/blackhole/pkg/coord/attempt"
-	"github.com/blackhole/blackhole/pkg/coord/requirements"
+	"github.com/blackhole/blackhole/internal/contract/coord/attempt"
+	"github.com/blackhole/blackhole/internal/contract/coord/requirements"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -23,23 +24,35 @@ type Requirement struct {
 // EvaluatedRequirement is a requirement with its status.
 type EvaluatedRequirement struct {
 	Requirement
-	requirements.Status
+	// State is "satisfied", "insufficient_nodes", or "pending" before the first evaluation.
+	State     string
+	Available int      // instances
+	Revision  Revision // of the change to State
+	// Problem explains why the group cannot count, for example an unreadable version range. The state is then
+	// insufficient_nodes.
+	Problem string
 }
+
+// Satisfied reports whether enough instances are available.
+func (e EvaluatedRequirement) Satisfied() bool { return e.State == string(requirements.Satisfied) }
 
 // toEvaluated decodes a requirement. Problem reports a selector of a later version.
 func toEvaluated(e requirements.Evaluated) EvaluatedRequirement {
-	q, err := instance.ParseQuestion(e.Question)
+	q, err := instances.ParseQuestion(e.Question)
 	if err != nil && e.Problem == "" {
 		e.Problem = fault.Message(err)
 	}
-	return EvaluatedRequirement{Requirement{Name: e.Name, Service: q.Name, Min: e.Min, Selector: q.Selector}, e.Status}
+	return EvaluatedRequirement{
+		Requirement: Requirement{Name: e.Name, Service: q.Name, Min: e.Min, Selector: q.Selector},
+		State:       string(e.State), Available: e.Available, Revision: Revision(e.Revision), Problem: e.Problem,
+	}
 }
 
 // Requirements are the requirements of the group.
 type Requirements struct{ client *Client }
 
 // Requirements returns the requirements of the group. They are safe for concurrent use and end with the client.
-func (c *Client) Requirements() Requirements { return Requirements{c} }
+func (s *Services) Requirements() Requirements { return Requirements{s.client} }
 
 // Set sets a requirement, which stays until its deletion. It replaces the requirement with the
 // same name of any client. It retries until ctx ends while the peer is unreachable.
@@ -49,7 +62,7 @@ func (c *Client) Requirements() Requirements { return Requirements{c} }
 func (q Requirements) Set(ctx context.Context, r Requirement) error {
 	const op = "client.Requirements.Set"
 	question := instance.Query{Name: r.Service, Selector: r.Selector}
-	_, err := question.Question()
+	_, err := instances.Question(question)
 	if err == nil && (r.Min < 1 || r.Min > requirements.MaxInstances) {
 		err = fault.Invalidf("min", r.Min, "must be 1 to %d", requirements.MaxInstances)
 	}
@@ -67,7 +80,7 @@ func (q Requirements) Delete(ctx context.Context, name string) error {
 
 // Get returns a requirement with its status. Errors: NotFound, field "name"; Unavailable.
 func (q Requirements) Get(ctx context.Context, name string) (EvaluatedRequirement, error) {
-	s, _, err := requirements.Get(ctx, q.client.coordination, name)
+	s, _, err := requirements.Get(ctx, q.client.link.Coordination, name)
 	if err != nil {
 		return EvaluatedRequirement{}, fault.Wrap("client.Requirements.Get", err)
 	}
@@ -76,7 +89,7 @@ func (q Requirements) Get(ctx context.Context, name string) (EvaluatedRequiremen
 
 // List returns all requirements with their status, sorted by name. Errors: Unavailable.
 func (q Requirements) List(ctx context.Context) ([]EvaluatedRequirement, error) {
-	stored, _, err := requirements.List(ctx, q.client.coordination)
+	stored, _, err := requirements.List(ctx, q.client.link.Coordination)
 	var all []EvaluatedRequirement
 	for _, s := range stored {
 		all = append(all, toEvaluated(s))
@@ -92,7 +105,7 @@ func (q Requirements) Await(ctx context.Context, name string) (EvaluatedRequirem
 	const op = "client.Requirements.Await"
 	var last EvaluatedRequirement
 	err := q.client.repeat(ctx, func(run *attempt.Run) error {
-		s, _, err := requirements.Await(ctx, q.client.coordination, name, requirements.Evaluated.Satisfied)
+		s, _, err := requirements.Await(ctx, q.client.link.Coordination, name, requirements.Evaluated.Satisfied)
 		if s.Name != "" {
 			last = toEvaluated(s)
 			run.Progress()

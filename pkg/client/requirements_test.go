@@ -7,16 +7,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/requirements"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // required sets a requirement of three instances and returns its revision.
 func (p *fixture) required(name string) coord.Revision {
-	question, err := instance.Query{Name: instance.Name{Namespace: "default", Service: "storage"}}.Question()
+	question, err := instances.Question(instance.Query{Name: instance.Name{Namespace: "default", Service: "storage"}})
 	require.NoError(p.t, err)
 	r, _, err := ops.Of(p.solo).Do(context.Background(), ops.Command{Op: &ops.SetRequirement{Requirement: requirements.Requirement{
 		Name: name, Min: 3, Question: question,
@@ -38,14 +39,14 @@ func (p *fixture) judge(name string, of coord.Revision, available int) {
 func TestAwaitRequirement(t *testing.T) {
 	bubble(t, func(t *testing.T, p *fixture) {
 		c := p.open("alice")
-		_, err := c.Requirements().Await(t.Context(), "store")
+		_, err := c.Services().Requirements().Await(t.Context(), "store")
 		require.ErrorIs(t, err, fault.NotFound)
 		of := p.required("store")
 		bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		s, err := c.Requirements().Await(bounded, "store")
+		s, err := c.Services().Requirements().Await(bounded, "store")
 		require.ErrorIs(t, err, fault.Timeout)
-		require.False(t, s.Evaluated())
+		require.False(t, s.State != "pending")
 
 		began := time.Now()
 		time.AfterFunc(time.Minute, func() { p.judge("store", of, 1) })
@@ -54,7 +55,7 @@ func TestAwaitRequirement(t *testing.T) {
 		time.AfterFunc(4*time.Minute, p.solo.Resume)
 		time.AfterFunc(5*time.Minute, func() { p.judge("store", of, 2) })
 		time.AfterFunc(6*time.Minute, func() { p.judge("store", of, 3) })
-		s, err = c.Requirements().Await(t.Context(), "store")
+		s, err = c.Services().Requirements().Await(t.Context(), "store")
 		require.NoError(t, err)
 		require.True(t, s.Satisfied())
 		require.Equal(t, 3, s.Available)
@@ -64,8 +65,8 @@ func TestAwaitRequirement(t *testing.T) {
 		p.judge("other", of, 2)
 		bounded, cancel = context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		s, err = c.Requirements().Await(bounded, "other")
+		s, err = c.Services().Requirements().Await(bounded, "other")
 		require.ErrorIs(t, err, fault.Timeout)
-		require.Equal(t, []any{requirements.Insufficient, 2, 3}, []any{s.State, s.Available, s.Needed})
+		require.Equal(t, []any{string(requirements.Insufficient), 2, 3}, []any{s.State, s.Available, s.Min})
 	})
 }

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/blackhole/blackhole/pkg/coord/calls"
+	"github.com/blackhole/blackhole/internal/contract/coord/calls"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 

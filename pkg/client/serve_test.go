@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -82,15 +82,14 @@ func (w *wire) restart() {
 	w.mu.Unlock()
 }
 
-func (w *wire) client(owner string, opts ...grpc.DialOption) *Client {
-	c, err := New("passthrough:///peer", append([]grpc.DialOption{
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+func (w *wire) client(owner string, opts ...Option) *Client {
+	c, err := New("passthrough:///peer", append([]Option{
+		Dial(grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			w.mu.Lock()
 			l := w.listener
 			w.mu.Unlock()
 			return l.DialContext(ctx)
-		}),
-		grpc.WithPerRPCCredentials(named(owner)),
+		}), grpc.WithPerRPCCredentials(named(owner))),
 	}, opts...)...)
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { require.NoError(w.t, c.Close()) })

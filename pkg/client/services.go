@@ -6,16 +6,16 @@ import (
 	"encoding/hex"
 	"iter"
 
+	"github.com/blackhole/blackhole/internal/link"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // Services is the agent plane for applications. It keeps registered instances alive, caches
-// lookups with their age, and continues watches over lost connections. Client.Agent is the
-// contract without these.
+// lookups with their age, and continues watches over lost connections.
 type Services struct {
 	client *Client
-	agent  *Agent
+	agent  *link.Agent
 	beats  *heartbeats
 	cache  *cache
 }
@@ -24,7 +24,7 @@ type Services struct {
 func (c *Client) Services() *Services { return c.services }
 
 func newServices(c *Client) *Services {
-	s := &Services{client: c, agent: c.agent, beats: newHeartbeats(c)}
+	s := &Services{client: c, agent: c.link.Agent, beats: newHeartbeats(c)}
 	s.cache = newCache(s.agent.Discover, s.follow, c.clock)
 	return s
 }

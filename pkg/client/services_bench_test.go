@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/client/agenttest"
+	"github.com/blackhole/blackhole/internal/agent/agenttest"
 )
 
 // BenchmarkDiscover repeats a query that a watch keeps in the cache.

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	grpcpeer "google.golang.org/grpc/peer"
 
-	"github.com/blackhole/blackhole/pkg/client/agenttest"
+	"github.com/blackhole/blackhole/internal/agent/agenttest"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
@@ -98,11 +98,11 @@ func listen(t *testing.T, l net.Listener, opts ...grpc.ServerOption) <-chan aske
 	return calls
 }
 
-func call(t *testing.T, address string, opts ...grpc.DialOption) error {
+func call(t *testing.T, address string, opts ...Option) error {
 	t.Helper()
 	c, err := New(address, opts...)
 	require.NoError(t, err)
-	_, err = c.Agent().Services(t.Context(), "")
+	_, err = c.link.Agent.Services(t.Context(), "")
 	require.NoError(t, c.Close())
 	return err
 }

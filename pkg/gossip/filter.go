@@ -47,7 +47,7 @@ func newFilter(n network.Name) *filter {
 
 // CanSubscribe reports whether a topic is well-formed.
 func (f *filter) CanSubscribe(topic string) bool {
-	_, err := ParseTopic(f.network, topic)
+	_, err := parseTopic(f.network, topic)
 	return err == nil
 }
 
@@ -124,7 +124,7 @@ func (t *tracer) UndeliverableMessage(m *pubsub.Message) { t.lose(m, dropped) }
 
 func (t *tracer) lose(m *pubsub.Message, o outcome) {
 	t.Received(string(o))
-	if topic, err := ParseTopic(t.Network, m.GetTopic()); err == nil {
+	if topic, err := parseTopic(t.Network, m.GetTopic()); err == nil {
 		t.Lost(topic)
 	}
 }

@@ -3,7 +3,7 @@
 // follows the topics, then queries the keepers, and merges the records by sequence.
 //
 // A publisher sends a record to the topic of its geohash cell of two characters and to the global
-// topic of its type (TopicsOf). A plan follows the few cells of its disc, or the global topic
+// topic of its type (topicsOf). A plan follows the few cells of its disc, or the global topic
 // (TopicsFor).
 //
 // A message is the envelope of a record: no author and no second signature. The validator verifies
@@ -108,7 +108,7 @@ func (g *Gossip) Publish(ctx context.Context, r *records.Record) error {
 		return fault.New(op, fault.Invalid, "a record is required")
 	}
 	var errs []error
-	for _, t := range TopicsOf(r) {
+	for _, t := range topicsOf(r) {
 		if err := g.publish(ctx, t, r); err != nil {
 			errs = append(errs, err)
 		}
@@ -161,7 +161,7 @@ func (g *Gossip) FollowTopics(topics []Topic) (release func(), err error) {
 	const op = "gossip.Follow"
 	var distinct []Topic
 	for _, t := range topics {
-		if _, err := ParseTopic(g.net, t.In(g.net)); err != nil {
+		if _, err := parseTopic(g.net, t.In(g.net)); err != nil {
 			return nil, fault.Wrap(op, err)
 		}
 		if !slices.Contains(distinct, t) {

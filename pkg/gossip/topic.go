@@ -33,9 +33,9 @@ func (t Topic) In(n network.Name) string { return prefixOf(n) + t.String() }
 
 func prefixOf(n network.Name) string { return n.Topics("live", "1") }
 
-// ParseTopic parses the canonical form in a network. It returns an Invalid error naming "topic" for any other
+// parseTopic parses the canonical form in a network. It returns an Invalid error naming "topic" for any other
 // string.
-func ParseTopic(n network.Name, s string) (Topic, error) {
+func parseTopic(n network.Name, s string) (Topic, error) {
 	prefix := prefixOf(n)
 	if most := len(prefix) + maxTopic; len(s) > most {
 		return Topic{}, fault.Invalidf("topic", nil, "must have at most %d bytes, got %d", most, len(s))
@@ -56,7 +56,7 @@ func ParseTopic(n network.Name, s string) (Topic, error) {
 	return Topic{Type: key.Type, Cell: key.Cell}, nil
 }
 
-// TopicsOf returns the topics of a record: the topic of its place, if known, and the global topic
+// topicsOf returns the topics of a record: the topic of its place, if known, and the global topic
 // of its type.
 //
 // Two topics cost the publisher two messages for each change. In return, a consumer with a small
@@ -64,7 +64,7 @@ func ParseTopic(n network.Name, s string) (Topic, error) {
 // of 1024. Followers of a global topic pay for it: they receive every change of the type. With a
 // million records refreshed hourly these are about 280 messages or 200 kB per second, several
 // times that with the duplicates of the mesh.
-func TopicsOf(r *records.Record) []Topic {
+func topicsOf(r *records.Record) []Topic {
 	global := Topic{Type: r.Type(), Cell: geo.Global}
 	p, ok := r.Facts().Place()
 	if !ok {

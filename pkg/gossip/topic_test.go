@@ -71,7 +71,7 @@ func TestParseTopic(t *testing.T) {
 		"/blackhole/test/live/1/a-1/00":                                 {"a-1", "00"},
 		"/blackhole/test/live/1/" + strings.Repeat("x", 32) + "/global": {strings.Repeat("x", 32), geo.Global},
 	} {
-		got, err := ParseTopic("test", s)
+		got, err := parseTopic("test", s)
 		require.NoError(t, err, s)
 		require.Equal(t, want, got)
 		require.Equal(t, s, got.In("test"))
@@ -87,7 +87,7 @@ func TestParseTopic(t *testing.T) {
 		"/blackhole/test/live/2/storage/u3", "/blackhole/test/live/1/storage/../u3", "/blackhole/test/live/1/storage\x00/u3",
 		"/blackhole/test/live/1/" + strings.Repeat("x", 33) + "/u3", strings.Repeat("/", 1<<16),
 	} {
-		_, err := ParseTopic("test", s)
+		_, err := parseTopic("test", s)
 		require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "topic"}, "%.80q", s)
 	}
 }
@@ -97,7 +97,7 @@ func FuzzParseTopic(f *testing.F) {
 	f.Add("/blackhole/test/live/1/storage/global")
 	f.Add("/blackhole/test/live/1/storage/u3/")
 	f.Fuzz(func(t *testing.T, s string) {
-		topic, err := ParseTopic("test", s)
+		topic, err := parseTopic("test", s)
 		if err == nil && (topic.In("test") != s || len(topic.String()) > maxTopic) {
 			t.Fatalf("%q is read as %v", s, topic)
 		}
@@ -106,9 +106,9 @@ func FuzzParseTopic(f *testing.F) {
 
 func TestTopicsOf(t *testing.T) {
 	global := Topic{"relay", geo.Global}
-	require.Equal(t, []Topic{global}, TopicsOf(sign(t, 1, service("a", nil), 0)))
-	require.Equal(t, []Topic{{"relay", "u3"}, global}, TopicsOf(sign(t, 1, service("a", berlin()), 0)))
-	zero := TopicsOf(sign(t, 1, service("a", &geo.Point{}), 0))
+	require.Equal(t, []Topic{global}, topicsOf(sign(t, 1, service("a", nil), 0)))
+	require.Equal(t, []Topic{{"relay", "u3"}, global}, topicsOf(sign(t, 1, service("a", berlin()), 0)))
+	zero := topicsOf(sign(t, 1, service("a", &geo.Point{}), 0))
 	require.Equal(t, []Topic{{"relay", "s0"}, global}, zero, "(0, 0) is a place")
 }
 
@@ -135,9 +135,9 @@ func TestTopicsCoverEveryMatch(t *testing.T) {
 		if len(followed) > maxCover {
 			rt.Fatalf("%d topics", len(followed))
 		}
-		heard := slices.ContainsFunc(TopicsOf(r), func(topic Topic) bool { return slices.Contains(followed, topic) })
+		heard := slices.ContainsFunc(topicsOf(r), func(topic Topic) bool { return slices.Contains(followed, topic) })
 		if p.Match(r) && !heard {
-			rt.Fatalf("%v is not among %v", TopicsOf(r), followed)
+			rt.Fatalf("%v is not among %v", topicsOf(r), followed)
 		}
 	})
 }

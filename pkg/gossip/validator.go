@@ -143,7 +143,7 @@ func (v *validator) validateRecord(from peer.ID, m *pubsub.Message) (*records.Re
 
 // belongsTo reports whether a record belongs to a topic.
 func (v *validator) belongsTo(topic string, r *records.Record) bool {
-	return slices.ContainsFunc(TopicsOf(r), func(t Topic) bool { return t.In(v.Network) == topic })
+	return slices.ContainsFunc(topicsOf(r), func(t Topic) bool { return t.In(v.Network) == topic })
 }
 
 // stale reports whether this peer knows the record or a newer version already.

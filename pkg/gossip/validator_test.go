@@ -13,9 +13,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/discovery/recordstest"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
-	"github.com/blackhole/blackhole/pkg/records/recordstest"
 )
 
 const (
@@ -230,7 +230,7 @@ func FuzzValidator(f *testing.F) {
 		if o != accepted {
 			return
 		}
-		topic, err := ParseTopic("test", m.GetTopic())
+		topic, err := parseTopic("test", m.GetTopic())
 		if err != nil || topic.Type != got.Type() || string(got.Envelope()) != string(m.GetData()) {
 			t.Fatalf("accepted %x on %q", m.GetData(), m.GetTopic())
 		}

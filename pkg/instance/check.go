@@ -14,9 +14,9 @@ import (
 // Defaults of a Check.
 const (
 	DefaultCheckInterval      = 10 * time.Second
-	DefaultCheckTimeout       = 5 * time.Second
-	DefaultHealthyThreshold   = 1
-	DefaultUnhealthyThreshold = 3
+	defaultCheckTimeout       = 5 * time.Second
+	defaultHealthyThreshold   = 1
+	defaultUnhealthyThreshold = 3
 
 	maxEndpoint = 256
 )
@@ -57,14 +57,14 @@ func (c *Check) Normalize() error {
 	if err := between("interval", c.Interval, time.Second, time.Hour); err != nil {
 		return err
 	}
-	c.Timeout = cmp.Or(c.Timeout, min(DefaultCheckTimeout, c.Interval))
+	c.Timeout = cmp.Or(c.Timeout, min(defaultCheckTimeout, c.Interval))
 	if err := between("timeout", c.Timeout, 10*time.Millisecond, c.Interval); err != nil {
 		return err
 	}
-	if err := threshold("healthy_threshold", &c.HealthyThreshold, DefaultHealthyThreshold); err != nil {
+	if err := threshold("healthy_threshold", &c.HealthyThreshold, defaultHealthyThreshold); err != nil {
 		return err
 	}
-	return threshold("unhealthy_threshold", &c.UnhealthyThreshold, DefaultUnhealthyThreshold)
+	return threshold("unhealthy_threshold", &c.UnhealthyThreshold, defaultUnhealthyThreshold)
 }
 
 func threshold(field string, n *int, standard int) error {

@@ -88,7 +88,7 @@ const (
 
 	DefaultWeight         = 1
 	DefaultUnhealthyAfter = 30 * time.Second
-	DefaultRemoveAfter    = 60 * time.Second
+	defaultRemoveAfter    = 60 * time.Second
 	MinTTL                = time.Second
 	MaxTTL                = 24 * time.Hour
 
@@ -110,31 +110,6 @@ type Instance struct {
 	Principal    string    // "@" and the name of the authenticated caller that registered it; "" without a name
 	Revision     uint64    // of its last change, counted by the answering peer
 }
-
-// Change is a change of an instance, on its way from the registry of its peer to
-// the directory of the group and to the catalogs.
-type Change struct {
-	Key
-	Instance *Instance // nil after its end
-	Last     *Instance // of the registry: the instance before its end; nil otherwise
-	Revision uint64    // of the registry, the same as the Instance's; 0 from elsewhere
-	Reason   Reason    // of the registry; "" from elsewhere
-}
-
-// Reason is the cause of a change.
-type Reason string
-
-// The reasons. After ReasonRegistered alone a peer takes the instance over from
-// another peer.
-const (
-	ReasonRegistered   Reason = "registered"
-	ReasonDeregistered Reason = "deregistered"
-	ReasonHeartbeat    Reason = "heartbeat" // a heartbeat after silence, or the end of starting
-	ReasonChecked      Reason = "checked"   // new state of its check
-	ReasonOverridden   Reason = "overridden"
-	ReasonSilent       Reason = "silent" // silent for UnhealthyAfter
-	ReasonLost         Reason = "lost"   // silent for RemoveAfter
-)
 
 // CheckType is a kind of health check.
 type CheckType string

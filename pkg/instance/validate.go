@@ -42,7 +42,7 @@ const (
 //
 // UnhealthyAfter 0 becomes DefaultUnhealthyAfter, or three intervals of the
 // check if that is more, but at most a given RemoveAfter. RemoveAfter 0 becomes
-// DefaultRemoveAfter, or twice UnhealthyAfter if that is more, and makes an instance
+// defaultRemoveAfter, or twice UnhealthyAfter if that is more, and makes an instance
 // with a check Lasting. Without a check Lasting becomes false.
 //
 // Errors: Invalid with the API name of the field, such as "metadata.KEY" or
@@ -402,7 +402,7 @@ func (s *Spec) normalizeThresholds() error {
 		}
 	}
 	s.Lasting = s.Check != nil && (s.Lasting || s.RemoveAfter == 0)
-	s.RemoveAfter = cmp.Or(s.RemoveAfter, min(max(DefaultRemoveAfter, 2*s.UnhealthyAfter), MaxTTL))
+	s.RemoveAfter = cmp.Or(s.RemoveAfter, min(max(defaultRemoveAfter, 2*s.UnhealthyAfter), MaxTTL))
 	if err := between("unhealthy_after", s.UnhealthyAfter, MinTTL, MaxTTL); err != nil || s.RemoveAfter == Never {
 		return err
 	}
@@ -428,10 +428,14 @@ func (s *Spec) normalizeOffer() error {
 }
 
 func between(field string, d, low, high time.Duration) error {
-	if d < low || d > high {
-		return fault.Invalidf(field, durationJSON(d).String(), "must be %v to %v", low, high)
+	if d >= low && d <= high {
+		return nil
 	}
-	return nil
+	text := d.String()
+	if d == Never {
+		text = "never"
+	}
+	return fault.Invalidf(field, text, "must be %v to %v", low, high)
 }
 
 func tooMany(field string, n, most int) error {

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/jsonform"
 	"github.com/blackhole/blackhole/pkg/records"
-	"github.com/blackhole/blackhole/pkg/records/jsonform"
 )
 
 // ResultView is the JSON form of a Result.

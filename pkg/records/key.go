@@ -16,8 +16,8 @@ import (
 // Namespace is the prefix of the keys of records, and of cells by type and place.
 const Namespace = "/blackhole/services"
 
-// ProviderNamespace is the prefix of the keys of providers' cells.
-const ProviderNamespace = "/blackhole/providers"
+// providerNamespace is the prefix of the keys of providers' cells.
+const providerNamespace = "/blackhole/providers"
 
 // AnySubtype means "no subtype" in a record's key and "any subtype" in a cell's key.
 const AnySubtype = "_"
@@ -52,7 +52,7 @@ func (c CellKey) OfProvider() bool { return c.Provider != "" }
 // String returns the canonical form of the key.
 func (c CellKey) String() string {
 	if c.OfProvider() {
-		return ProviderNamespace + "/" + c.Provider.String()
+		return providerNamespace + "/" + c.Provider.String()
 	}
 	return Namespace + "/" + c.Type + "/" + c.Subtype + "/" + string(c.Cell)
 }
@@ -134,7 +134,7 @@ func (k Key) Matches(r *Record) error {
 // ParseCellKey parses the canonical form of a cell's key. Other input is an Invalid error naming
 // "key".
 func ParseCellKey(s string) (CellKey, error) {
-	if text, ok := strings.CutPrefix(s, ProviderNamespace+"/"); ok {
+	if text, ok := strings.CutPrefix(s, providerNamespace+"/"); ok {
 		return parseProviderCell(s, text)
 	}
 	steps, err := steps(s, 3)

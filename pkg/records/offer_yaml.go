@@ -8,8 +8,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/blackhole/blackhole/internal/platform/jsonform"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/records/jsonform"
 )
 
 // Limits of a YAML file of offers.

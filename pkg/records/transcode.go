@@ -12,8 +12,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/blackhole/blackhole/internal/platform/jsonform"
 	"github.com/blackhole/blackhole/pkg/geo"
-	"github.com/blackhole/blackhole/pkg/records/jsonform"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/blackhole/blackhole/pkg/records/jsonform"
+	"github.com/blackhole/blackhole/internal/platform/jsonform"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 

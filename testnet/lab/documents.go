@@ -36,12 +36,13 @@ func (w *world) reads(ctx context.Context, p *peer, kind nat) error {
 	if err != nil {
 		return err
 	}
+	text, _, _ = strings.Cut(text, "\n## ")
 	steps := commands(text)
 	if len(steps) != 1 || len(steps[0].printed) != 1 {
-		return fault.New("lab.reads", fault.Invalid, "docs/nat.md should have one command that prints one line")
+		return fault.New("lab.reads", fault.Invalid, "docs/nat.md should begin with one command that prints one line")
 	}
 	d := desk{host: p.host, home: p.spec.Data, env: w.environment(p.spec.Data)}
-	printed, _, err := d.run(ctx, steps[0].command)
+	printed, err := d.run(ctx, steps[0].command)
 	if err != nil {
 		return err
 	}
@@ -53,19 +54,21 @@ func (w *world) reads(ctx context.Context, p *peer, kind nat) error {
 	return nil
 }
 
-// privateNetwork plays the commands of docs/private-networks.md: three hosts of a VPN without multicast, and a leaf in the Internet.
+// privateNetwork plays the commands of docs/nat.md from its private networks on: three hosts of a VPN without multicast,
+// and a leaf in the Internet.
 func privateNetwork(ctx context.Context, w *world) error {
-	text, err := document("docs/private-networks.md")
+	text, err := document("docs/nat.md")
 	if err != nil {
 		return err
 	}
+	_, text, _ = strings.Cut(text, "\n## Private networks and VPNs\n")
 	steps := commands(text)
 	if len(steps) != 3 {
-		return fault.New("lab.privateNetwork", fault.Invalid, "docs/private-networks.md should have three commands: first peer, other peers, leaf")
+		return fault.New("lab.privateNetwork", fault.Invalid, "docs/nat.md should have three commands: first peer, other peers, leaf")
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	vpn := &firstLockPlay{world: w, segment: w.network(netns.Quality{}), name: "vpn", address: func(i int) string { return fmt.Sprintf("10.8.0.%d/24", i+1) }}
-	leaf := &firstLockPlay{world: w, segment: w.internet, address: func(int) string { return publicAddress(9) }, name: "leaf"}
+	vpn := &office{world: w, segment: w.network(netns.Quality{}), name: "vpn", address: func(i int) string { return fmt.Sprintf("10.8.0.%d/24", i+1) }}
+	leaf := &office{world: w, segment: w.internet, address: func(int) string { return publicAddress(9) }, name: "leaf"}
 	defer func() { cancel(); vpn.close(); leaf.close() }()
 	for range 3 {
 		if err := vpn.desk(); err != nil {
@@ -116,16 +119,16 @@ func privateNetwork(ctx context.Context, w *world) error {
 }
 
 // launch runs the daemon of a document at a desk, with the address of a real peer in place of the document's, until it answers.
-func (p *firstLockPlay) launch(ctx context.Context, i int, command, address string) (err error) {
-	d := p.desks[i]
+func (o *office) launch(ctx context.Context, i int, command, address string) (err error) {
+	d := o.desks[i]
 	command = regexp.MustCompile(`/ip4/\S+/p2p/ID`).ReplaceAllString(command, address)
-	if p.daemons[i], err = d.start(ctx, command); err != nil {
+	if o.daemons[i], err = d.start(ctx, command); err != nil {
 		return err
 	}
-	p.say("%s: $ %s", d.name, command)
+	o.say("%s: $ %s", d.name, command)
 	return await.Until(ctx, readerLimit, command+" answers", func(ctx context.Context) error {
-		if !p.daemons[i].running() {
-			return await.Never(fault.New("lab.launch", fault.Unavailable, "%s ended: %s", command, &p.daemons[i].out))
+		if !o.daemons[i].running() {
+			return await.Never(fault.New("lab.launch", fault.Unavailable, "%s ended: %s", command, &o.daemons[i].out))
 		}
 		_, err := d.Status(ctx)
 		return err
@@ -134,28 +137,28 @@ func (p *firstLockPlay) launch(ctx context.Context, i int, command, address stri
 
 // register offers a service at a desk.
 func (d *desk) register(ctx context.Context) error {
-	_, err := d.Register(ctx, records.Offer{
+	_, err := d.Offers().Register(ctx, records.Offer{
 		ID: "of-" + d.name, Metadata: records.Metadata{Type: "storage"}, Capabilities: &records.Capabilities{Storage: &records.Storage{TotalSpace: 1e12}},
 	})
 	return err
 }
 
 // offered waits until a desk finds what was offered elsewhere.
-func (p *firstLockPlay) offered(ctx context.Context, register func(context.Context) error, at *desk) error {
+func (o *office) offered(ctx context.Context, register func(context.Context) error, at *desk) error {
 	if err := await.Until(ctx, readerLimit, "an offer", register); err != nil {
 		return err
 	}
 	err := await.Until(ctx, readerLimit, at.name+" finds an offer", func(ctx context.Context) error {
 		for _, kind := range []string{"storage", "compute"} {
-			if a, err := at.Query(ctx, query.Query{Type: kind}); err != nil || len(a.Results) > 0 {
+			if a, err := at.Offers().Query(ctx, query.Query{Type: kind}); err != nil || len(a.Results) > 0 {
 				return err
 			}
 		}
 		return fault.New("lab.offered", fault.NotFound, "no offer")
 	})
 	if err != nil {
-		p.violated("%v", err)
+		o.violated("%v", err)
 	}
-	p.say("%s finds the offer of another peer", at.name)
+	o.say("%s finds the offer of another peer", at.name)
 	return ctx.Err()
 }

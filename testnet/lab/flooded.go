@@ -7,15 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/testnet/await"
@@ -32,16 +29,11 @@ const (
 	floodMemory  = 256 << 20        // that all floods together may add to the victim, with its index
 	floodSamples = 500 * time.Millisecond
 	floodEnds    = 20 * time.Second // for the report of a flood, after its end
-
-	// The tokens of the honest programs, and of the other user of the victim's host.
-	honestToken = "honest-programs-of-the-lab"
-	otherToken  = "another-user-of-the-host"
 )
 
-// flooded lets hosts of four address prefixes, and another user of the victim's host, flood one peer by one protocol after the
-// other. The honest programs must go on; their times are figures, no properties.
+// flooded lets hosts of four address prefixes flood one peer by one protocol after the other; TestFiveTokens does so by its API. The honest programs must go on; their times are figures, no properties.
 func flooded(ctx context.Context, w *world) error {
-	peers, err := tokened(ctx, w, floodPeers)
+	peers, err := both(ctx, w, floodPeers)
 	if err != nil {
 		return err
 	}
@@ -71,21 +63,12 @@ func flooded(ctx context.Context, w *world) error {
 	return f.run(ctx)
 }
 
-// tokened starts public peers with addresses of both families, whose API knows the honest programs and another user.
-func tokened(ctx context.Context, w *world, n int) ([]*peer, error) {
-	settings := fmt.Sprintf("auth:\n  tokens:\n    - {token: %q, name: honest, role: admin}\n    - {token: %q, name: other, role: service, services: [%s]}\n",
-		honestToken, otherToken, flood.Service)
+// both starts public peers with addresses of both families, in one group.
+func both(ctx context.Context, w *world, n int) ([]*peer, error) {
 	addresses := func(i int) []string { return []string{publicAddress(i), publicAddress6(i)} }
-	return w.raise(ctx, n, w.internet, "server", addresses, func(p *peer, others []*peer) (err error) {
+	return w.raise(ctx, n, w.internet, "server", addresses, func(p *peer, others []*peer) error {
 		p.spec.Bootstrap = addressesOf(others[:min(len(others), 1)])
 		p.spec.Settings = []string{"COORDINATION_ENABLED=true", "COORDINATION_CLIENTS=network", "COORDINATION_MEMBERS=auto", fmt.Sprintf("DISCOVERY_LIMITS_INDEX_BYTES=%d", floodIndex)}
-		if err := os.WriteFile(filepath.Join(p.spec.Data, "blackhole.yaml"), []byte(settings), 0o600); err != nil {
-			return fault.As("lab.tokened", fault.Unavailable, err)
-		}
-		_ = p.Close() // no call was made
-		if p.Client, err = client.New(grpcAddress, p.inside(), client.WithToken(honestToken)); err != nil {
-			return err
-		}
 		return shareKey(ctx, others, p) // a member proves the key of the network
 	})
 }
@@ -208,14 +191,10 @@ func (f *floods) flood(ctx context.Context, row flood.Row) (end func() (flood.Re
 	const op = "lab.flood"
 	o := flood.Order{
 		Row: row.Name, Network: network.Default(f.victim.spec.Profile), Target: f.victim.addresses(),
-		API: grpcAddress, Token: otherToken, Most: 2*f.length + floodEnds,
+		Most: 2*f.length + floodEnds,
 	}
-	on := f.from
 	for _, a := range f.from.addrs {
 		o.From = append(o.From, a.Addr())
-	}
-	if row.Name == "api" { // of the victim's host
-		on, o.From = f.victim.host, []netip.Addr{netip.MustParseAddr("127.0.0.1")}
 	}
 	order, err := json.Marshal(o)
 	if err != nil {
@@ -232,7 +211,7 @@ func (f *floods) flood(ctx context.Context, row flood.Row) (end func() (flood.Re
 	if err != nil {
 		return nil, fault.As(op, fault.Internal, err)
 	}
-	if err := on.space.Do(cmd.Start); err != nil {
+	if err := f.from.space.Do(cmd.Start); err != nil {
 		return nil, fault.As(op, fault.Unavailable, err)
 	}
 	lines := bufio.NewReader(out)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/client/fence"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/await"
 )
@@ -51,7 +51,7 @@ func (w *world) observe(ctx context.Context) error {
 func share(ctx context.Context, w *world, peers ...*peer) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	var last coord.Token
+	var last fence.Token
 	for _, p := range slices.Concat(peers, peers[:1]) {
 		token, err := lockOnce(ctx, p)
 		if err != nil {
@@ -67,8 +67,8 @@ func share(ctx context.Context, w *world, peers ...*peer) error {
 	return nil
 }
 
-func lockOnce(ctx context.Context, p *peer) (token coord.Token, err error) {
-	s, err := p.Session(ctx)
+func lockOnce(ctx context.Context, p *peer) (token fence.Token, err error) {
+	s, err := p.Locks().Session(ctx)
 	if err != nil {
 		return 0, err
 	}

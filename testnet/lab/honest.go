@@ -213,13 +213,13 @@ func (h *honest) question() query.Query {
 func (h *honest) watch(ctx context.Context) (*client.Watcher, error) {
 	q := h.question()
 	q.Limit = 0 // a watch sends all matches
-	return h.victim.Watch(ctx, q, "")
+	return h.victim.Offers().Watch(ctx, q, "")
 }
 
 // query asks the victim.
 func (h *honest) query(ctx context.Context, _ int) (time.Duration, error) {
 	in, began := h.window(), time.Now()
-	a, err := h.victim.Query(ctx, h.question())
+	a, err := h.victim.Offers().Query(ctx, h.question())
 	took := time.Since(began)
 	if err == nil && !a.Complete {
 		h.mu.Lock()
@@ -325,7 +325,7 @@ func (h *honest) lease(ctx context.Context) (*client.Session, error) {
 		return h.session, nil
 	}
 	err := again(ctx, func() (err error) {
-		h.session, err = h.victim.Session(ctx)
+		h.session, err = h.victim.Locks().Session(ctx)
 		return err
 	})
 	return h.session, err
@@ -347,7 +347,7 @@ func (h *honest) update(ctx context.Context, i int) (time.Duration, error) {
 	o := market.Plain(offerName(i%honestOffers), 1)
 	o.Metadata.Description = text
 	began := time.Now()
-	if _, err := h.provider.Update(ctx, o); err != nil {
+	if _, err := h.provider.Offers().Update(ctx, o); err != nil {
 		return 0, err
 	}
 	took := time.Since(began)

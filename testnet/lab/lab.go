@@ -76,13 +76,8 @@ func Scenarios() []Scenario {
 			acts:  []act{{"", scripted("lan", "address=lan4")}, {"profile public in a VPN", scripted("vpn")}},
 		},
 		{
-			Name: "first-lock", Limit: 5 * time.Minute,
-			About: "the README's two machines, command by command, and three more that join by the same line",
-			acts:  []act{{"2 machines", firstLock(2)}, {"5 machines", firstLock(5)}},
-		},
-		{
 			Name: "private", Limit: 5 * time.Minute,
-			About: "a private network without multicast and a leaf, by the commands of docs/private-networks.md",
+			About: "a private network without multicast and a leaf, by the commands of docs/nat.md",
 			acts:  []act{{"", privateNetwork}},
 		},
 		{
@@ -112,7 +107,7 @@ func Scenarios() []Scenario {
 		},
 		{
 			Name: "flood", Limit: 25 * time.Minute,
-			About: "floods of one of 5 peers from several address prefixes and from another user of its host; honest programs go on",
+			About: "floods of one of 5 peers from several address prefixes; honest programs go on",
 			acts:  []act{{"", flooded}},
 		},
 	}

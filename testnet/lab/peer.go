@@ -14,8 +14,8 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/internal/contract/discovery"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/network"
@@ -33,7 +33,7 @@ const (
 
 // peer is one peer across its processes, with a client.
 type peer struct {
-	*client.Client
+	*operator.Client
 	name string
 	id   string
 	host *host
@@ -60,7 +60,7 @@ func (w *world) peer(ctx context.Context, h *host, change func(*process.Spec)) (
 	w.peers = append(w.peers, p)
 	dial := func(ctx context.Context, _, address string) (net.Conn, error) { return h.space.Dial(ctx, address) }
 	p.http = &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 1}}
-	p.Client, err = client.New(grpcAddress, p.inside())
+	p.Client, err = operator.New(grpcAddress, operator.Dial(p.inside()))
 	if err != nil {
 		return nil, err
 	}

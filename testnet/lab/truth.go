@@ -35,7 +35,7 @@ func (w *world) register(ctx context.Context, p *peer, id string) (key string, e
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	w.truth.offers.Begin(id, false, time.Since(w.began))
-	r, err := p.Register(ctx, market.Plain(id, 1))
+	r, err := p.Offers().Register(ctx, market.Plain(id, 1))
 	if err != nil {
 		return "", fault.Wrap(p.name, err)
 	}
@@ -49,7 +49,7 @@ func (w *world) withdraw(ctx context.Context, p *peer, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	w.truth.offers.Begin(id, true, time.Since(w.began))
-	r, err := p.Withdraw(ctx, id)
+	r, err := p.Offers().Withdraw(ctx, id)
 	if err != nil {
 		return fault.Wrap(p.name, err)
 	}
@@ -68,7 +68,7 @@ func (w *world) find(ctx context.Context, p *peer, all bool) (query.AnswerView, 
 	if all {
 		q.Health = query.HealthAny
 	}
-	return p.Query(ctx, q)
+	return p.Offers().Query(ctx, q)
 }
 
 // result returns the result with a key, nil if there is none.

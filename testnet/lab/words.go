@@ -422,7 +422,7 @@ func (p *play) receipt(args []string) error {
 	return p.each(args[:1], func(one *peer) error {
 		ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
 		defer cancel()
-		r, err := one.Register(ctx, market.Plain(args[1], 1))
+		r, err := one.Offers().Register(ctx, market.Plain(args[1], 1))
 		if err != nil {
 			return fault.Wrap(one.name, err)
 		}
@@ -430,7 +430,7 @@ func (p *play) receipt(args []string) error {
 		if !strings.Contains(fmt.Sprintf("%+v", r), "clock") {
 			return fault.New("receipt", fault.Conflict, "%s registered, and the receipt does not say that its clock is wrong", one.name)
 		}
-		_, err = one.Withdraw(ctx, args[1])
+		_, err = one.Offers().Withdraw(ctx, args[1])
 		return err
 	})
 }

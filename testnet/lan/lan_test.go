@@ -1,7 +1,6 @@
 package lan_test
 
 import (
-	"context"
 	"net"
 	"testing"
 	"time"
@@ -59,48 +58,4 @@ func TestCuts(t *testing.T) {
 	require.True(t, opens(0, 1))
 	l.Cut(2, 0) // hosts that never spoke
 	require.False(t, arrives(2, 0))
-}
-
-// TestHostsHaveTheirOwnLoopback: all can serve on the same port, and are told apart.
-func TestHostsHaveTheirOwnLoopback(t *testing.T) {
-	l, err := lan.New(2)
-	if fault.KindOf(err) == fault.Unsupported {
-		t.Skip(err)
-	}
-	require.NoError(t, err)
-	defer l.Close()
-	for i, h := range l.Hosts {
-		var listener net.Listener
-		require.NoError(t, h.Do(func() (err error) {
-			listener, err = net.Listen("tcp", "127.0.0.1:8500")
-			return err
-		}))
-		defer listener.Close()
-		go func() {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = conn.Write([]byte{byte(i)})
-			_ = conn.Close()
-		}()
-	}
-	for i, h := range l.Hosts {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		conn, err := h.Dial(ctx, "127.0.0.1:8500")
-		require.NoError(t, err)
-		said := make([]byte, 1)
-		_, err = conn.Read(said)
-		require.NoError(t, err)
-		require.Equal(t, byte(i), said[0])
-		require.NoError(t, conn.Close())
-	}
-}
-
-func TestBounds(t *testing.T) {
-	for _, n := range []int{0, lan.Most + 1} {
-		_, err := lan.New(n)
-		require.Error(t, err)
-	}
 }

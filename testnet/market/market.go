@@ -1,20 +1,13 @@
-// Package market is the list of all offers in a testnet, with their providers. It computes the
-// expected result of every search by looking at each offer.
-//
-// It is the simple version that checks the network: one slice, one loop, no index, no cells.
+// Package market is the list of all offers in a testnet, with their providers.
 package market
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
 	"sync"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -34,9 +27,6 @@ func (l Listing) Type() string { return l.Offer.Metadata.Type }
 
 // Country is the claimed country of the offer.
 func (l Listing) Country() string { return l.Offer.Location.Country }
-
-// Price is the base price.
-func (l Listing) Price() float64 { return *l.Offer.Pricing.BasePrice }
 
 // GPU reports whether the service has a graphics processor.
 func (l Listing) GPU() bool {
@@ -105,21 +95,12 @@ func (m *Market) Where(keep func(Listing) bool) Selection {
 			s = append(s, l)
 		}
 	}
-	return s.By(func(Listing) float64 { return 0 })
+	slices.SortFunc(s, func(a, b Listing) int { return a.Name().Compare(b.Name()) })
+	return s
 }
 
 // Selection is an ordered list of listings.
 type Selection []Listing
-
-// By sorts a selection by value, smallest first, ties by name.
-func (s Selection) By(value func(Listing) float64) Selection {
-	return slices.SortedFunc(slices.Values(s), func(a, b Listing) int {
-		return cmp.Or(cmp.Compare(value(a), value(b)), a.Name().Compare(b.Name()))
-	})
-}
-
-// First gives the first n listings, or fewer.
-func (s Selection) First(n int) Selection { return s[:min(n, len(s))] }
 
 // Kinds lists the types in the selection, sorted.
 func (s Selection) Kinds() []string {
@@ -129,48 +110,4 @@ func (s Selection) Kinds() []string {
 	}
 	slices.Sort(kinds)
 	return slices.Compact(kinds)
-}
-
-// DistanceKM measures from a place, for By and Where.
-func DistanceKM(from geo.Point) func(Listing) float64 {
-	return func(l Listing) float64 { return geo.Distance(from, l.Point()) / 1000 }
-}
-
-// Price is Listing.Price, for By.
-func Price(l Listing) float64 { return l.Price() }
-
-// Compare fails with Conflict at the first difference between an answer and the selection: same
-// offers, same order.
-func (s Selection) Compare(a query.AnswerView) error {
-	const op = "market.Compare"
-	for i, r := range a.Results {
-		id, err := peer.Decode(r.Record.ProviderID)
-		if err != nil {
-			return fault.As(op, fault.Conflict, err)
-		}
-		got := records.Name{Provider: id, ID: r.Record.ID}
-		if i >= len(s) {
-			return fault.New(op, fault.Conflict, "unexpected result %[1]s at position %[2]d of %[3]d, expected %[4]d results%[5]s", got, i+1, len(a.Results), len(s), because(a))
-		}
-		if want := s[i].Name(); got != want {
-			return fault.New(op, fault.Conflict, "result %d is %s, expected %s%s", i+1, got, want, because(a))
-		}
-	}
-	if len(a.Results) < len(s) {
-		return fault.New(op, fault.Conflict, "%d results, expected %d: the next is %s%s",
-			len(a.Results), len(s), s[len(a.Results)].Name(), because(a))
-	}
-	return nil
-}
-
-// because returns what the peer itself says about a wrong answer: why it is not complete, and whom it left out.
-func because(a query.AnswerView) string {
-	text := fmt.Sprintf(" (complete: %t, from %s", a.Complete, a.Source)
-	if !a.Complete {
-		text += ": " + a.Reason
-	}
-	for _, e := range a.Excluded {
-		text += fmt.Sprintf("; left out %s: %s", e.Provider, e.Reason)
-	}
-	return text + ")"
 }

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
-	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/await"
 )
@@ -421,7 +421,7 @@ func (f *faults) probe(ctx context.Context) (last int) {
 	return last
 }
 
-func probe(ctx context.Context, c *client.Client, key, value string) error {
+func probe(ctx context.Context, c *operator.Client, key, value string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
 	_, _, err := ops.Of(c.Coordination()).Do(ctx, ops.Command{Op: &ops.Txn{Then: []ops.Step{{Put: &ops.Put{Key: key, Value: []byte(value)}}}}})

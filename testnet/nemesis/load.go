@@ -8,9 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/nemesis/history"
@@ -45,7 +46,7 @@ type worker struct {
 	*run
 	id     int
 	peer   *peer
-	client *client.Client
+	client *operator.Client
 	rng    *rand.Rand
 
 	session *client.Session // nil without a session

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/nemesis/history"
 )
@@ -35,7 +35,7 @@ func (w *worker) begun(ctx context.Context) bool {
 	o := w.begin(history.Op{Client: w.id, Kind: history.Open})
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	s, err := w.client.Session(limited, client.TTL(ttl))
+	s, err := w.client.Locks().Session(limited, client.TTL(ttl))
 	w.end(o, w.outcome(ctx, err), err)
 	w.session = s
 	return err == nil
@@ -186,14 +186,14 @@ func (w *worker) neglect(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	o := w.begin(history.Op{Client: w.id, Kind: history.Open})
-	lease, granted, err := w.client.Leases().Grant(limited, ttl)
+	lease, granted, err := w.client.Locks().Grant(limited, ttl)
 	if w.end(o, w.outcome(ctx, err), err); err != nil {
 		return
 	}
 	belief := term{w.run, o.Call + granted - granted/20}
 	o = w.begin(history.Op{Client: w.id, Kind: history.Lock, Object: contended + "/0", Mode: history.Exclusive})
 	r, _, err := ops.Of(w.client.Coordination()).Acquire(limited, ops.Command{Op: &ops.Lock{
-		Name: o.Object, Lease: lease, Wait: true, Metadata: fmt.Appendf(nil, "%d", o.ID),
+		Name: o.Object, Lease: coord.LeaseID(lease), Wait: true, Metadata: fmt.Appendf(nil, "%d", o.ID),
 	}}, ttl/2)
 	if err == nil && !r.Lock.Granted {
 		err = client.ErrNotAcquired

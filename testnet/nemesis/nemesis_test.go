@@ -2,7 +2,6 @@ package nemesis
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -12,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/pkg/client"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 	"github.com/blackhole/blackhole/testnet/nemesis/history"
@@ -22,18 +22,18 @@ import (
 func TestEvent(t *testing.T) {
 	entry, err := proto.Marshal(&coordv1.LockEntry{Mode: apiv1.ShareMode(coord.Permit), Permits: 2, Metadata: []byte("17"), Holder: "peer"})
 	require.NoError(t, err)
-	claim := &coord.KeyValue{Key: permitted + "/2a", Value: entry, CreateRevision: 7, ModRevision: 7, Version: 1, Lease: 42}
+	claim := &client.KeyValue{Key: permitted + "/2a", Value: entry, CreateRevision: 7, ModRevision: 7, Version: 1, Lease: 42}
 	want := history.Event{
 		Revision: 7, Key: permitted + "/2a", Value: "17", Create: 7, Version: 1, Lock: permitted, Mode: history.Permit,
 		Permits: 2, Lease: 42, Seen: time.Second,
 	}
-	require.Equal(t, want, event(coord.Event{Revision: 7, Key: claim.Key, KV: claim}, time.Second))
+	require.Equal(t, want, event(client.KeyEvent{Revision: 7, Key: claim.Key, KV: claim}, time.Second))
 	want.Revision, want.Deleted, want.Replaces = 9, true, 7
-	require.Equal(t, want, event(coord.Event{Revision: 9, Key: claim.Key, Prev: claim}, time.Second))
+	require.Equal(t, want, event(client.KeyEvent{Revision: 9, Key: claim.Key, Prev: claim}, time.Second))
 
-	plain := &coord.KeyValue{Key: registers + "/1/0", Value: []byte("v3"), CreateRevision: 2, ModRevision: 5, Version: 2}
+	plain := &client.KeyValue{Key: registers + "/1/0", Value: []byte("v3"), CreateRevision: 2, ModRevision: 5, Version: 2}
 	require.Equal(t, history.Event{Revision: 5, Key: plain.Key, Value: "v3", Create: 2, Version: 2, Seen: time.Second},
-		event(coord.Event{Revision: 5, Key: plain.Key, KV: plain}, time.Second))
+		event(client.KeyEvent{Revision: 5, Key: plain.Key, KV: plain}, time.Second))
 }
 
 func TestFaults(t *testing.T) {
@@ -52,15 +52,6 @@ func TestFaults(t *testing.T) {
 	require.Len(t, r.chosen(), len(Faults("kill")))
 	r.Faults = Faults("cut")
 	require.Error(t, r.disturb(t.Context(), time.Hour), "nothing could happen")
-}
-
-func TestSpan(t *testing.T) {
-	r := newFaults(&run{Config: Config{Seed: 1}})
-	for range 1000 {
-		d := r.span(time.Second, time.Minute)
-		require.True(t, d >= time.Second && d <= time.Minute, d)
-	}
-	require.Equal(t, time.Minute, r.span(time.Minute, time.Second))
 }
 
 // TestKeep: what is violated is told, and leaves everything that is needed to understand it.
@@ -90,18 +81,4 @@ func TestKeep(t *testing.T) {
 	require.Contains(t, out.String(), "VIOLATION V1: nobody serves")
 	require.Contains(t, out.String(), "2 violations\n")
 	require.Contains(t, out.String(), dir)
-}
-
-func TestNeglectedTermEnds(t *testing.T) {
-	r := &run{recorder: newRecorder()}
-	require.NoError(t, term{r, time.Hour}.Check())
-	require.Error(t, term{r, 0}.Check())
-}
-
-func TestWorkersAreToldApart(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	r := &run{recorder: newRecorder(), peers: make([]*peer, 7)}
-	r.startLoad(ctx).stop() // whoever comes to work finds the day over
-	require.Empty(t, r.operations())
 }

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/market"
 	"github.com/blackhole/blackhole/testnet/nemesis/history"
@@ -83,15 +83,15 @@ func (s *stall) change(w *worker, ctx context.Context) {
 	withdraw := s.live[name] && w.chance(30)
 	o := w.begin(history.Op{Kind: "offer", Object: name})
 	version := w.seen.offers.Begin(name, withdraw, w.now())
-	var receipt discovery.Receipt
+	var receipt records.Receipt
 	var err error
 	switch {
 	case withdraw:
-		receipt, err = w.client.Withdraw(ctx, name)
+		receipt, err = w.client.Offers().Withdraw(ctx, name)
 	case s.live[name]:
-		receipt, err = w.client.Update(ctx, market.Plain(name, version))
+		receipt, err = w.client.Offers().Update(ctx, market.Plain(name, version))
 	default:
-		receipt, err = w.client.Register(ctx, market.Plain(name, version))
+		receipt, err = w.client.Offers().Register(ctx, market.Plain(name, version))
 	}
 	o.Value = fmt.Sprintf("version %d, stored on %d of %d", version, receipt.Stored.On, receipt.Stored.Of)
 	w.end(o, w.outcome(ctx, err), err)
@@ -105,7 +105,7 @@ func (s *stall) change(w *worker, ctx context.Context) {
 func (s *stall) look(w *worker, ctx context.Context, name string) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := w.client.Get(ctx, name)
+	_, err := w.client.Offers().Get(ctx, name)
 	if err != nil && fault.KindOf(err) != fault.NotFound {
 		w.think(ctx, breath)
 		return false
@@ -128,14 +128,14 @@ func (w *worker) ask(ctx context.Context) {
 }
 
 // askAll asks for all offers, with a question that no cache knows.
-func (w *worker) askAll(ctx context.Context, c *client.Client) (history.Answer, error) {
+func (w *worker) askAll(ctx context.Context, c *operator.Client) (history.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	least := market.PlainUptime / 2 * w.rng.Float64()
 	q := query.Query{Type: market.PlainType, Limit: query.MaxLimit, Explain: true}
 	q.MinUptime, q.Health = &least, query.HealthAny
 	a := history.Answer{From: w.peer.name, Asked: w.now(), Found: make(map[string]int)}
-	view, err := c.Query(ctx, q)
+	view, err := c.Offers().Query(ctx, q)
 	if err != nil {
 		return a, err
 	}

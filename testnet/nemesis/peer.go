@@ -8,8 +8,8 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/disk"
@@ -47,8 +47,8 @@ func (r *run) options(i int) []grpc.DialOption {
 }
 
 // client creates a client of a peer. It outlives the processes of the peer.
-func (r *run) client(p *peer) (*client.Client, error) {
-	return client.New(p.GRPC, r.options(p.index)...)
+func (r *run) client(p *peer) (*operator.Client, error) {
+	return operator.New(p.GRPC, operator.Dial(r.options(p.index)...))
 }
 
 // group asks every running peer for the state of the group and returns the answer with the latest

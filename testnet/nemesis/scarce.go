@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/disk"

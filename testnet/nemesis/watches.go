@@ -9,9 +9,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 	"github.com/blackhole/blackhole/testnet/await"
@@ -99,7 +99,7 @@ func (r *run) followAt(ctx context.Context, p *peer, s *history.Stream, passed c
 }
 
 // event converts an event of a watch.
-func event(e coord.Event, at time.Duration) history.Event {
+func event(e client.KeyEvent, at time.Duration) history.Event {
 	h := history.Event{Revision: int64(e.Revision), Key: e.Key, Deleted: e.KV == nil, Seen: at}
 	if e.Prev != nil {
 		h.Replaces = int64(e.Prev.ModRevision)

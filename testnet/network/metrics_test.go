@@ -28,9 +28,3 @@ blackhole_discovery_refused_total{reason="rate"} 7
 	_, err = distrusting(of("blackhole_refused_total 1\n"))
 	require.ErrorContains(t, err, "there is no metric blackhole_discovery_*")
 }
-
-func TestMetrics(t *testing.T) {
-	found, err := parseMetrics(strings.NewReader("# HELP go_goroutines Number\ngo_goroutines 42\nheap 1.5e+06\nlabelled{a=\"b c\"} 3\nodd NaN x\n\n"))
-	require.NoError(t, err)
-	require.Equal(t, map[string]float64{"go_goroutines": 42, "heap": 1.5e6, `labelled{a="b c"}`: 3}, found)
-}

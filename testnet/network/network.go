@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
-	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/app"
 	"github.com/blackhole/blackhole/testnet/await"
@@ -63,7 +63,7 @@ type Network struct {
 
 // Peer is one process of the network, and a client of it.
 type Peer struct {
-	*client.Client
+	*operator.Client
 	*process.Process
 	API    *app.REST // of a peer on this host
 	Name   string
@@ -219,7 +219,7 @@ func start(spec process.Spec, options []grpc.DialOption) (*Peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.New(proc.GRPC, options...)
+	c, err := operator.New(proc.GRPC, operator.Dial(options...))
 	if err != nil {
 		proc.Kill()
 		return nil, err

@@ -38,7 +38,7 @@ func (n *Network) Register(ctx context.Context, m *market.Market, offers []recor
 func (p *Peer) register(ctx context.Context, m *market.Market, offers []records.Offer) error {
 	ctx, cancel := context.WithTimeout(ctx, registerLimit)
 	defer cancel()
-	outcomes, err := p.RegisterBatch(ctx, offers)
+	outcomes, err := p.Offers().RegisterBatch(ctx, offers)
 	if err != nil {
 		return err
 	}

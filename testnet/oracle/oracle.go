@@ -79,7 +79,21 @@ func (q Question) number(name string, in ...string) float64 {
 
 func (q Question) list(name string) []string {
 	list, _ := q[name].([]string)
+	if decoded, ok := q[name].([]any); ok {
+		for _, s := range decoded {
+			list = append(list, text(s))
+		}
+	}
 	return list
+}
+
+// Document returns a question, a record or an answer as it is in JSON.
+func Document[T Question | Record | Answer](of any) (as T, err error) {
+	b, err := json.Marshal(of)
+	if err == nil {
+		err = read(b, &as)
+	}
+	return as, err
 }
 
 func (q Question) kind(r Record) bool {

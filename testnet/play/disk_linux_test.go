@@ -15,8 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/app"
 	"github.com/blackhole/blackhole/testnet/await"
@@ -105,6 +105,7 @@ func TestDiskFull(t *testing.T) {
 // TestDiskFullOfMember: the disks of the leader, of another voter and of a learner are full one after the other. The
 // others go on, and each is a member again, in the same process, once its disk has space.
 func TestDiskFullOfMember(t *testing.T) {
+	long(t)
 	t.Parallel()
 	const peers = 4
 	dir, disks := t.TempDir(), make([]*disk.Disk, peers)

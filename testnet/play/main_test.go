@@ -20,11 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(play(m))
 }
 
-// play builds blackholed unless the tests that need it are skipped.
 func play(m *testing.M) int {
-	if testing.Short() {
-		return m.Run()
-	}
 	program, err := os.Executable()
 	if err == nil {
 		program, err = process.Build(context.Background(), filepath.Dir(program))
@@ -35,4 +31,12 @@ func play(m *testing.M) int {
 	}
 	defer os.Remove(program)
 	return m.Run()
+}
+
+// long skips a test that takes a minute of processors or waits for several elections.
+func long(t *testing.T) {
+	t.Helper()
+	if os.Getenv("BLACKHOLE_LONG") == "" {
+		t.Skip("plays processes for a minute: set BLACKHOLE_LONG=1, as .ci/night and testnet prove do")
+	}
 }

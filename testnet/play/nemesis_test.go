@@ -15,9 +15,6 @@ import (
 // TestNemesis is a short day of faults on real processes. The long ones are run by hand.
 func TestNemesis(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("builds blackholed and starts processes")
-	}
 	data := t.TempDir()
 	var stdout, stderr bytes.Buffer
 	code := execute(t.Context(), []string{

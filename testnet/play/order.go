@@ -91,7 +91,7 @@ func ask(ctx context.Context, peers []*network.Peer, length time.Duration) strin
 
 func (a *answers) note(ctx context.Context, p *network.Peer) {
 	began := time.Now()
-	answer, err := p.Query(ctx, query.Query{Type: "compute", Limit: 10})
+	answer, err := p.Offers().Query(ctx, query.Query{Type: "compute", Limit: 10})
 	took := time.Since(began)
 	a.mu.Lock()
 	defer a.mu.Unlock()

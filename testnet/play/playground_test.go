@@ -174,12 +174,6 @@ func TestStepsFit(t *testing.T) {
 	require.Equal(t, "1 of 24 steps held", summary([]tour.Result{{OK: true}, {}}))
 }
 
-func TestFirstLines(t *testing.T) {
-	for n, want := range map[int]string{4: "a\nb\nc\n", 3: "a\nb\nc\n", 2: "a\n... and 2 more\n", 1: "... and 3 more\n"} {
-		require.Equal(t, want, string(firstLines([]byte("a\nb\nc\n"), n)), "%d", n)
-	}
-}
-
 // TestHowTo: the page has the commands and orders of the program, and no others.
 func TestHowTo(t *testing.T) {
 	page, err := os.ReadFile("../../docs/howto/playground.md")

@@ -26,29 +26,45 @@ func plays(t *testing.T, name string) {
 func TestJoinedPeersHaveOneGroup(t *testing.T) { plays(t, "joined") }
 
 // TestSeparateGroupsBecomeOne connects three peers that founded a group each.
-func TestSeparateGroupsBecomeOne(t *testing.T) { plays(t, "separate") }
+func TestSeparateGroupsBecomeOne(t *testing.T) {
+	long(t)
+	plays(t, "separate")
+}
 
 // TestStartup starts peers in any order under applications, and cuts their network in two.
-func TestStartup(t *testing.T) { plays(t, "startup") }
+func TestStartup(t *testing.T) {
+	long(t)
+	plays(t, "startup")
+}
 
 // TestBackupDrill plays docs/howto/backup.md.
-func TestBackupDrill(t *testing.T) { plays(t, "backup") }
+func TestBackupDrill(t *testing.T) {
+	long(t)
+	plays(t, "backup")
+}
 
 // TestPromoteDrill plays "The majority is gone for good" of docs/group.md.
-func TestPromoteDrill(t *testing.T) { plays(t, "promote") }
+func TestPromoteDrill(t *testing.T) {
+	long(t)
+	plays(t, "promote")
+}
 
 // TestMajorityLost restarts a peer in order, and then kills two of three.
-func TestMajorityLost(t *testing.T) { plays(t, "majority") }
+func TestMajorityLost(t *testing.T) {
+	long(t)
+	plays(t, "majority")
+}
 
 // TestYoungGroupCrashes kills all voters of a young group; two return without a bootstrap peer.
-func TestYoungGroupCrashes(t *testing.T) { plays(t, "young") }
+func TestYoungGroupCrashes(t *testing.T) {
+	long(t)
+	plays(t, "young")
+}
 
 // TestGroupsMeet plays a script from the command line.
 func TestGroupsMeet(t *testing.T) {
+	long(t)
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("builds blackholed and starts processes")
-	}
 	var stdout, stderr bytes.Buffer
 	code := execute(t.Context(), []string{"nemesis", "-scenario", "merge", "-recovery", "2m", "-json", "-data", t.TempDir()}, &stdout, &stderr)
 	require.Equal(t, exitOK, code, "%s%s", &stdout, &stderr)

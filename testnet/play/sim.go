@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	maxSimulated     = 1000 // limit of peers; each takes about 25 MiB with 100 connections, 16 MiB with light links
+	maxSimulated     = 1000 // limit of peers; each takes about 25 MiB with 100 connections
 	leastConnections = 24
 	maxEnemies       = 300
 )
@@ -31,8 +31,7 @@ type simulation struct {
 	Loss     float64       `json:"loss"`
 	Verbose  bool          `json:"verbose"`
 
-	Connections int  `json:"connections"`
-	Light       bool `json:"light"`
+	Connections int `json:"connections"`
 }
 
 func scenarios() []string { return []string{"join", "churn", "partition", "worldwide", "sybil"} }
@@ -57,7 +56,6 @@ func parseSimulation(c call) (s simulation, err error) {
 	f.DurationVar(&s.RTT, "rtt", 50*time.Millisecond, "round trip between any two peers")
 	f.Float64Var(&s.Loss, "loss", 0, "part of the packets that is lost, 0 to 0.5")
 	f.IntVar(&s.Connections, "connections", 0, "of each peer: what a simulation costs, and it becomes another network with few (default the profile's)")
-	f.BoolVar(&s.Light, "light", false, "links without packets, encryption and limits of bandwidth: as fast as QUIC in virtual time, at half the cost")
 	err = c.parse(f, func() error {
 		if s.Records == 0 {
 			s.Records = 3 * s.Peers

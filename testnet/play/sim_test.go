@@ -8,8 +8,7 @@ import (
 )
 
 func TestSimulationDefaults(t *testing.T) {
-	s, err := parseSimulation(call{args: []string{"-light"}, stderr: io.Discard})
+	s, err := parseSimulation(call{stderr: io.Discard})
 	require.NoError(t, err)
 	require.Equal(t, 3*s.Peers, s.Records)
-	require.True(t, s.Light)
 }

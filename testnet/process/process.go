@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/internal/platform/identity"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/network"
 )
 
 const (
@@ -183,7 +183,7 @@ func Run(name string, cmd *exec.Cmd, log io.Writer) (*Process, error) {
 func (s Spec) settings() []string {
 	n := min(len(s.Founders), firstVoters)
 	env := []string{config.Prefix + "COORDINATION_FOUNDERS=" + strings.Join(s.Founders[:n], ",")}
-	if network.PeerName(s.Name).Validate() == nil {
+	if identity.PeerName(s.Name).Validate() == nil {
 		env = append(env, config.Prefix+"CONNECTIONS_NAME="+s.Name)
 	}
 	if n > 0 {

@@ -16,8 +16,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/client/fence"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/testnet/await"
@@ -43,7 +44,7 @@ const (
 //	start PEER...          start an ended peer on its data
 //	wipe PEER...           remove what an ended peer knows of the group
 //	pause LEAST MOST       wait, at random
-//	one VOTERS [SURVIVOR]  wait until all running peers have one group; meanwhile give other groups up for that of SURVIVOR
+//	one VOTERS [SURVIVOR]  wait until all running peers have one group; meanwhile empty the other groups, as an operator does
 //	apart PEER PEER        the two have different groups
 //	meet begin|end         bracket the time in which groups become one
 //	everywhere             wait until every running peer finds the instance of every peer
@@ -202,7 +203,7 @@ func (r *run) oneOf(args []string) (coord.GroupState, error) {
 	return r.one(voters, func(ctx context.Context) error {
 		for _, m := range r.living() {
 			if m != survivor {
-				_ = joinGroups(ctx, m.peer().Coordination(), survivor.peer().Coordination())
+				_ = empty(ctx, m.peer(), survivor.peer())
 			}
 		}
 		return nil
@@ -272,7 +273,7 @@ func (r *run) token(args []string) error {
 	if err != nil {
 		return err
 	}
-	s, err := m.peer().Session(r.ctx, client.TTL(lockTTL))
+	s, err := m.peer().Locks().Session(r.ctx, client.TTL(lockTTL))
 	if err != nil {
 		return err
 	}
@@ -286,7 +287,7 @@ func (r *run) token(args []string) error {
 	return r.higher(held.Token(), len(args) > 1)
 }
 
-func (r *run) higher(token coord.Token, must bool) error {
+func (r *run) higher(token fence.Token, must bool) error {
 	if must && token <= r.last {
 		return fault.New("token", fault.Conflict, "%d after %d", token, r.last)
 	}
@@ -299,7 +300,7 @@ func (r *run) lock(name string, held bool) error {
 	if err != nil {
 		return err
 	}
-	s, err := m.peer().Session(r.ctx, client.TTL(lockTTL)) // it ends with its peer
+	s, err := m.peer().Locks().Session(r.ctx, client.TTL(lockTTL)) // it ends with its peer
 	if err != nil {
 		return err
 	}

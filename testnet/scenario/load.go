@@ -9,9 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	"github.com/blackhole/blackhole/testnet/app"
@@ -88,11 +89,11 @@ func changeOffer(ctx context.Context, p *network.Peer, n int) (err error) {
 	o := offer(p, n%offers, n)
 	switch n / offers % 3 {
 	case 0:
-		_, err = p.Register(ctx, o)
+		_, err = p.Offers().Register(ctx, o)
 	case 1:
-		_, err = p.Update(ctx, o)
+		_, err = p.Offers().Update(ctx, o)
 	default:
-		_, err = p.Withdraw(ctx, o.ID)
+		_, err = p.Offers().Withdraw(ctx, o.ID)
 	}
 	return err
 }
@@ -108,7 +109,7 @@ func ask(ctx context.Context, p *network.Peer, n int) error {
 	least := float64(n%5000) / 100
 	q := query.Query{Type: market.PlainType, Limit: 1 + n%50, Near: &query.Near{Latitude: float64(n % 60), Longitude: float64(n % 120)}}
 	q.MinUptime, q.Health = &least, query.HealthAny
-	_, err := p.Query(ctx, q)
+	_, err := p.Offers().Query(ctx, q)
 	return err
 }
 
@@ -150,12 +151,12 @@ func writeKey(ctx context.Context, p *network.Peer, n int) error {
 // takeLock opens a connection and a session, takes one of a few locks and a new one, and writes under it. Every fourth
 // client goes without a word: its lease ends by itself.
 func takeLock(ctx context.Context, p *network.Peer, n int) error {
-	c, err := client.New(p.GRPC)
+	c, err := operator.New(p.GRPC)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	s, err := c.Session(ctx, client.TTL(ttl))
+	s, err := c.Locks().Session(ctx, client.TTL(ttl))
 	if err != nil {
 		return err
 	}
@@ -165,8 +166,8 @@ func takeLock(ctx context.Context, p *network.Peer, n int) error {
 			continue // others have it
 		}
 		_, _, err = ops.Of(c.Coordination()).Do(ctx, ops.Command{Op: &ops.Txn{
-			If:   []ops.Compare{ops.IfHolds(name, held.Token())},
-			Then: []ops.Step{{Put: &ops.Put{Key: "leased/" + name, Value: []byte(p.Name), Lease: s.Lease()}}},
+			If:   []ops.Compare{ops.IfHolds(name, coord.Token(held.Token()))},
+			Then: []ops.Step{{Put: &ops.Put{Key: "leased/" + name, Value: []byte(p.Name), Lease: coord.LeaseID(s.Lease())}}},
 		}})
 		if err != nil {
 			return err
@@ -179,8 +180,8 @@ func takeLock(ctx context.Context, p *network.Peer, n int) error {
 }
 
 // watchFor calls follow with a new client for a while. The watch must live until then.
-func watchFor(ctx context.Context, p *network.Peer, follow func(context.Context, *client.Client) error) error {
-	c, err := client.New(p.GRPC)
+func watchFor(ctx context.Context, p *network.Peer, follow func(context.Context, *operator.Client) error) error {
+	c, err := operator.New(p.GRPC)
 	if err != nil {
 		return err
 	}
@@ -195,7 +196,7 @@ func watchFor(ctx context.Context, p *network.Peer, follow func(context.Context,
 }
 
 func watchKeys(ctx context.Context, p *network.Peer, _ int) error {
-	return watchFor(ctx, p, func(ctx context.Context, c *client.Client) error {
+	return watchFor(ctx, p, func(ctx context.Context, c *operator.Client) error {
 		for _, err := range c.KV().Watch(ctx, client.Watch{Span: client.Under(prefix)}) {
 			if err != nil {
 				return err
@@ -206,10 +207,10 @@ func watchKeys(ctx context.Context, p *network.Peer, _ int) error {
 }
 
 func watchOffers(ctx context.Context, p *network.Peer, _ int) error {
-	return watchFor(ctx, p, func(ctx context.Context, c *client.Client) error {
+	return watchFor(ctx, p, func(ctx context.Context, c *operator.Client) error {
 		q := query.Query{Type: market.PlainType}
 		q.Health = query.HealthAny
-		w, err := c.Watch(ctx, q, "")
+		w, err := c.Offers().Watch(ctx, q, "")
 		for err == nil {
 			_, err = w.Next()
 		}
@@ -218,7 +219,7 @@ func watchOffers(ctx context.Context, p *network.Peer, _ int) error {
 }
 
 func watchInstances(ctx context.Context, p *network.Peer, _ int) error {
-	return watchFor(ctx, p, func(ctx context.Context, _ *client.Client) error {
+	return watchFor(ctx, p, func(ctx context.Context, _ *operator.Client) error {
 		return p.API.Watch(ctx, loaded, func(app.Change) error { return nil })
 	})
 }

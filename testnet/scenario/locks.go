@@ -8,8 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/client/fence"
 	"github.com/blackhole/blackhole/testnet/await"
 )
 
@@ -19,7 +20,7 @@ const lockName = "jobs"
 // hold is a lock that was granted. Times are since the start of the run.
 type hold struct {
 	peer  int
-	token coord.Token
+	token fence.Token
 	asked time.Duration // before the call
 	given time.Duration // after its answer
 	left  time.Duration // before the unlock
@@ -44,10 +45,10 @@ func (r *run) work(ctx context.Context, rng *rand.Rand) {
 }
 
 // take takes the lock once. Errors are refusals during changes; what was granted counts.
-func (r *run) take(ctx context.Context, i int, c *client.Client, during time.Duration) {
+func (r *run) take(ctx context.Context, i int, c *operator.Client, during time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	s, err := c.Session(ctx, client.TTL(3*time.Second))
+	s, err := c.Locks().Session(ctx, client.TTL(3*time.Second))
 	if err != nil {
 		return
 	}

@@ -6,10 +6,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/client/fence"
 )
 
-func at(peer int, token coord.Token, asked, given, left time.Duration) hold {
+func at(peer int, token fence.Token, asked, given, left time.Duration) hold {
 	return hold{peer: peer, token: token, asked: asked, given: given, left: left, sure: true}
 }
 

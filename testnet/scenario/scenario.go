@@ -23,8 +23,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
-	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/operator"
+	"github.com/blackhole/blackhole/pkg/client/fence"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/testnet/app"
@@ -82,7 +83,7 @@ type run struct {
 	all     []*member
 	outcome Outcome
 	met     span        // in which separate groups became one
-	last    coord.Token // greatest of the commands token and lock
+	last    fence.Token // greatest of the commands token and lock
 	end     func()      // of the clients; nil: there are none
 	answers func() error
 
@@ -230,7 +231,7 @@ func (m *member) serve(p *network.Peer) {
 	m.serves = p
 }
 
-func (m *member) client() *client.Client {
+func (m *member) client() *operator.Client {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.serves == nil {
@@ -327,21 +328,20 @@ func (r *run) everywhere() error {
 	return nil
 }
 
-// joinGroups gives a group up for another one, as blackholed group join does.
-func joinGroups(ctx context.Context, ends, survivor coord.Admin) error {
-	from, err := ends.Group(ctx)
+// empty deletes the keys of a group that is not the survivor's, and raises the survivor's revision by a write, as an operator does.
+func empty(ctx context.Context, ends, survivor *network.Peer) error {
+	from, err := ends.Coordination().Group(ctx)
 	if err != nil {
 		return err
 	}
-	to, err := survivor.Group(ctx)
+	to, err := survivor.Coordination().Group(ctx)
 	if err != nil || from.ID == "" || from.ID == to.ID {
 		return err
 	}
-	done, err := ends.ChangeMembers(ctx, coord.MemberChange{Action: coord.JoinGroup, Group: to.ID, Force: true})
-	if err != nil {
+	if _, err = ends.KV().Delete(ctx, coord.Under("app/")); err != nil {
 		return err
 	}
-	_, err = survivor.ChangeMembers(ctx, coord.MemberChange{Action: coord.RaiseGroup, Group: from.ID, Revision: done.Revision})
+	_, err = survivor.KV().Put(ctx, "app/raised", nil)
 	return err
 }
 

@@ -36,7 +36,7 @@ func domainChecked(ctx context.Context, t *Tour) (string, error) {
 	for id, domain := range ids {
 		o := offers[0]
 		o.ID, o.Metadata.Domain = id, domain
-		if _, err := home.Register(ctx, o); err != nil {
+		if _, err := home.Offers().Register(ctx, o); err != nil {
 			return "", err
 		}
 	}
@@ -55,7 +55,7 @@ func domainChecked(ctx context.Context, t *Tour) (string, error) {
 	}
 	took := time.Since(began)
 	for id := range ids {
-		if _, err := home.Withdraw(ctx, id); err != nil {
+		if _, err := home.Offers().Withdraw(ctx, id); err != nil {
 			return "", err
 		}
 	}

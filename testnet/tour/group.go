@@ -7,9 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/client/fence"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/network"
@@ -165,7 +166,7 @@ func lockHandedOver(ctx context.Context, t *Tour) (string, error) {
 	here, there := t.consumer(), t.bystander(state.Leader)
 	var sessions [2]*client.Session
 	for i, p := range []*network.Peer{here, there} {
-		if sessions[i], err = p.Session(ctx, client.TTL(leaseTTL)); err != nil {
+		if sessions[i], err = p.Locks().Session(ctx, client.TTL(leaseTTL)); err != nil {
 			return "", fault.Wrap(p.Name, err)
 		}
 		defer sessions[i].Close(context.WithoutCancel(ctx))
@@ -222,7 +223,7 @@ func leaderKilled(ctx context.Context, t *Tour) (string, error) {
 	}
 	t.killed = t.living(state.Leader)
 	by := t.bystander(state.Leader)
-	session, err := by.Session(ctx, client.TTL(leaseTTL))
+	session, err := by.Locks().Session(ctx, client.TTL(leaseTTL))
 	if err != nil {
 		return "", fault.Wrap(by.Name, err)
 	}
@@ -264,7 +265,7 @@ func restartAll(ctx context.Context, t *Tour) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	session, err := t.bystander(before.Leader).Session(ctx, client.TTL(lastingly))
+	session, err := t.bystander(before.Leader).Locks().Session(ctx, client.TTL(lastingly))
 	if err != nil {
 		return "", err
 	}
@@ -295,12 +296,12 @@ func restartAll(ctx context.Context, t *Tour) (string, error) {
 }
 
 // stillHeld asks a peer whether a lock is held by a token.
-func stillHeld(ctx context.Context, p *network.Peer, name string, token client.Token) error {
+func stillHeld(ctx context.Context, p *network.Peer, name string, token fence.Token) error {
 	locks, _, err := ops.Of(p.Coordination()).Locks(ctx, ops.LockQuery{Name: name})
 	switch {
 	case err != nil:
 		return fault.Wrap(p.Name, err)
-	case len(locks[0].Holding) != 1 || locks[0].Holding[0].Token != token:
+	case len(locks[0].Holding) != 1 || locks[0].Holding[0].Token != coord.Token(token):
 		return fault.New("tour.stillHeld", fault.Conflict, "%s changed hands: %v", name, locks[0].Holding)
 	}
 	return nil

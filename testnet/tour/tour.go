@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/cities"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/geo/cities"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
 	"github.com/blackhole/blackhole/testnet/market"
 	"github.com/blackhole/blackhole/testnet/network"
+	"github.com/blackhole/blackhole/testnet/oracle"
 )
 
 const (
@@ -141,23 +143,47 @@ func (t *Tour) consumer() *network.Peer { return t.Network.Peers[1] }
 // victim is the provider to kill.
 func (t *Tour) victim() *network.Peer { return t.Network.Peers[len(t.Network.Peers)-1] }
 
-// expect asks the consumer and compares the answer with the expected listings.
-func (t *Tour) expect(ctx context.Context, q query.Query, want market.Selection) (query.AnswerView, error) {
-	if len(want) == 0 {
-		return query.AnswerView{}, fault.New("tour.expect", fault.Invalid, "nothing registered fits the question: register more")
-	}
+// expect asks the consumer, and judges the answer by all registered offers.
+func (t *Tour) expect(ctx context.Context, q query.Query) (query.AnswerView, error) {
 	a, err := ask(ctx, t.consumer(), q)
-	if err != nil {
-		return a, err
+	if err == nil {
+		err = t.judge(q, a)
 	}
-	return a, want.Compare(a)
+	if err == nil && len(a.Results) == 0 {
+		err = fault.New("tour.expect", fault.Invalid, "nothing registered fits the question: register more")
+	}
+	return a, err
+}
+
+// judge compares an answer with all registered offers. Those of a provider that was killed are in answers with any health alone.
+func (t *Tour) judge(q query.Query, a query.AnswerView) error {
+	question, err := oracle.Document[oracle.Question](q)
+	if err != nil {
+		return err
+	}
+	var all []oracle.Record
+	for _, l := range t.Market.Where(func(l market.Listing) bool { return !l.Down || q.Health == query.HealthAny }) {
+		r, err := oracle.Document[oracle.Record](records.View{Offer: l.Offer, ProviderID: l.Provider.String()})
+		if err != nil {
+			return err
+		}
+		all = append(all, r)
+	}
+	answer, err := oracle.Document[oracle.Answer](a)
+	if err != nil {
+		return err
+	}
+	if _, wrong := oracle.Judge(question, all, &answer); wrong != nil {
+		return fault.New("tour.judge", fault.Conflict, "%w (complete: %t, from %s, %s; left out: %v)", wrong, a.Complete, a.Source, a.Reason, a.Excluded)
+	}
+	return nil
 }
 
 // ask asks one peer, in bounded time.
 func ask(ctx context.Context, p *network.Peer, q query.Query) (query.AnswerView, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	a, err := p.Query(ctx, q)
+	a, err := p.Offers().Query(ctx, q)
 	return a, fault.Wrap(p.Name, err)
 }
 
@@ -169,13 +195,6 @@ func near(c cities.City, radiusKM float64) *query.Near {
 	}
 	return n
 }
-
-// of selects the usable offers of a type accepted by keep.
-func of(kind string, keep func(market.Listing) bool) func(market.Listing) bool {
-	return func(l market.Listing) bool { return l.Type() == kind && l.Usable() && keep(l) }
-}
-
-func always(market.Listing) bool { return true }
 
 // noDistrust requires that no peer has taken another for a liar.
 func noDistrust(ctx context.Context, t *Tour) (string, error) {

@@ -1,8 +1,6 @@
 package tour
 
 import (
-	"context"
-	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,13 +11,6 @@ import (
 	"github.com/blackhole/blackhole/testnet/network"
 )
 
-func TestTakeReportsFailure(t *testing.T) {
-	r := new(Tour).take(t.Context(), step{name: "x", walk: func(context.Context, *Tour) (string, error) {
-		return "half of it", errors.New("broken")
-	}})
-	require.Equal(t, Result{Name: "x", Took: r.Took, Detail: "broken"}, r)
-}
-
 func TestHeldWantsEveryStep(t *testing.T) {
 	all := make([]Result, len(steps()))
 	for i := range all {
@@ -29,24 +20,6 @@ func TestHeldWantsEveryStep(t *testing.T) {
 	require.False(t, Held(all[1:]))
 	all[3].OK = false
 	require.False(t, Held(all))
-}
-
-func TestWalkStopsWithContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.Empty(t, new(Tour).Walk(ctx, func(string) {}, func(Result) {}))
-}
-
-func TestBusiest(t *testing.T) {
-	in := func(countries ...string) (s market.Selection) {
-		for _, c := range countries {
-			s = append(s, market.Listing{Offer: records.Offer{Location: &records.Location{Country: c}}})
-		}
-		return s
-	}
-	require.Equal(t, "IN", busiest(in("CN", "IN", "IN")))
-	require.Equal(t, "CN", busiest(in("IN", "CN")))
-	require.Empty(t, busiest(nil))
 }
 
 // TestShownDead: neither silence nor a good measurement nor a changed claim will do.
@@ -63,15 +36,6 @@ func TestShownDead(t *testing.T) {
 	require.Error(t, shownDead(answer("HEALTHY", nil), owned, claims))
 	require.Error(t, shownDead(answer("HEALTHY", &records.Measured{State: records.Reachable}), owned, claims))
 	require.Error(t, shownDead(answer("UNHEALTHY", &records.Measured{State: records.Unreachable}), owned, claims))
-}
-
-func TestPricedLeavesItsArgument(t *testing.T) {
-	one := 1.0
-	o := records.Offer{Pricing: &records.Pricing{BasePrice: &one, Currency: "USDC"}}
-	two := priced(o, 2)
-	require.Equal(t, 1.0, *o.Pricing.BasePrice)
-	require.Equal(t, 2.0, *two.Pricing.BasePrice)
-	require.Equal(t, "USDC", two.Pricing.Currency)
 }
 
 // TestAlike: watchers that were told of the same in more steps or fewer agree, and others do not.

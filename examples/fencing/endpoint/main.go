@@ -80,7 +80,7 @@ func serve(ctx context.Context) (url string, stop func(), err error) {
 
 // put is the write of a holder. A real holder uses the context of its lock, so that no request
 // starts after a noticed loss. This sleeper never notices its loss.
-func put(ctx context.Context, url string, token client.Token, text string) (status string, err error) {
+func put(ctx context.Context, url string, token fence.Token, text string) (status string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, strings.NewReader(text))
 	if err != nil {
 		return "", err

@@ -47,7 +47,7 @@ func write(ctx context.Context, grpc string, db *sql.DB) error {
 	}
 	defer holders.Close()
 
-	set := func(token client.Token, balance int) error {
+	set := func(token fence.Token, balance int) error {
 		return fence.Exec(ctx, db, token, update, balance, token, "alice", token)
 	}
 	if err := set(holders.Awake.Token(), 80); err != nil {

@@ -18,7 +18,7 @@ type Holders struct {
 // Take takes the lock for a first holder, and revokes its lease without its knowledge, as if the
 // holder had slept until the lease expired. Then a second holder takes the lock.
 func Take(ctx context.Context, c *client.Client, name string) (*Holders, error) {
-	first, err := c.Session(ctx)
+	first, err := c.Locks().Session(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -26,10 +26,10 @@ func Take(ctx context.Context, c *client.Client, name string) (*Holders, error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := c.Leases().Revoke(ctx, first.Lease()); err != nil {
+	if err := c.Locks().Revoke(ctx, first.Lease()); err != nil {
 		return nil, err
 	}
-	second, err := c.Session(ctx)
+	second, err := c.Locks().Session(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -70,13 +71,13 @@ func BenchmarkReadAfterChange(b *testing.B) {
 			for b.Loop() {
 				rev++
 				i := real(int(rev%1000)*10, 10, rev, instance.Status(1+rev/1000%2))
-				apply(b, c, rev, instance.Change{Key: i.Key, Instance: i})
+				apply(b, c, rev, instances.Change{Key: i.Key, Instance: i})
 				var err error
 				switch name {
 				case "service":
 					_, err = c.Discover(ctx, instance.Query{Name: i.Name()})
 				case "namespace":
-					_, err = c.List(ctx, instance.ListQuery{Namespace: "default"})
+					_, err = c.List(ctx, instances.ListQuery{Namespace: "default"})
 				default:
 					_, err = c.Services(ctx, "default")
 				}
@@ -93,10 +94,10 @@ func BenchmarkApply(b *testing.B) {
 	for _, services := range []int{1, 1000, 10000} {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
 			c := filled(b, 10000, services)
-			down, up := make([]instance.Change, 10000), make([]instance.Change, 10000)
+			down, up := make([]instances.Change, 10000), make([]instances.Change, 10000)
 			for n := range down {
 				d, u := real(n, services, 3, instance.StatusDown), real(n, services, 3, instance.StatusUp)
-				down[n], up[n] = instance.Change{Key: d.Key, Instance: d}, instance.Change{Key: u.Key, Instance: u}
+				down[n], up[n] = instances.Change{Key: d.Key, Instance: d}, instances.Change{Key: u.Key, Instance: u}
 			}
 			rev, n := uint64(2), 0
 			b.ReportAllocs()
@@ -161,7 +162,7 @@ func BenchmarkWake(b *testing.B) {
 		rev++
 		left.Store(watchers)
 		i := real(7, 100, rev, instance.Status(1+rev%2))
-		apply(b, c, rev, instance.Change{Key: i.Key, Instance: i})
+		apply(b, c, rev, instances.Change{Key: i.Key, Instance: i})
 		<-told
 	}
 	b.StopTimer()

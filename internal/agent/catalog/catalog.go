@@ -52,6 +52,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -89,7 +90,7 @@ type Catalog struct {
 	floor       atomic.Pointer[logFloor]
 	leases      leases
 	kept        *instance.Renderings
-	ended       *lru.Cache[instance.Key, instance.Removal] // without a cause
+	ended       *lru.Cache[instance.Key, instances.Removal] // without a cause
 
 	mu      sync.Mutex // held by the feeder and at the start and the end of a wait
 	touched []*stream  // streams with staged entries
@@ -133,7 +134,7 @@ func New(cfg Config) *Catalog {
 	}
 	c := &Catalog{
 		cfg: cfg, streams: table{seed: maphash.MakeSeed()}, kept: instance.NewRenderings(cfg.Kept),
-		ended: bounded.Shared[instance.Key, instance.Removal](MaxEnded),
+		ended: bounded.Shared[instance.Key, instances.Removal](MaxEnded),
 	}
 	c.rev.Store(1)
 	c.forgotten.Store(1)
@@ -152,7 +153,7 @@ func (c *Catalog) Discover(_ context.Context, q instance.Query) (instance.Result
 }
 
 // List implements instance.Catalog.
-func (c *Catalog) List(_ context.Context, q instance.ListQuery) (instance.Result, error) {
+func (c *Catalog) List(_ context.Context, q instances.ListQuery) (instance.Result, error) {
 	res, err := c.find(instance.Name{Namespace: q.Namespace}, q.Selector)
 	return res, fault.Wrap("catalog.List", err)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -17,15 +18,15 @@ func key(service, id string) instance.Key {
 }
 
 // put is a change to an instance, UP by default.
-func put(rev uint64, service, id string, status ...instance.Status) instance.Change {
+func put(rev uint64, service, id string, status ...instance.Status) instances.Change {
 	i := &instance.Instance{Key: key(service, id), Status: instance.StatusUp, Revision: rev}
 	for _, s := range status {
 		i.Status = s
 	}
-	return instance.Change{Key: i.Key, Instance: i}
+	return instances.Change{Key: i.Key, Instance: i}
 }
 
-func apply(t require.TestingT, c *Catalog, rev uint64, changes ...instance.Change) {
+func apply(t require.TestingT, c *Catalog, rev uint64, changes ...instances.Change) {
 	require.NoError(t, c.Apply(rev, changes))
 }
 
@@ -50,10 +51,10 @@ func TestRefusals(t *testing.T) {
 		name, field string
 		do          func() error
 	}{
-		{"revision again", "revision", func() error { return c.Apply(2, []instance.Change{put(2, "a", "9")}) }},
-		{"another key", "changes[1].key", func() error { return c.Apply(3, []instance.Change{put(3, "a", "9"), other}) }},
-		{"no id", "changes[0].id", func() error { return c.Apply(3, []instance.Change{bad}) }},
-		{"no id to remove", "changes[0].service", func() error { return c.Apply(3, []instance.Change{{Key: instance.Key{Namespace: "default"}}}) }},
+		{"revision again", "revision", func() error { return c.Apply(2, []instances.Change{put(2, "a", "9")}) }},
+		{"another key", "changes[1].key", func() error { return c.Apply(3, []instances.Change{put(3, "a", "9"), other}) }},
+		{"no id", "changes[0].id", func() error { return c.Apply(3, []instances.Change{bad}) }},
+		{"no id to remove", "changes[0].service", func() error { return c.Apply(3, []instances.Change{{Key: instance.Key{Namespace: "default"}}}) }},
 		{"reset with nil", "instances[0]", func() error { return c.Reset(3, []*instance.Instance{nil}) }},
 		{"reset with doubles", "instances[1]", func() error { return c.Reset(3, []*instance.Instance{other.Instance, other.Instance}) }},
 		{"discover nothing", "service", func() error { _, err := c.Discover(ctx, instance.Query{}); return err }},
@@ -66,7 +67,7 @@ func TestRefusals(t *testing.T) {
 			return err
 		}},
 		{"list a range", "version", func() error {
-			_, err := c.List(ctx, instance.ListQuery{Namespace: "nowhere", Selector: instance.Selector{Version: "?"}})
+			_, err := c.List(ctx, instances.ListQuery{Namespace: "nowhere", Selector: instance.Selector{Version: "?"}})
 			return err
 		}},
 		{"watch a name", "service", func() error {
@@ -84,7 +85,7 @@ func TestRefusals(t *testing.T) {
 
 func TestLastChangeOfAKeyCounts(t *testing.T) {
 	c := New(Config{})
-	apply(t, c, 2, put(2, "a", "1"), put(2, "a", "2"), instance.Change{Key: key("a", "1")}, put(2, "a", "2", instance.StatusDown))
+	apply(t, c, 2, put(2, "a", "1"), put(2, "a", "2"), instances.Change{Key: key("a", "1")}, put(2, "a", "2", instance.StatusDown))
 	res := discover(t, c, "a")
 	require.Empty(t, res.Instances)
 	require.EqualValues(t, 1, res.Index, "neither came and went: they never were")
@@ -99,7 +100,7 @@ func TestResultsAreShared(t *testing.T) {
 	apply(t, c, 5, put(5, "a", "1")) // an equal instance
 	require.Same(t, view, discover(t, c, "a").View)
 	require.EqualValues(t, 5, discover(t, c, "a").Revision)
-	apply(t, c, 6, instance.Change{Key: key("a", "1")})
+	apply(t, c, 6, instances.Change{Key: key("a", "1")})
 	require.EqualValues(t, 6, discover(t, c, "a").Index)
 	require.Empty(t, discover(t, c, "a").Instances)
 	require.Len(t, view.Instances, 1, "views do not change")
@@ -113,7 +114,7 @@ func TestSpellings(t *testing.T) {
 	in := func(service string) instance.Name { return instance.Name{Namespace: "default", Service: service} }
 	put := func(rev uint64, service string) {
 		i := &instance.Instance{Key: instance.Key{Namespace: "default", Service: service, ID: "a"}, Spec: instance.Spec{Port: int(rev)}, Status: instance.StatusUp, Revision: rev}
-		require.NoError(t, c.Apply(rev, []instance.Change{{Key: i.Key, Instance: i}}))
+		require.NoError(t, c.Apply(rev, []instances.Change{{Key: i.Key, Instance: i}}))
 	}
 	put(2, "Web")
 	put(3, "web")
@@ -129,7 +130,7 @@ func TestSpellings(t *testing.T) {
 	}
 	for n := range c.cfg.History * 4 {
 		put(uint64(5+2*n), "other")
-		require.NoError(t, c.Apply(uint64(6+2*n), []instance.Change{{Key: instance.Key{Namespace: "default", Service: "Web", ID: "a"}}}))
+		require.NoError(t, c.Apply(uint64(6+2*n), []instances.Change{{Key: instance.Key{Namespace: "default", Service: "Web", ID: "a"}}}))
 		if len(c.Spellings(in("web"))) == 0 {
 			return
 		}
@@ -181,7 +182,7 @@ func TestGaps(t *testing.T) {
 func TestForgottenServicesKeepTheirPlace(t *testing.T) {
 	c := New(Config{History: 4})
 	apply(t, c, 2, put(2, "a", "1"))
-	apply(t, c, 3, instance.Change{Key: key("a", "1")})
+	apply(t, c, 3, instances.Change{Key: key("a", "1")})
 	require.EqualValues(t, 3, func() uint64 {
 		res, err := c.Discover(context.Background(), instance.Query{Name: healthy("a").Name, Selector: instance.Selector{AnyStatus: true}})
 		require.NoError(t, err)
@@ -225,7 +226,7 @@ func TestBounds(t *testing.T) {
 		if rev%3 == 0 {
 			apply(t, c, rev, put(rev, service, "1", instance.Status(rev%2)))
 		} else {
-			apply(t, c, rev, put(rev, service, "1"), put(rev, "busy", fmt.Sprint(rev%5), instance.Status(rev%2)), instance.Change{Key: key(service, "1")})
+			apply(t, c, rev, put(rev, service, "1"), put(rev, "busy", fmt.Sprint(rev%5), instance.Status(rev%2)), instances.Change{Key: key(service, "1")})
 		}
 		_, err := c.Discover(context.Background(), instance.Query{Name: healthy("busy").Name, Selector: instance.Selector{Tags: []string{fmt.Sprint(rev)}}})
 		require.NoError(t, err)
@@ -238,7 +239,7 @@ func TestBounds(t *testing.T) {
 		require.LessOrEqual(t, cap(st.log), 32)
 		require.LessOrEqual(t, len(s.results.order), 3)
 	}
-	bulk := make([]instance.Change, 100)
+	bulk := make([]instances.Change, 100)
 	for n := range bulk {
 		bulk[n] = put(2000, fmt.Sprint("bulk", n), "1")
 	}
@@ -301,7 +302,7 @@ func TestServices(t *testing.T) {
 	apply(t, c, 3, changed)
 	require.EqualValues(t, 2, services().Index, "a change that no summary shows")
 	require.EqualValues(t, 3, services().Revision)
-	apply(t, c, 4, instance.Change{Key: key("a", "1")})
+	apply(t, c, 4, instances.Change{Key: key("a", "1")})
 	require.Equal(t, want[1:], services().Services)
 	require.EqualValues(t, 4, services().Index)
 }
@@ -312,7 +313,7 @@ func TestRemovedTellsTheLastState(t *testing.T) {
 	r := &reader{q: question{Name: healthy("a").Name}, has: modelState{}}
 	w := open(t, c, r, 0)
 	apply(t, c, 3, put(3, "a", "1", instance.StatusUnhealthy))
-	apply(t, c, 4, instance.Change{Key: key("a", "2")})
+	apply(t, c, 4, instances.Change{Key: key("a", "2")})
 	require.NoError(t, w.tell(false))
 	require.Len(t, r.last.Events, 2)
 	one, two := r.last.Events[0], r.last.Events[1]
@@ -331,7 +332,7 @@ type owner interface {
 	Expires(list []*instance.Instance) time.Time
 }
 
-var _ instance.Catalog = struct {
+var _ instances.Catalog = struct {
 	*Catalog
 	owner
 }{}

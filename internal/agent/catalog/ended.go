@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -20,18 +21,18 @@ func (c *Catalog) note(before, after *instance.Instance) {
 	case after != nil:
 		c.ended.Remove(after.Key)
 	case before != nil:
-		c.ended.Add(before.Key, instance.Removal{Instance: before, At: c.cfg.Now().UTC()})
+		c.ended.Add(before.Key, instances.Removal{Instance: before, At: c.cfg.Now().UTC()})
 	}
 }
 
 // Ended returns the instances of a service, of a namespace without a service, or of all for the zero name, that ended within the last hour and did
 // not return, the last end first. The causes are empty.
-func (c *Catalog) Ended(n instance.Name) []instance.Removal {
+func (c *Catalog) Ended(n instance.Name) []instances.Removal {
 	now := c.cfg.Now()
-	list := slices.DeleteFunc(c.ended.Values(), func(r instance.Removal) bool {
+	list := slices.DeleteFunc(c.ended.Values(), func(r instances.Removal) bool {
 		return n.Namespace != "" && r.Namespace != n.Namespace || n.Service != "" && r.Service != n.Service || now.Sub(r.At) >= endedTime
 	})
-	slices.SortFunc(list, func(a, b instance.Removal) int {
+	slices.SortFunc(list, func(a, b instances.Removal) int {
 		if c := b.At.Compare(a.At); c != 0 {
 			return c
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -13,7 +14,7 @@ import (
 // namespace see all of them at once. The last change of a key counts. A change
 // of the revision alone is ignored. Revisions ascend over all methods. Errors:
 // Invalid, field "revision" or "changes[i]", without any effect.
-func (c *Catalog) Apply(rev uint64, changes []instance.Change) error {
+func (c *Catalog) Apply(rev uint64, changes []instances.Change) error {
 	const op = "catalog.Apply"
 	for i, ch := range changes {
 		if err := validate(ch); err != nil {
@@ -103,7 +104,7 @@ func (c *Catalog) turn(next linkState) {
 	c.linkChanged.Wake()
 }
 
-func validate(ch instance.Change) error {
+func validate(ch instances.Change) error {
 	if ch.Instance == nil {
 		return ch.Key.Validate()
 	}
@@ -121,7 +122,7 @@ func complete(i *instance.Instance) error {
 }
 
 // lastOfEach keeps the last change of each key.
-func lastOfEach(changes []instance.Change) []instance.Change {
+func lastOfEach(changes []instances.Change) []instances.Change {
 	if len(changes) < 2 {
 		return changes
 	}
@@ -132,7 +133,7 @@ func lastOfEach(changes []instance.Change) []instance.Change {
 	if len(last) == len(changes) {
 		return changes
 	}
-	var kept []instance.Change
+	var kept []instances.Change
 	for i, ch := range changes {
 		if last[ch.Key] == i {
 			kept = append(kept, ch)
@@ -142,21 +143,21 @@ func lastOfEach(changes []instance.Change) []instance.Change {
 }
 
 // differences returns the changes from the present instances to next, by key.
-func (c *Catalog) differences(next map[instance.Key]*instance.Instance) []instance.Change {
-	var changes []instance.Change
+func (c *Catalog) differences(next map[instance.Key]*instance.Instance) []instances.Change {
+	var changes []instances.Change
 	for _, s := range c.all {
 		for _, i := range s.byID {
 			if next[i.Key] == nil {
-				changes = append(changes, instance.Change{Key: i.Key})
+				changes = append(changes, instances.Change{Key: i.Key})
 			}
 		}
 	}
 	for key, i := range next {
 		if s := c.streams.get(key.Name()); s == nil || !s.byID[key.ID].Same(i) {
-			changes = append(changes, instance.Change{Key: key, Instance: i})
+			changes = append(changes, instances.Change{Key: key, Instance: i})
 		}
 	}
-	slices.SortFunc(changes, func(a, b instance.Change) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(changes, func(a, b instances.Change) int { return a.Key.Compare(b.Key) })
 	return changes
 }
 
@@ -173,7 +174,7 @@ func (c *Catalog) open(n instance.Name) *stream {
 }
 
 // stage adds a change to its service and its namespace.
-func (c *Catalog) stage(rev uint64, ch instance.Change) {
+func (c *Catalog) stage(rev uint64, ch instances.Change) {
 	service := c.streams.get(ch.Key.Name())
 	var before *instance.Instance
 	if service != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -36,13 +37,13 @@ func TestByLease(t *testing.T) {
 					i = all[i.Key]
 				}
 				all[i.Key] = i
-				require.NoError(t, c.Apply(rev, []instance.Change{{Key: i.Key, Instance: i}}))
+				require.NoError(t, c.Apply(rev, []instances.Change{{Key: i.Key, Instance: i}}))
 			},
 			"remove": func(t *rapid.T) {
 				rev++
 				k := draw().Key
 				delete(all, k)
-				require.NoError(t, c.Apply(rev, []instance.Change{{Key: k}}))
+				require.NoError(t, c.Apply(rev, []instances.Change{{Key: k}}))
 			},
 			"reset": func(t *rapid.T) {
 				rev = max(1, rev+uint64(rapid.IntRange(0, 2).Draw(t, "rise"))-1)
@@ -79,7 +80,7 @@ func TestUntil(t *testing.T) {
 		wait := func(ctx context.Context) {
 			done <- c.Until(ctx, func() bool {
 				looked++
-				found, err := c.List(ctx, instance.ListQuery{Namespace: "default"})
+				found, err := c.List(ctx, instances.ListQuery{Namespace: "default"})
 				return err == nil && found.Revision >= wants && !found.Stale
 			})
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -34,7 +35,7 @@ func (m *model) at(rev uint64) modelState {
 	return m.worlds[n]
 }
 
-func (m *model) apply(rev uint64, changes []instance.Change) {
+func (m *model) apply(rev uint64, changes []instances.Change) {
 	next := maps.Clone(m.now())
 	for _, ch := range changes {
 		switch {
@@ -89,8 +90,8 @@ func alike(a, b []*instance.Instance) bool { return slices.EqualFunc(a, b, (*ins
 
 // drawChanges uses a tiny world: two namespaces, two services, three instances
 // each.
-func drawChanges(t *rapid.T, rev uint64) []instance.Change {
-	var changes []instance.Change
+func drawChanges(t *rapid.T, rev uint64) []instances.Change {
+	var changes []instances.Change
 	for range rapid.IntRange(0, 3).Draw(t, "changes") {
 		k := instance.Key{
 			Namespace: rapid.SampledFrom([]string{"default", "x"}).Draw(t, "namespace"),
@@ -98,14 +99,14 @@ func drawChanges(t *rapid.T, rev uint64) []instance.Change {
 			ID:        rapid.SampledFrom([]string{"1", "2", "3"}).Draw(t, "id"),
 		}
 		if rapid.IntRange(0, 3).Draw(t, "gone") == 0 {
-			changes = append(changes, instance.Change{Key: k})
+			changes = append(changes, instances.Change{Key: k})
 			continue
 		}
 		i := &instance.Instance{Key: k, Revision: rev}
 		i.Status = rapid.SampledFrom([]instance.Status{instance.StatusUp, instance.StatusUp, instance.StatusDown}).Draw(t, "status")
 		i.Spec.Zone = rapid.SampledFrom([]string{"", "z"}).Draw(t, "zone")
 		i.Spec.Tags = rapid.SampledFrom([][]string{nil, {"t"}}).Draw(t, "tags")
-		changes = append(changes, instance.Change{Key: k, Instance: i})
+		changes = append(changes, instances.Change{Key: k, Instance: i})
 	}
 	return changes
 }
@@ -128,7 +129,7 @@ func ask(t require.TestingT, c *Catalog, q question) instance.Result {
 	var res instance.Result
 	var err error
 	if q.Service == "" {
-		res, err = c.List(context.Background(), instance.ListQuery{Namespace: q.Namespace, Selector: q.Selector})
+		res, err = c.List(context.Background(), instances.ListQuery{Namespace: q.Namespace, Selector: q.Selector})
 	} else {
 		res, err = c.Discover(context.Background(), instance.Query{Name: q.Name, Selector: q.Selector})
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -62,7 +63,7 @@ func TestAwait(t *testing.T) {
 			apply(t, c, 4, put(4, "a", "9", instance.StatusDown))
 			apply(t, c, 9)
 		}, delay: 3 * time.Second, then: func(t *testing.T, c *Catalog, _ func()) {
-			apply(t, c, 10, instance.Change{Key: key("a", "1")})
+			apply(t, c, 10, instances.Change{Key: key("a", "1")})
 		}, index: 10, took: 3 * time.Second},
 		{name: "contact lost", after: 2, delay: time.Second, then: func(_ *testing.T, c *Catalog, _ func()) {
 			c.Freeze("no leader", time.Now().Add(-time.Second))
@@ -319,7 +320,7 @@ func TestConcurrentReaders(t *testing.T) {
 		})
 	}
 	for rev := uint64(2); rev < last; rev++ {
-		apply(t, c, rev, put(rev, "a", fmt.Sprint(rev%7), instance.Status(rev%3)), put(rev, fmt.Sprint("s", rev%50), "1", instance.Status(rev%2)), instance.Change{Key: key(fmt.Sprint("s", (rev+25)%50), "1")})
+		apply(t, c, rev, put(rev, "a", fmt.Sprint(rev%7), instance.Status(rev%3)), put(rev, fmt.Sprint("s", rev%50), "1", instance.Status(rev%2)), instances.Change{Key: key(fmt.Sprint("s", (rev+25)%50), "1")})
 		if rev%10 == 0 {
 			c.Freeze("often", time.Unix(0, 0))
 			c.Thaw()
@@ -366,7 +367,7 @@ func awaitTo(ctx context.Context, c *Catalog, q question, last uint64) error {
 		if _, err := c.Services(ctx, "default"); err != nil {
 			return err
 		}
-		if _, err := c.List(ctx, instance.ListQuery{Namespace: "default"}); err != nil {
+		if _, err := c.List(ctx, instances.ListQuery{Namespace: "default"}); err != nil {
 			return err
 		}
 	}

@@ -21,9 +21,10 @@ import (
 
 	"github.com/blackhole/blackhole/internal/agent/catalog"
 	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/directory"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/platform/trace"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -126,7 +127,7 @@ func (d *Directory) Close() {
 
 // Publish queues changes of local instances in order. A change whose application
 // registered here takes its key over from another peer. It does not block.
-func (d *Directory) Publish(changes []instance.Change) {
+func (d *Directory) Publish(changes []instances.Change) {
 	queued := make([]encodedChange, len(changes))
 	for n, c := range changes {
 		queued[n].Change = c
@@ -202,7 +203,7 @@ func (d *Directory) elapsed() time.Duration { return time.Since(d.began) }
 
 // encodedChange is a change with the instance's value in the directory.
 type encodedChange struct {
-	instance.Change
+	instances.Change
 	value []byte
 }
 

@@ -15,9 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/agent/catalog"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -170,9 +171,9 @@ func (p *peer) Leading() (uint64, string, <-chan struct{}) {
 	return p.c.term, p.c.leader, p.c.changed
 }
 
-func running(service, id string) instance.Change {
+func running(service, id string) instances.Change {
 	k := instance.Key{Namespace: "default", Service: service, ID: id}
-	return instance.Change{Key: k, Instance: &instance.Instance{
+	return instances.Change{Key: k, Instance: &instance.Instance{
 		Key: k, Spec: instance.Spec{Host: "10.0.0.1", Port: 80, Weight: 1, UnhealthyAfter: 30 * time.Second, RemoveAfter: time.Minute},
 		Status: instance.StatusUp, Lease: "lease-" + id, RegisteredAt: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 	}}
@@ -212,7 +213,7 @@ func TestNormalStart(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {
 		c.elect("a")
 		a, b := c.add("a"), c.add("b")
-		var all []instance.Change
+		var all []instances.Change
 		for i := range 300 {
 			all = append(all, running("storage", fmt.Sprintf("s%03d", i)))
 		}
@@ -244,12 +245,12 @@ func TestNormalStart(t *testing.T) {
 func TestElection(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {
 		a := c.add("a")
-		a.Publish([]instance.Change{running("storage", "x")})
+		a.Publish([]instances.Change{running("storage", "x")})
 		a.Start()
 		time.Sleep(time.Minute)
 		_, err := a.Committed(t.Context(), running("storage", "x").Key)
 		require.ErrorIs(t, err, fault.Unavailable, "at once")
-		a.Publish([]instance.Change{running("storage", "y")})
+		a.Publish([]instances.Change{running("storage", "y")})
 		ids, stale := a.ids("storage")
 		require.Equal(t, []string{"x", "y"}, ids)
 		require.True(t, stale)
@@ -270,11 +271,11 @@ func TestRegisteredWhileLeaderless(t *testing.T) {
 			a, b := c.add("a"), c.add("b")
 			a.Start()
 			b.Start()
-			b.Publish([]instance.Change{running("storage", "x")})
+			b.Publish([]instances.Change{running("storage", "x")})
 			time.Sleep(time.Minute)
 			c.elect("")
 			time.Sleep(pause)
-			b.Publish([]instance.Change{running("storage", "y")})
+			b.Publish([]instances.Change{running("storage", "y")})
 			time.Sleep(staleAfter + time.Second)
 			ids, stale := b.ids("storage")
 			require.Equal(t, []string{"x", "y"}, ids)
@@ -298,14 +299,14 @@ func TestLateRegistration(t *testing.T) {
 		time.Sleep(time.Minute)
 		began := time.Now()
 		x := running("storage", "x")
-		b.Publish([]instance.Change{x})
+		b.Publish([]instances.Change{x})
 		_, err := b.Committed(t.Context(), x.Key)
 		require.NoError(t, err)
 		require.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
 		synctest.Wait()
 		a.shows("storage", "x")
 		b.shows("storage", "x")
-		b.Publish([]instance.Change{{Key: x.Key}})
+		b.Publish([]instances.Change{{Key: x.Key}})
 		_, err = b.Committed(t.Context(), x.Key)
 		require.NoError(t, err)
 		time.Sleep(time.Second)
@@ -319,7 +320,7 @@ func TestLeaderChange(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {
 		c.elect("a")
 		a, b := c.add("a"), c.add("b")
-		b.Publish([]instance.Change{running("storage", "x")})
+		b.Publish([]instances.Change{running("storage", "x")})
 		a.Start()
 		b.Start()
 		time.Sleep(time.Minute)
@@ -343,16 +344,16 @@ func TestCutOff(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {
 		c.elect("a")
 		a, b := c.add("a"), c.add("b")
-		a.Publish([]instance.Change{running("storage", "x")})
-		b.Publish([]instance.Change{running("storage", "y")})
+		a.Publish([]instances.Change{running("storage", "x")})
+		b.Publish([]instances.Change{running("storage", "y")})
 		a.Start()
 		b.Start()
 		time.Sleep(time.Minute)
 		b.shows("storage", "x", "y")
 		b.cut(true)
-		a.Publish([]instance.Change{running("storage", "x2")})
+		a.Publish([]instances.Change{running("storage", "x2")})
 		time.Sleep(40 * time.Second)
-		b.Publish([]instance.Change{running("storage", "y2"), {Key: running("storage", "y").Key}})
+		b.Publish([]instances.Change{running("storage", "y2"), {Key: running("storage", "y").Key}})
 		a.shows("storage", "x", "x2") // the lease of b has ended
 		ids, stale := b.ids("storage")
 		require.Equal(t, []string{"x", "y2"}, ids)
@@ -370,16 +371,16 @@ func TestAdopted(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {
 		c.elect("a")
 		a, b := c.add("a"), c.add("b")
-		a.Publish([]instance.Change{running("storage", "x")})
+		a.Publish([]instances.Change{running("storage", "x")})
 		a.Start()
 		b.Start()
 		time.Sleep(time.Minute)
 		taken := running("storage", "x")
-		b.Publish([]instance.Change{taken})
+		b.Publish([]instances.Change{taken})
 		_, err := b.Committed(t.Context(), taken.Key)
 		require.ErrorIs(t, err, fault.Conflict)
-		taken.Reason = instance.ReasonRegistered
-		b.Publish([]instance.Change{taken})
+		taken.Reason = instances.ReasonRegistered
+		b.Publish([]instances.Change{taken})
 		_, err = b.Committed(t.Context(), taken.Key)
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
@@ -399,7 +400,7 @@ func TestIndexOfCommitted(t *testing.T) {
 		a.Start()
 		b.Start()
 		x := running("storage", "x")
-		a.Publish([]instance.Change{x})
+		a.Publish([]instances.Change{x})
 		time.Sleep(time.Second)
 		c.elect("a")
 		time.Sleep(10 * time.Second)
@@ -429,13 +430,13 @@ func TestLastWordCounts(t *testing.T) {
 		a.cut(true)
 		time.Sleep(10 * time.Second)
 		old, last := running("web", "x"), running("web", "x")
-		old.Reason, last.Reason = instance.ReasonRegistered, instance.ReasonRegistered
+		old.Reason, last.Reason = instances.ReasonRegistered, instances.ReasonRegistered
 		old.Instance.RegisteredAt = time.Now()
-		a.Publish([]instance.Change{old})
+		a.Publish([]instances.Change{old})
 		time.Sleep(2 * time.Second)
 		last.Instance.RegisteredAt = time.Now()
 		last.Instance.Spec.Port = 81
-		b.Publish([]instance.Change{last})
+		b.Publish([]instances.Change{last})
 		_, err := b.Committed(t.Context(), last.Key)
 		require.NoError(t, err)
 		a.cut(false)
@@ -459,13 +460,13 @@ func TestLastCommittedCounts(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			old, last := running("web", "x"), running("web", "x")
-			old.Reason, last.Reason, last.Instance.Spec.Port = instance.ReasonRegistered, instance.ReasonRegistered, 81
+			old.Reason, last.Reason, last.Instance.Spec.Port = instances.ReasonRegistered, instances.ReasonRegistered, 81
 			old.Instance.RegisteredAt = time.Now().Add(time.Hour)
-			a.Publish([]instance.Change{old})
+			a.Publish([]instances.Change{old})
 			_, err := a.Committed(t.Context(), old.Key)
 			require.NoError(t, err)
 			a.cut(true)
-			b.Publish([]instance.Change{last})
+			b.Publish([]instances.Change{last})
 			_, err = b.Committed(t.Context(), last.Key)
 			require.NoError(t, err)
 			b.cut(true)
@@ -503,17 +504,17 @@ func TestRemovedElsewhere(t *testing.T) {
 		run(t, func(t *testing.T, c *cluster) {
 			c.elect("a")
 			a, b := c.add("a"), c.add("b")
-			a.Publish([]instance.Change{running("web", "x"), running("web", "y")})
+			a.Publish([]instances.Change{running("web", "x"), running("web", "y")})
 			a.Start()
 			b.Start()
 			time.Sleep(time.Minute)
 			a.cut(true)
 			taken := running("web", "x")
-			taken.Reason = instance.ReasonRegistered
-			b.Publish([]instance.Change{taken})
+			taken.Reason = instances.ReasonRegistered
+			b.Publish([]instances.Change{taken})
 			_, err := b.Committed(t.Context(), taken.Key)
 			require.NoError(t, err)
-			b.Publish([]instance.Change{{Key: taken.Key}})
+			b.Publish([]instances.Change{{Key: taken.Key}})
 			_, err = b.Committed(t.Context(), taken.Key)
 			require.NoError(t, err)
 			time.Sleep(away)
@@ -524,7 +525,7 @@ func TestRemovedElsewhere(t *testing.T) {
 			require.Equal(t, []instance.Key{taken.Key}, c.lostBy(a))
 			_, err = a.Committed(t.Context(), taken.Key)
 			require.ErrorIs(t, err, fault.Conflict)
-			a.Publish([]instance.Change{taken}) // the application registers here again
+			a.Publish([]instances.Change{taken}) // the application registers here again
 			_, err = a.Committed(t.Context(), taken.Key)
 			require.NoError(t, err)
 			time.Sleep(time.Second)
@@ -550,7 +551,7 @@ func TestAnyOrder(t *testing.T) {
 					}
 					for i := range 1 + random.IntN(3) {
 						id := fmt.Sprintf("%d-%d", n, i)
-						p.Publish([]instance.Change{running("web", id)})
+						p.Publish([]instances.Change{running("web", id)})
 						want = append(want, id)
 						if random.IntN(3) == 0 && !started[p.name] {
 							p.Start()

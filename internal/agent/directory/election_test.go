@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // TestCommittedWaitsForAnElection: a registration in the first seconds waits for the leader at most two seconds, and
@@ -15,7 +15,7 @@ import (
 func TestCommittedWaitsForAnElection(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {
 		a := c.add("a")
-		a.Publish([]instance.Change{running("storage", "x")})
+		a.Publish([]instances.Change{running("storage", "x")})
 		a.Start()
 		key, began := running("storage", "x").Key, time.Now()
 		wait := func() (time.Duration, error) {
@@ -40,7 +40,7 @@ func TestCommittedWaitsForAnElection(t *testing.T) {
 		require.NoError(t, err)
 		c.elect("")
 		time.Sleep(time.Second)
-		a.Publish([]instance.Change{running("storage", "y")})
+		a.Publish([]instances.Change{running("storage", "y")})
 		key = running("storage", "y").Key
 		time.AfterFunc(time.Second, func() { c.elect("b") })
 		took, err = wait()

@@ -8,8 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/directory"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/directory"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -148,11 +149,11 @@ func (f *feeder) updateContact() {
 }
 
 // unseen returns the local instances that the catalog lacks in their last state. The caller holds mu.
-func (f *feeder) unseen() (changes []instance.Change) {
+func (f *feeder) unseen() (changes []instances.Change) {
 	for k, i := range f.local {
 		shown, ok := f.d.Catalog.ByLease(i.Lease)
 		if !ok || !shown.Same(i.Instance) && shown.Peer == f.d.Self {
-			changes = append(changes, instance.Change{Key: k, Instance: i.Instance})
+			changes = append(changes, instances.Change{Key: k, Instance: i.Instance})
 		}
 	}
 	return changes
@@ -162,7 +163,7 @@ func (f *feeder) unseen() (changes []instance.Change) {
 // which lasts until the next list of the directory. A local instance may take
 // the place of another peer's, which comes back with the end of the local one:
 // the group may never agree. The caller holds mu.
-func (f *feeder) applyOwn(changes []instance.Change) {
+func (f *feeder) applyOwn(changes []instances.Change) {
 	if len(changes) == 0 {
 		return
 	}
@@ -317,7 +318,7 @@ func (f *feeder) refuse(refused bool) {
 }
 
 // applyMixed applies changes under the peer's own numbering, while the watch goes on. The caller holds mu.
-func (f *feeder) applyMixed(changes []instance.Change) {
+func (f *feeder) applyMixed(changes []instances.Change) {
 	if len(changes) == 0 {
 		return
 	}
@@ -379,10 +380,10 @@ func (f *feeder) apply(events []*apiv1.KeyEvent) error {
 	if revision <= f.revision {
 		return nil
 	}
-	changes := make([]instance.Change, 0, len(events))
+	changes := make([]instances.Change, 0, len(events))
 	for _, e := range events {
 		if k, ok := instanceKey(string(e.GetKv().GetKey())); ok {
-			c := instance.Change{Key: k}
+			c := instances.Change{Key: k}
 			if e.GetType() == apiv1.KeyEvent_PUT {
 				c.Instance = f.decode(k, e.GetKv())
 			}
@@ -401,13 +402,13 @@ func (f *feeder) apply(events []*apiv1.KeyEvent) error {
 
 // older reports whether a change of the directory is an older state of a local instance: its end for want of a lease, or an
 // earlier publication. The caller holds mu.
-func (f *feeder) older(c instance.Change) bool {
+func (f *feeder) older(c instances.Change) bool {
 	_, local := f.local[c.Key]
 	return local && (c.Instance == nil || c.Instance.Peer == f.d.Self)
 }
 
 // taken reports whether the directory gives the name of a local change to another peer: such a change stays hidden. The caller holds mu.
-func (f *feeder) taken(c instance.Change) bool {
+func (f *feeder) taken(c instances.Change) bool {
 	shown := f.d.Catalog.Get(c.Key)
 	return shown != nil && shown.Peer != f.d.Self
 }
@@ -427,7 +428,7 @@ func (f *feeder) change(changes []encodedChange) {
 	term, _ := f.d.leader()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	shown := make([]instance.Change, 0, len(changes))
+	shown := make([]instances.Change, 0, len(changes))
 	for _, c := range changes {
 		i := c.Instance
 		if i == nil {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/instance"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 )
 
 // TestLogOfOutage checks that a long outage takes one warning, and its end one
@@ -45,19 +45,19 @@ func TestEndWithoutContact(t *testing.T) {
 		c.elect("a")
 		a, b := c.add("a"), c.add("b")
 		x := running("storage", "x")
-		a.Publish([]instance.Change{x})
+		a.Publish([]instances.Change{x})
 		a.Start()
 		b.Start()
 		time.Sleep(time.Minute)
 		b.cut(true)
 		time.Sleep(10 * time.Second)
 		other := running("storage", "x")
-		other.Instance.Lease, other.Reason = "lease-of-b", instance.ReasonRegistered
+		other.Instance.Lease, other.Reason = "lease-of-b", instances.ReasonRegistered
 		for range 2 {
-			b.Publish([]instance.Change{other})
-			b.Publish([]instance.Change{other})
+			b.Publish([]instances.Change{other})
+			b.Publish([]instances.Change{other})
 			require.Equal(t, "b", b.Catalog.Get(x.Key).Peer)
-			b.Publish([]instance.Change{{Key: x.Key}})
+			b.Publish([]instances.Change{{Key: x.Key}})
 			require.Equal(t, "a", b.Catalog.Get(x.Key).Peer)
 		}
 		_, stale := b.ids("storage")
@@ -67,7 +67,7 @@ func TestEndWithoutContact(t *testing.T) {
 		require.Equal(t, "a", b.Catalog.Get(x.Key).Peer)
 		b.cut(true)
 		time.Sleep(10 * time.Second)
-		b.Publish([]instance.Change{{Key: x.Key}})
+		b.Publish([]instances.Change{{Key: x.Key}})
 		require.Equal(t, "a", b.Catalog.Get(x.Key).Peer, "an end without a registration ends nothing of another peer's")
 	})
 }

@@ -11,8 +11,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/directory"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/directory"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -98,7 +99,7 @@ func (l *publishLoop) change(changes []encodedChange) {
 		}
 		entry := directory.Entry{Key: key, Value: c.value, Principal: c.Instance.Principal}
 		l.desired[key] = entry // Adopt belongs to this event alone: another peer may adopt later
-		if entry.Adopt = c.Reason == instance.ReasonRegistered; entry.Adopt {
+		if entry.Adopt = c.Reason == instances.ReasonRegistered; entry.Adopt {
 			l.registered[key] = time.Now()
 		}
 		e.Puts = append(e.Puts, entry)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -81,11 +82,11 @@ func TestRefusedByTheGroup(t *testing.T) {
 					defer mu.Unlock()
 					return told
 				}
-				other.Publish([]instance.Change{running("shop", "theirs")})
+				other.Publish([]instances.Change{running("shop", "theirs")})
 				other.Start()
 				mine := running("shop", "mine")
-				mine.Reason = instance.ReasonRegistered
-				p.Publish([]instance.Change{mine})
+				mine.Reason = instances.ReasonRegistered
+				p.Publish([]instances.Change{mine})
 				p.Start()
 				time.Sleep(10 * time.Second)
 				p.shows("shop", "mine", "theirs")
@@ -97,10 +98,10 @@ func TestRefusedByTheGroup(t *testing.T) {
 				_, _, err := p.Directory.Read(t.Context(), mine.Key.Name())
 				require.ErrorIs(t, err, fault.Unavailable)
 
-				other.Publish([]instance.Change{running("shop", "late")})
+				other.Publish([]instances.Change{running("shop", "late")})
 				down := *mine.Instance
 				down.Status = instance.StatusDown
-				p.Publish([]instance.Change{{Key: mine.Key, Instance: &down, Reason: instance.ReasonChecked}})
+				p.Publish([]instances.Change{{Key: mine.Key, Instance: &down, Reason: instances.ReasonChecked}})
 				time.Sleep(3 * time.Minute)
 				p.shows("shop", "late", "mine", "theirs")
 				i, ok := p.Catalog.ByLease(mine.Instance.Lease)
@@ -109,7 +110,7 @@ func TestRefusedByTheGroup(t *testing.T) {
 				synctest.Wait()
 				warned := strings.Count(p.log.String(), "the coordination group refuses instances of this peer")
 				require.True(t, 3 <= warned && warned <= 4, "a line a minute: %d", warned)
-				p.Publish([]instance.Change{{Key: mine.Key}, running("shop", "new")})
+				p.Publish([]instances.Change{{Key: mine.Key}, running("shop", "new")})
 				time.Sleep(time.Second)
 
 				r.set(nil)
@@ -145,17 +146,17 @@ func TestEndOfRefusedName(t *testing.T) {
 		p.Group = &refusals{Group: p.Group, refuse: func(c *coordv1.Command) error {
 			return when(c.GetPublishInstances() != nil, fault.New("", fault.Forbidden, "this name is another caller's"))
 		}}
-		other.Publish([]instance.Change{running("shop", "theirs")})
+		other.Publish([]instances.Change{running("shop", "theirs")})
 		other.Start()
 		p.Start()
 		time.Sleep(10 * time.Second)
 		p.shows("shop", "theirs")
 		same := running("shop", "theirs")
 		same.Instance.Lease = "another"
-		p.Publish([]instance.Change{same})
+		p.Publish([]instances.Change{same})
 		time.Sleep(time.Second)
 		p.shows("shop", "theirs")
-		p.Publish([]instance.Change{{Key: same.Key}})
+		p.Publish([]instances.Change{{Key: same.Key}})
 		synctest.Wait()
 		ids, _ := p.ids("shop")
 		require.Equal(t, []string{"theirs"}, ids)

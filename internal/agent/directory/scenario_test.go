@@ -14,7 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/coord/principals"
+	"github.com/blackhole/blackhole/internal/contract/coord/principals"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -105,7 +106,7 @@ func (s *scenario) run(args []string) string {
 	require.NotNil(s.t, p, "%v: no such peer", args)
 	switch args[0] {
 	case "register", "change", "deregister":
-		p.Publish([]instance.Change{changeOf(s.t, args)})
+		p.Publish([]instances.Change{changeOf(s.t, args)})
 		return ""
 	case "cut", "reconnect":
 		p.cut(args[0] == "cut")
@@ -124,13 +125,13 @@ func (s *scenario) run(args []string) string {
 }
 
 // changeOf returns the change of a command: "register b web/x 81".
-func changeOf(t *testing.T, args []string) instance.Change {
+func changeOf(t *testing.T, args []string) instances.Change {
 	service, id, ok := strings.Cut(args[2], "/")
 	require.True(t, ok, "%v: service/id is missing", args)
 	c := running(service, id)
 	c.Instance.RegisteredAt = time.Now()
 	if args[0] == "register" {
-		c.Reason = instance.ReasonRegistered
+		c.Reason = instances.ReasonRegistered
 	}
 	if name := args[len(args)-1]; principals.IsNamed(name) {
 		c.Instance.Principal, args = name, args[:len(args)-1]

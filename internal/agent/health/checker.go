@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/platform/heap"
 	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/internal/platform/probe"
@@ -47,9 +48,9 @@ type entry struct {
 	index     int           // in Checker.waiting; -1: elsewhere
 	list      *list.List    // list with this entry; nil: elsewhere
 	place     *list.Element
-	cancel    context.CancelFunc   // of the running check; nil: none
-	window    *window              // nil: unmeasured
-	last      []instance.LastCheck // newest first
+	cancel    context.CancelFunc    // of the running check; nil: none
+	window    *window               // nil: unmeasured
+	last      []instances.LastCheck // newest first
 	state     checkState
 	reported  instance.Status // status of the last report
 	slow      bool            // the last check took longer than slowAfter
@@ -178,7 +179,7 @@ func (c *Checker) Measured(k instance.Key) (Measured, bool) {
 }
 
 // Last returns the ends of the last checks of a target, newest first.
-func (c *Checker) Last(k instance.Key) []instance.LastCheck {
+func (c *Checker) Last(k instance.Key) []instances.LastCheck {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e := c.targets[k]; e != nil {
@@ -189,14 +190,14 @@ func (c *Checker) Last(k instance.Key) []instance.LastCheck {
 
 // remember adds the end of a check, in place of the oldest one. The same cause again takes no more memory. The caller
 // holds mu.
-func (e *entry) remember(end instance.LastCheck) {
+func (e *entry) remember(end instances.LastCheck) {
 	if e.last == nil {
-		e.last = make([]instance.LastCheck, 0, instance.MaxLastChecks)
+		e.last = make([]instances.LastCheck, 0, instances.MaxLastChecks)
 	}
 	if len(e.last) > 0 && e.last[0].Cause == end.Cause {
 		end.Cause = e.last[0].Cause
 	}
-	e.last = e.last[:min(len(e.last)+1, instance.MaxLastChecks)]
+	e.last = e.last[:min(len(e.last)+1, instances.MaxLastChecks)]
 	copy(e.last[1:], e.last)
 	e.last[0] = end
 }

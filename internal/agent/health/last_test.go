@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -24,15 +25,15 @@ func TestLast(t *testing.T) {
 		require.NoError(t, l.Set(one))
 		synctest.Wait()
 		began := time.Now().UTC()
-		require.Equal(t, []instance.LastCheck{{At: began, Passing: true, State: "answers", Status: instance.StatusUp}}, l.Last(one.Key))
+		require.Equal(t, []instances.LastCheck{{At: began, Passing: true, State: "answers", Status: instance.StatusUp}}, l.Last(one.Key))
 
 		l.set(address(one), refuse)
-		for range 2 * instance.MaxLastChecks {
+		for range 2 * instances.MaxLastChecks {
 			time.Sleep(every)
 			synctest.Wait()
 		}
 		last := l.Last(one.Key)
-		require.Len(t, last, instance.MaxLastChecks)
+		require.Len(t, last, instances.MaxLastChecks)
 		for i, end := range last {
 			require.False(t, end.Passing)
 			require.NotEmpty(t, end.Cause)

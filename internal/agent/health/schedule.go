@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -193,7 +194,7 @@ func (c *Checker) settle(r *run, o outcome) (Report, bool) {
 		Status: status, Changed: status != e.reported, Damped: e.state.damped(), Err: o.err,
 	}
 	e.reported = status
-	e.remember(instance.LastCheck{
+	e.remember(instances.LastCheck{
 		At: o.at.UTC(), TookMs: float64(o.took) / float64(time.Millisecond), Passing: passing, State: string(found(o.err)), Status: status, Cause: cause(o.err),
 	})
 	return report, true

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -110,12 +111,12 @@ func BenchmarkHeartbeat(b *testing.B) {
 	for _, size := range []int{1, 100} {
 		for _, by := range []string{"lease", "key"} {
 			b.Run(fmt.Sprintf("%s/%d", by, size), func(b *testing.B) {
-				refs := make([]instance.Ref, len(all))
+				refs := make([]instances.Ref, len(all))
 				for n, i := range all {
 					at := n * 7919 % len(all) // not in the order of registration
-					refs[at] = instance.Ref{Lease: i.Lease}
+					refs[at] = instances.Ref{Lease: i.Lease}
 					if by == "key" {
-						refs[at] = instance.Ref{Key: i.Key}
+						refs[at] = instances.Ref{Key: i.Key}
 					}
 				}
 				b.ReportAllocs()
@@ -137,7 +138,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 func BenchmarkExpire(b *testing.B) {
 	r := disk(b, 10_000)
 	all, _ := r.All()
-	refs := make([]instance.Ref, len(all))
+	refs := make([]instances.Ref, len(all))
 	for n, i := range all {
 		refs[n].Lease = i.Lease
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/platform/share"
 	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -194,7 +195,7 @@ func (c *commit) expire(keys []instance.Key, now time.Time) {
 		if _, staged := c.staged[k]; staged || e == nil || !e.lost(now) {
 			continue
 		}
-		r.drop(e, instance.ReasonLost, now)
+		r.drop(e, instances.ReasonLost, now)
 		c.edits = append(c.edits, removeEdit(k))
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/blackhole/blackhole/pkg/instance"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 )
 
 // Config configures a Registry. Dir and Self are required.
@@ -28,7 +28,7 @@ type Config struct {
 	// Changed receives all changes in order, one commit at a time. The
 	// registry is locked during the call: Changed must neither block nor call
 	// back. It owns the list. Nil means no receiver.
-	Changed func([]instance.Change)
+	Changed func([]instances.Change)
 
 	Random io.Reader    // source of leases and ids, read by one goroutine at a time; nil means crypto/rand
 	Logger *slog.Logger // nil means no log
@@ -38,7 +38,7 @@ func (c Config) withDefaults() Config {
 	c.FS = cmp.Or(c.FS, vfs.Default)
 	c.MaxInstances = cmp.Or(c.MaxInstances, 10_000)
 	if c.Changed == nil {
-		c.Changed = func([]instance.Change) {}
+		c.Changed = func([]instances.Change) {}
 	}
 	c.Random = cmp.Or(c.Random, rand.Reader)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))

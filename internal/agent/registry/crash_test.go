@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/platform/store/storetest"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -189,7 +190,7 @@ func TestOneCommit(t *testing.T) {
 		if c.get(a.Key) == nil {
 			return notFound("id", "a")
 		}
-		c.remove(a.Key, func() { c.r.drop(c.r.entries[a.Key], instance.ReasonDeregistered, lost) })
+		c.remove(a.Key, func() { c.r.drop(c.r.entries[a.Key], instances.ReasonDeregistered, lost) })
 		return nil
 	}
 	for _, c := range []struct {

@@ -7,6 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/blackhole/blackhole/internal/agent/registry"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -15,7 +16,7 @@ func Example() {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	r, err := registry.Open(registry.Config{
 		Dir: "/instances", FS: vfs.NewMem(), Self: "this-peer",
-		Changed: func(changes []instance.Change) {
+		Changed: func(changes []instances.Change) {
 			for _, c := range changes {
 				if c.Instance == nil {
 					fmt.Println(c.ID, "is gone:", c.Reason)
@@ -43,7 +44,7 @@ func Example() {
 	fmt.Println("looking again after", next.Sub(now))
 	next = r.Expire(next)
 	r.Expire(next)
-	fmt.Println(r.Heartbeat([]instance.Ref{{Lease: got.Lease}}, next)[0].Err)
+	fmt.Println(r.Heartbeat([]instances.Ref{{Lease: got.Lease}}, next)[0].Err)
 	// Output:
 	// web-1 is UP since it was registered
 	// looking again after 30s

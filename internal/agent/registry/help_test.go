@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -56,8 +57,8 @@ func status(t require.TestingT, r *Registry, id string) instance.Status {
 	return i.Status
 }
 
-func beat(r *Registry, id string, now time.Time) instance.Beat {
-	return r.Heartbeat([]instance.Ref{{Key: registration(id).Key}}, now)[0]
+func beat(r *Registry, id string, now time.Time) instances.Beat {
+	return r.Heartbeat([]instances.Ref{{Key: registration(id).Key}}, now)[0]
 }
 
 // follower collects changes and checks their order.
@@ -75,7 +76,7 @@ func follow(t require.TestingT, c *Config) *follower {
 	return f
 }
 
-func (f *follower) changed(changes []instance.Change) {
+func (f *follower) changed(changes []instances.Change) {
 	for _, c := range changes {
 		require.Greater(f.t, c.Revision, f.revision)
 		f.revision = c.Revision

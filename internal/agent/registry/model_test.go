@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -160,11 +161,11 @@ func (m *model) bury(id string) {
 func (m *model) heartbeat(t *rapid.T) {
 	id := drawID(t)
 	d := m.dumb[id]
-	ref, buried := instance.Ref{Key: registration(id).Key}, m.gone[id]
+	ref, buried := instances.Ref{Key: registration(id).Key}, m.gone[id]
 	if d != nil && rapid.Bool().Draw(t, "by lease") {
-		ref = instance.Ref{Lease: d.lease}
+		ref = instances.Ref{Lease: d.lease}
 	}
-	b := m.r.Heartbeat([]instance.Ref{ref}, m.now)[0]
+	b := m.r.Heartbeat([]instances.Ref{ref}, m.now)[0]
 	switch {
 	case d != nil:
 		require.NoError(t, b.Err)

@@ -4,17 +4,18 @@ import (
 	"slices"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // Get returns an instance.
 func (r *Registry) Get(k instance.Key) (*instance.Instance, bool) {
-	return r.Find(instance.Ref{Key: k})
+	return r.Find(instances.Ref{Key: k})
 }
 
 // Find returns the instance that a reference names.
-func (r *Registry) Find(ref instance.Ref) (*instance.Instance, bool) {
+func (r *Registry) Find(ref instances.Ref) (*instance.Instance, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	e := r.find(ref)

@@ -3,11 +3,12 @@ package registry
 import (
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // find returns the entry named by ref, or nil. The caller holds mu.
-func (r *Registry) find(ref instance.Ref) *entry {
+func (r *Registry) find(ref instances.Ref) *entry {
 	if ref.Lease != "" {
 		return r.leases[ref.Lease]
 	}
@@ -15,7 +16,7 @@ func (r *Registry) find(ref instance.Ref) *entry {
 }
 
 // advance sets the state of e and a new visible status. The caller holds mu.
-func (r *Registry) advance(e *entry, next state, reason instance.Reason, now time.Time) {
+func (r *Registry) advance(e *entry, next state, reason instances.Reason, now time.Time) {
 	e.state = next
 	if next.status(now) != e.Status {
 		r.refresh(e, e.Instance, reason, now)
@@ -26,7 +27,7 @@ func (r *Registry) advance(e *entry, next state, reason instance.Reason, now tim
 
 // refresh replaces the visible instance of e by base with the status of e's state,
 // unless they are equal. The caller holds mu.
-func (r *Registry) refresh(e *entry, base *instance.Instance, reason instance.Reason, now time.Time) {
+func (r *Registry) refresh(e *entry, base *instance.Instance, reason instances.Reason, now time.Time) {
 	if i := r.revised(e, base, reason, now); i != nil {
 		e.Instance = i
 	}
@@ -35,14 +36,14 @@ func (r *Registry) refresh(e *entry, base *instance.Instance, reason instance.Re
 
 // revised returns the new visible instance and records its change; nil without a
 // difference.
-func (r *Registry) revised(e *entry, base *instance.Instance, reason instance.Reason, now time.Time) *instance.Instance {
+func (r *Registry) revised(e *entry, base *instance.Instance, reason instances.Reason, now time.Time) *instance.Instance {
 	i := *base
 	i.Status = e.status(now)
 	if e.Instance.Same(&i) {
 		return nil
 	}
 	i.Revision = r.nextRevision()
-	r.changes = append(r.changes, instance.Change{Key: i.Key, Instance: &i, Revision: i.Revision, Reason: reason})
+	r.changes = append(r.changes, instances.Change{Key: i.Key, Instance: &i, Revision: i.Revision, Reason: reason})
 	return &i
 }
 
@@ -64,7 +65,7 @@ func (r *Registry) insert(e *entry, now time.Time) {
 }
 
 // drop removes e. The caller holds writing and mu.
-func (r *Registry) drop(e *entry, reason instance.Reason, now time.Time) {
+func (r *Registry) drop(e *entry, reason instances.Reason, now time.Time) {
 	delete(r.entries, e.Key)
 	delete(r.leases, e.Lease)
 	if r.owned[e.client]--; r.owned[e.client] == 0 {
@@ -72,7 +73,7 @@ func (r *Registry) drop(e *entry, reason instance.Reason, now time.Time) {
 	}
 	r.queue.Remove(e)
 	r.tombstones.add(e.Instance, withoutMonotonic(now))
-	r.changes = append(r.changes, instance.Change{Key: e.Key, Last: e.Instance, Revision: r.nextRevision(), Reason: reason})
+	r.changes = append(r.changes, instances.Change{Key: e.Key, Last: e.Instance, Revision: r.nextRevision(), Reason: reason})
 }
 
 // nextRevision returns the next revision. The caller holds mu, or is the only

@@ -27,6 +27,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/platform/heap"
 	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -44,7 +45,7 @@ type Registry struct {
 	self    string
 	max     int
 	stall   time.Duration
-	changed func([]instance.Change)
+	changed func([]instances.Change)
 	random  io.Reader // guarded by writing
 	aside   []string  // set by Open
 	log     *slog.Logger
@@ -68,7 +69,7 @@ type Registry struct {
 	owned      map[string]int     // instances of each client
 	queue      *heap.Heap[*entry] // guarded by mu, like the fields below
 	tombstones tombstones
-	changes    []instance.Change // of the present holder of mu, not delivered yet
+	changes    []instances.Change // of the present holder of mu, not delivered yet
 	lastExpire time.Time
 }
 
@@ -163,16 +164,16 @@ func (r *Registry) Close() error {
 // unchanged registration counts as a heartbeat. An empty id is generated.
 // Errors: as Registration.Normalize; Exists for a strict registration of
 // an existing key; PoolExhausted; Unavailable after a disk failure.
-func (r *Registry) Register(reg instance.Registration, now time.Time) (instance.Registered, error) {
+func (r *Registry) Register(reg instance.Registration, now time.Time) (instances.Registered, error) {
 	const op = "instances.Register"
 	r.reserve()
 	if err := reg.Normalize(); err != nil {
-		return instance.Registered{}, fault.Wrap(op, err)
+		return instances.Registered{}, fault.Wrap(op, err)
 	}
 	if i, ok := r.renew(reg, now); ok {
 		return outcome(i, false), nil
 	}
-	var out instance.Registered
+	var out instances.Registered
 	err := r.write(func(c *commit) error {
 		base, created, err := c.register(reg, now)
 		if err != nil {
@@ -195,7 +196,7 @@ func (r *Registry) renew(reg instance.Registration, now time.Time) (*instance.In
 		return nil, false
 	}
 	starting := reg.Status == instance.StatusStarting
-	r.advance(e, e.registered(e.Instance, starting, true, now), instance.ReasonRegistered, now)
+	r.advance(e, e.registered(e.Instance, starting, true, now), instances.ReasonRegistered, now)
 	return e.Instance, true
 }
 
@@ -206,13 +207,13 @@ func (r *Registry) install(base *instance.Instance, client string, starting bool
 	if e == nil {
 		e = &entry{client: client}
 		e.state = e.registered(base, starting, false, now)
-		e.Instance = r.revised(e, base, instance.ReasonRegistered, now)
+		e.Instance = r.revised(e, base, instances.ReasonRegistered, now)
 		r.insert(e, now)
 		return e.Instance
 	}
 	e.beaten = false // an application that goes on with heartbeats sends the next one soon
 	e.state = e.registered(base, starting, checkedAlike(e.Instance, base), now)
-	r.refresh(e, base, instance.ReasonRegistered, now)
+	r.refresh(e, base, instances.ReasonRegistered, now)
 	return e.Instance
 }
 
@@ -221,13 +222,13 @@ func checkedAlike(a, b *instance.Instance) bool {
 	return a.Spec.Check != nil && b.Spec.Check != nil && *a.Spec.Check == *b.Spec.Check && a.Spec.Host == b.Spec.Host && a.Spec.Port == b.Spec.Port
 }
 
-func outcome(i *instance.Instance, created bool) instance.Registered {
-	return instance.Registered{Instance: i, Created: created, TTL: i.Spec.UnhealthyAfter, Interval: i.Spec.UnhealthyAfter / 3}
+func outcome(i *instance.Instance, created bool) instances.Registered {
+	return instances.Registered{Instance: i, Created: created, TTL: i.Spec.UnhealthyAfter, Interval: i.Spec.UnhealthyAfter / 3}
 }
 
 // Deregister removes an instance. Errors: NotFound; Unavailable after a disk
 // failure.
-func (r *Registry) Deregister(k instance.Key, now time.Time) (instance.Removal, error) {
+func (r *Registry) Deregister(k instance.Key, now time.Time) (instances.Removal, error) {
 	const op = "instances.Deregister"
 	r.reserve()
 	k = k.WithDefaults()
@@ -235,13 +236,13 @@ func (r *Registry) Deregister(k instance.Key, now time.Time) (instance.Removal, 
 		if c.get(k) == nil {
 			return notFound("id", k.String())
 		}
-		c.remove(k, func() { r.drop(r.entries[k], instance.ReasonDeregistered, now) })
+		c.remove(k, func() { r.drop(r.entries[k], instances.ReasonDeregistered, now) })
 		return nil
 	})
 	if err != nil {
-		return instance.Removal{}, fault.Wrap(op, err)
+		return instances.Removal{}, fault.Wrap(op, err)
 	}
-	return instance.Removal{At: withoutMonotonic(now)}, nil
+	return instances.Removal{At: withoutMonotonic(now)}, nil
 }
 
 // SetStatus overrides the status of an instance by StatusOutOfService,
@@ -273,7 +274,7 @@ func (r *Registry) SetStatus(k instance.Key, s instance.Status, now time.Time) (
 		c.put(&base, func() {
 			e := r.entries[k]
 			e.override = s
-			r.refresh(e, &base, instance.ReasonOverridden, now)
+			r.refresh(e, &base, instances.ReasonOverridden, now)
 			out = e.Instance
 		})
 		return nil
@@ -284,20 +285,20 @@ func (r *Registry) SetStatus(k instance.Key, s instance.Status, now time.Time) (
 // Heartbeat renews leases and returns one Beat for each ref, in order. Errors
 // of a Beat: NotFound; Gone, value the time.Time, for an instance removed
 // within the last hour and among the last 10,000 removals.
-func (r *Registry) Heartbeat(refs []instance.Ref, now time.Time) []instance.Beat {
+func (r *Registry) Heartbeat(refs []instances.Ref, now time.Time) []instances.Beat {
 	r.reserve()
-	beats := make([]instance.Beat, len(refs))
+	beats := make([]instances.Beat, len(refs))
 	at := withoutMonotonic(now)
 	r.mu.Lock()
 	defer r.unlock()
 	for n := range refs {
 		e := r.find(refs[n])
 		if e == nil {
-			beats[n] = instance.Beat{Key: refs[n].Key, Lease: refs[n].Lease, At: at, Err: r.tombstones.missing(refs[n], now)}
+			beats[n] = instances.Beat{Key: refs[n].Key, Lease: refs[n].Lease, At: at, Err: r.tombstones.missing(refs[n], now)}
 			continue
 		}
-		r.advance(e, e.heartbeat(now), instance.ReasonHeartbeat, now)
-		beats[n] = instance.Beat{
+		r.advance(e, e.heartbeat(now), instances.ReasonHeartbeat, now)
+		beats[n] = instances.Beat{
 			Key: e.Key, Lease: e.Lease, Status: e.Status,
 			At: at, TTL: e.unhealthyAfter, Expires: at.Add(e.unhealthyAfter),
 		}
@@ -314,7 +315,7 @@ func (r *Registry) Deregistered(i *instance.Instance, now time.Time) {
 }
 
 // missing explains the absence of an instance. The caller holds mu.
-func (g tombstones) missing(ref instance.Ref, now time.Time) error {
+func (g tombstones) missing(ref instances.Ref, now time.Time) error {
 	field, name := "lease_id", ref.Lease
 	if ref.Lease == "" {
 		field, name = "id", ref.Key.WithDefaults().String()
@@ -346,7 +347,7 @@ func (r *Registry) Report(k instance.Key, passing bool, found instance.Status, n
 	if e == nil || !e.checked {
 		return false
 	}
-	r.advance(e, e.withCheck(passing, found, now), instance.ReasonChecked, now)
+	r.advance(e, e.withCheck(passing, found, now), instances.ReasonChecked, now)
 	return true
 }
 
@@ -388,7 +389,7 @@ func (r *Registry) review(now time.Time) (lost []instance.Key) {
 			e.wake = now.Add(again)
 		} else {
 			e.wake = e.due(now)
-			r.advance(e, e.state, instance.ReasonSilent, now)
+			r.advance(e, e.state, instances.ReasonSilent, now)
 		}
 		r.queue.Fix(e)
 	}

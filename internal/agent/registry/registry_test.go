@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -175,14 +176,14 @@ func TestHeartbeat(t *testing.T) {
 	r := open(t, config(vfs.NewMem()), epoch())
 	a := register(t, r, registration("a"), epoch())
 	now := epoch().Add(10 * time.Second)
-	beats := r.Heartbeat([]instance.Ref{
+	beats := r.Heartbeat([]instances.Ref{
 		{Lease: a.Lease},
 		{Key: instance.Key{Service: "web", ID: "a"}},
 		{Lease: "lease-x"},
 		{Key: instance.Key{Service: "web", ID: "b"}},
 	}, now)
-	want := instance.Beat{Key: a.Key, Lease: a.Lease, Status: instance.StatusUp, At: now, TTL: 30 * time.Second, Expires: now.Add(30 * time.Second)}
-	require.Equal(t, []instance.Beat{want, want}, beats[:2])
+	want := instances.Beat{Key: a.Key, Lease: a.Lease, Status: instance.StatusUp, At: now, TTL: 30 * time.Second, Expires: now.Add(30 * time.Second)}
+	require.Equal(t, []instances.Beat{want, want}, beats[:2])
 	require.ErrorIs(t, beats[2].Err, &fault.Error{Kind: fault.NotFound, Field: "lease_id"})
 	require.ErrorIs(t, beats[3].Err, &fault.Error{Kind: fault.NotFound, Field: "id"})
 	require.Equal(t, now.Add(30*time.Second), r.Expires([]*instance.Instance{a}))
@@ -280,15 +281,15 @@ func TestDeregister(t *testing.T) {
 	require.Equal(t, now, out.At)
 	_, err = r.Deregister(a.Key, now)
 	require.ErrorIs(t, err, fault.NotFound)
-	for _, ref := range []instance.Ref{{Lease: a.Lease}, {Key: a.Key}} {
-		b := r.Heartbeat([]instance.Ref{ref}, now)[0]
+	for _, ref := range []instances.Ref{{Lease: a.Lease}, {Key: a.Key}} {
+		b := r.Heartbeat([]instances.Ref{ref}, now)[0]
 		require.ErrorIs(t, b.Err, fault.Gone)
 		require.Equal(t, now, fault.ValueOf(b.Err))
 	}
 	b := register(t, r, registration("a"), now)
 	require.NotEqual(t, a.Lease, b.Lease)
 	require.NoError(t, beat(r, "a", now).Err)
-	require.ErrorIs(t, r.Heartbeat([]instance.Ref{{Lease: a.Lease}}, now)[0].Err, fault.Gone, "the old lease")
+	require.ErrorIs(t, r.Heartbeat([]instances.Ref{{Lease: a.Lease}}, now)[0].Err, fault.Gone, "the old lease")
 }
 
 func TestRestart(t *testing.T) {
@@ -327,7 +328,7 @@ func TestRestart(t *testing.T) {
 	_, heard := r.LastBeat(a.Key)
 	require.False(t, heard)
 	require.Equal(t, now.Add(30*time.Second), r.Expire(now), "deadlines count from the restart")
-	require.Equal(t, instance.StatusUp, r.Heartbeat([]instance.Ref{{Lease: a.Lease}}, now)[0].Status)
+	require.Equal(t, instance.StatusUp, r.Heartbeat([]instances.Ref{{Lease: a.Lease}}, now)[0].Status)
 	require.Equal(t, []string{"a UP heartbeat"}, f.take())
 	r.Expire(now.Add(time.Hour))
 	f.agrees(t, r)
@@ -434,10 +435,10 @@ func TestExpires(t *testing.T) {
 
 func TestGravesAreBounded(t *testing.T) {
 	g := newTombstones()
-	bury := func(n int, now time.Time) instance.Ref {
+	bury := func(n int, now time.Time) instances.Ref {
 		i := &instance.Instance{Key: registration(fmt.Sprint(n)).Key, Lease: fmt.Sprint("lease-", n)}
 		g.add(i, now)
-		return instance.Ref{Lease: i.Lease}
+		return instances.Ref{Lease: i.Lease}
 	}
 	first := bury(0, epoch())
 	second := bury(1, epoch())
@@ -453,7 +454,7 @@ func TestGravesAreBounded(t *testing.T) {
 	_, ok = g.find(second, epoch().Add(tombstoneTime))
 	require.False(t, ok)
 
-	one := instance.Ref{Key: registration("7").Key}
+	one := instances.Ref{Key: registration("7").Key}
 	bury(7, epoch())
 	bury(7, epoch().Add(time.Minute))
 	at, ok := g.find(one, epoch().Add(tombstoneTime))
@@ -553,7 +554,7 @@ func TestConcurrent(t *testing.T) {
 				shared := registration(fmt.Sprint("shared-", k%5))
 				shared.Spec.Weight = n + 1
 				_, err2 := r.Register(shared, epoch())
-				r.Heartbeat([]instance.Ref{{Key: shared.Key}, {Key: registration(own).Key}}, epoch())
+				r.Heartbeat([]instances.Ref{{Key: shared.Key}, {Key: registration(own).Key}}, epoch())
 				_, _ = r.SetStatus(shared.Key, instance.Status(k%4), epoch())
 				if k%3 == 0 {
 					_, _ = r.Deregister(shared.Key, epoch())

@@ -5,6 +5,7 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -32,7 +33,7 @@ func (g tombstones) add(i *instance.Instance, now time.Time) {
 }
 
 // find returns the time of a removal by lease or key.
-func (g tombstones) find(ref instance.Ref, now time.Time) (time.Time, bool) {
+func (g tombstones) find(ref instances.Ref, now time.Time) (time.Time, bool) {
 	at, ok := g.byLease.Peek(ref.Lease)
 	if ref.Lease == "" {
 		at, ok = g.byKey.Peek(ref.Key.WithDefaults())

@@ -10,11 +10,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/directory"
+	"github.com/blackhole/blackhole/internal/contract/coord/requirements"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/directory"
-	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -83,7 +84,7 @@ func (w *fixture) do(op ops.Op) ops.Result {
 func (w *fixture) run(self string) (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan struct{})
-	d := New(Config{Counter: instance.Counter, Self: self, Leader: w.leadership, Member: w})
+	d := New(Config{Counter: instances.Counter, Self: self, Leader: w.leadership, Member: w})
 	go func() { defer close(done); d.Run(ctx) }()
 	return func() { cancel(); <-done }
 }
@@ -313,7 +314,7 @@ func TestDeposed(t *testing.T) {
 	inTime(t, func(w *fixture) {
 		t := w.t
 		late := &slow{fixture: w, held: make(chan *coordv1.Command)}
-		d := New(Config{Counter: instance.Counter, Self: "a", Leader: w.leadership, Member: late})
+		d := New(Config{Counter: instances.Counter, Self: "a", Leader: w.leadership, Member: late})
 		ctx, cancel := context.WithCancel(w.t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); d.Run(ctx) }()
@@ -401,7 +402,7 @@ func TestCompacted(t *testing.T) {
 	inTime(t, func(w *fixture) {
 		t := w.t
 		gate := &slowReader{fixture: w, open: make(chan struct{})}
-		d := New(Config{Counter: instance.Counter, Self: "a", Leader: w.leadership, Member: gate})
+		d := New(Config{Counter: instances.Counter, Self: "a", Leader: w.leadership, Member: gate})
 		ctx, cancel := context.WithCancel(w.t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); d.Run(ctx) }()

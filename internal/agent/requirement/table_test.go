@@ -9,11 +9,12 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/directory"
+	"github.com/blackhole/blackhole/internal/contract/coord/requirements"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/directory"
-	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -29,7 +30,7 @@ func entry(service, id string, status instance.Status, tags ...string) (key stri
 // TestUnreadable checks that unreadable entries do not count, and that a
 // requirement with an unreadable selector names its problem.
 func TestUnreadable(t *testing.T) {
-	table := newTable(instance.Counter)
+	table := newTable(instances.Counter)
 	key, good := entry("s", "good", instance.StatusUp)
 	table.change(key, good, 1)
 	bad, _ := entry("s", "bad", instance.StatusUp)
@@ -75,7 +76,7 @@ func TestTableCountsLikeARecount(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		table, entries, needed := newTable(instance.Counter), map[string][]byte{}, map[string][]byte{}
+		table, entries, needed := newTable(instances.Counter), map[string][]byte{}, map[string][]byte{}
 		name := rapid.SampledFrom([]string{"p", "q", "r"})
 		service := rapid.SampledFrom([]string{"s", "t"})
 		at := coord.Revision(0)
@@ -123,7 +124,7 @@ func recount(t *rapid.T, table *table, entries map[string][]byte, needed map[str
 		r, err := requirements.Of(requirements.Key(name), value)
 		require.NoError(t, err)
 		available := 0
-		if namespace, service, counts, err := instance.Counter(r.Question); err == nil {
+		if namespace, service, counts, err := instances.Counter(r.Question); err == nil {
 			for key, value := range entries {
 				if directory.Span(namespace, service).Contains(key) && counts(value) {
 					available++
@@ -137,7 +138,7 @@ func recount(t *rapid.T, table *table, entries map[string][]byte, needed map[str
 // BenchmarkChange changes one of 17,200 entries of 100 services with 100
 // requirements.
 func BenchmarkChange(b *testing.B) {
-	table := newTable(instance.Counter)
+	table := newTable(instances.Counter)
 	for s := range 100 {
 		for i := range 172 {
 			key, value := entry(fmt.Sprint("service-", s), fmt.Sprint(i), instance.StatusUp)

@@ -160,8 +160,6 @@ func Examples() map[string][]string {
 		"group replace":        {"group replace 12D3KooW... 12D3KooX... --dry-run"},
 		"group transfer":       {"group transfer 12D3KooW..."},
 		"group leave":          {"group leave --dry-run"},
-		"group join":           {"group join munich", "group join --dry-run 127.0.0.1:8602"},
-		"group resume":         {"group resume"},
 		"group backup":         {"group backup /var/backups/blackholed-group"},
 		"group restore":        {"group restore /var/backups/blackholed-group --data ~/peer", "group restore /var/backups/blackholed-group --data ~/peer --yes"},
 		"version":              {"version", "version -o json"},

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/cli/term"
-	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -55,7 +55,7 @@ type Page struct {
 }
 
 // ask asks a question. Errors: Invalid for a name that is not text; those of the group.
-func ask(ctx context.Context, c *client.Client, request proto.Message, field, name string) (*coordv1.Answer, error) {
+func ask(ctx context.Context, c *operator.Client, request proto.Message, field, name string) (*coordv1.Answer, error) {
 	if !utf8.ValidString(name) {
 		return nil, fault.Invalidf(field, nil, "must be UTF-8")
 	}
@@ -63,7 +63,7 @@ func ask(ctx context.Context, c *client.Client, request proto.Message, field, na
 }
 
 // Locks returns a page of the locks under a prefix, after the lock after; 0: with the limit of the peer.
-func Locks(ctx context.Context, c *client.Client, prefix, after string, limit uint32) (all []LockState, err error) {
+func Locks(ctx context.Context, c *operator.Client, prefix, after string, limit uint32) (all []LockState, err error) {
 	a, err := ask(ctx, c, &apiv1.ListLocksRequest{Prefix: prefix, After: after, Limit: limit}, "prefix", prefix)
 	for _, l := range a.GetListLocks().GetLocks() {
 		all = append(all, lockOf(l))
@@ -72,7 +72,7 @@ func Locks(ctx context.Context, c *client.Client, prefix, after string, limit ui
 }
 
 // FindLock returns a lock with all its claims. Errors: NotFound for a lock without claims.
-func FindLock(ctx context.Context, c *client.Client, name string) (all LockState, err error) {
+func FindLock(ctx context.Context, c *operator.Client, name string) (all LockState, err error) {
 	for q := (&apiv1.LockInfoRequest{Name: name}); ; {
 		a, err := ask(ctx, c, q, "name", name)
 		if all.LeftOut > 0 && fault.KindOf(err) == fault.NotFound {
@@ -112,13 +112,13 @@ func lockOf(l *apiv1.LockState) LockState {
 }
 
 // FindLease returns a lease with its keys.
-func FindLease(ctx context.Context, c *client.Client, id coord.LeaseID) (LeaseState, error) {
+func FindLease(ctx context.Context, c *operator.Client, id coord.LeaseID) (LeaseState, error) {
 	a, err := ask(ctx, c, &apiv1.LeaseTimeToLiveRequest{Id: int64(id)}, "", "")
 	return leaseStateOf(a.GetLeaseTimeToLive().GetLease()), err
 }
 
 // Leases returns a page of the leases, after the one that was granted at after.
-func Leases(ctx context.Context, c *client.Client, after uint64) (all []LeaseState, err error) {
+func Leases(ctx context.Context, c *operator.Client, after uint64) (all []LeaseState, err error) {
 	a, err := ask(ctx, c, &apiv1.ListLeasesRequest{After: after}, "", "")
 	for _, l := range a.GetListLeases().GetLeases() {
 		all = append(all, leaseStateOf(l))
@@ -134,7 +134,7 @@ func leaseStateOf(l *apiv1.LeaseState) LeaseState {
 }
 
 // Keys reads keys, page after page until the limit is reached, all at the revision of the first page.
-func Keys(ctx context.Context, c *client.Client, q *apiv1.RangeRequest) (all Page, err error) {
+func Keys(ctx context.Context, c *operator.Client, q *apiv1.RangeRequest) (all Page, err error) {
 	for most := int(q.GetLimit()); ; {
 		got, err := coord.Range(ctx, c.Coordination(), q)
 		if err != nil {
@@ -151,7 +151,7 @@ func Keys(ctx context.Context, c *client.Client, q *apiv1.RangeRequest) (all Pag
 	}
 }
 
-func execute(ctx context.Context, c *client.Client, txn *apiv1.TxnRequest) (*apiv1.TxnResponse, error) {
+func execute(ctx context.Context, c *operator.Client, txn *apiv1.TxnRequest) (*apiv1.TxnResponse, error) {
 	result, err := c.Coordination().Execute(ctx, coord.CommandOf("", txn))
 	return result.GetTxn(), err
 }

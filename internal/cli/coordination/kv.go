@@ -20,8 +20,9 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/file"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -43,7 +44,7 @@ func kvPut(con *term.Console) *cobra.Command {
 	guard := guardFlag(cmd)
 	lease := cmd.Flags().String("lease", "", "id of the lease that the key ends with")
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Coordinates(func(ctx context.Context, c *operator.Client, args []string) error {
 		put := &apiv1.TxnPut{Key: []byte(args[0])}
 		if *lease != "" {
 			id, err := ParseLease(*lease)
@@ -79,7 +80,7 @@ func kvDelete(con *term.Console) *cobra.Command {
 	guard := guardFlag(cmd)
 	prefix := cmd.Flags().Bool("prefix", false, "delete all keys that begin with KEY")
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Coordinates(func(ctx context.Context, c *operator.Client, args []string) error {
 		gone := &apiv1.TxnDelete{Key: []byte(args[0])}
 		if *prefix {
 			gone.Key, gone.RangeEnd = coord.Under(prefixOf(args)).Bounds()
@@ -106,7 +107,7 @@ func guarded(key string, guard int64, change *apiv1.TxnStep) *apiv1.TxnRequest {
 }
 
 // writeKey makes a change, and prints its revision.
-func writeKey(ctx context.Context, r *remote.Peer, c *client.Client, txn *apiv1.TxnRequest) error {
+func writeKey(ctx context.Context, r *remote.Peer, c *operator.Client, txn *apiv1.TxnRequest) error {
 	result, err := execute(ctx, c, txn)
 	if err == nil {
 		err = coord.Unmet(result)
@@ -131,7 +132,7 @@ func kvGet(con *term.Console) *cobra.Command {
 	}
 	at := cmd.Flags().Int64("revision", 0, "read the key as it was; 0 means the present")
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Coordinates(func(ctx context.Context, c *operator.Client, args []string) error {
 		page, err := readKeys(ctx, r, c, &apiv1.RangeRequest{Key: []byte(args[0]), Revision: *at})
 		switch {
 		case err != nil:
@@ -172,7 +173,7 @@ func kvList(con *term.Console) *cobra.Command {
 	cmd.MarkFlagsMutuallyExclusive("keys-only", "count-only")
 	cmd.MarkFlagsMutuallyExclusive("limit", "count-only")
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) (err error) {
+	return r.Coordinates(func(ctx context.Context, c *operator.Client, args []string) (err error) {
 		if q.Order, err = parseOrder("--sort", *order); err != nil {
 			return err
 		}
@@ -226,7 +227,7 @@ func valueText(kv *coord.KeyValue) string {
 }
 
 // readKeys reads keys.
-func readKeys(ctx context.Context, r *remote.Peer, c *client.Client, q *apiv1.RangeRequest) (Page, error) {
+func readKeys(ctx context.Context, r *remote.Peer, c *operator.Client, q *apiv1.RangeRequest) (Page, error) {
 	if q.GetRevision() < 0 {
 		return Page{}, fault.Invalidf("--revision", q.GetRevision(), "must be at least 0")
 	}
@@ -278,7 +279,7 @@ func kvWatch(con *term.Console) *cobra.Command {
 	from := cmd.Flags().Int64("from", 0, "first revision to show; 0 means the next revision")
 	prev := cmd.Flags().Bool("prev", false, "show the previous value too")
 	r := remote.New(con, cmd, 0)
-	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Coordinates(func(ctx context.Context, c *operator.Client, args []string) error {
 		if *from < 0 {
 			return fault.Invalidf("--from", *from, "must be at least 0")
 		}
@@ -323,9 +324,21 @@ func listen(r *remote.Peer) (heard, stop func()) {
 	return heard, func() { timer.Stop() }
 }
 
+// version is a version of a key as commands print it; nil for none.
+func version(kv *client.KeyValue) *coord.KeyValue {
+	if kv == nil {
+		return nil
+	}
+	return &coord.KeyValue{
+		Key: kv.Key, Value: kv.Value, CreateRevision: coord.Revision(kv.CreateRevision), ModRevision: coord.Revision(kv.ModRevision),
+		Version: kv.Version, Lease: coord.LeaseID(kv.Lease),
+	}
+}
+
 // printChanges prints the events of a batch. A table omits progress events.
 func printChanges(r *remote.Peer, b client.Batch) error {
-	for _, e := range b.Events {
+	for _, change := range b.Events {
+		e := coord.Event{Revision: coord.Revision(change.Revision), Key: change.Key, KV: version(change.KV), Prev: version(change.Prev)}
 		kind, value := "delete", ""
 		if e.KV != nil {
 			kind, value = "put", valueText(e.KV)

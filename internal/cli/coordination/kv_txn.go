@@ -15,8 +15,8 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/file"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
-	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -42,7 +42,7 @@ func kvTxn(con *term.Console) *cobra.Command {
 			"  " + command.Program + " kv txn -o json < create.txt",
 	}
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Coordinates(func(ctx context.Context, c *operator.Client, args []string) error {
 		text, err := file.Read(r.Console, "FILE", strings.Join(args, ""), maxTxnText)
 		if err != nil {
 			return err

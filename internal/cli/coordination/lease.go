@@ -12,8 +12,9 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -64,24 +65,24 @@ func leaseGrant(con *term.Console) *cobra.Command {
 	cmd := &cobra.Command{Use: "grant", Short: "Create a lease", Args: leaseGrantArgs}
 	ttl := cmd.Flags().Duration("ttl", client.DefaultTTL, "time to live; the group raises or lowers it to its limits")
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Coordinates(func(ctx context.Context, c *client.Client, _ []string) error {
+	return r.Coordinates(func(ctx context.Context, c *operator.Client, _ []string) error {
 		if *ttl < time.Millisecond {
 			return fault.Invalidf("--ttl", *ttl, "must be at least 1ms")
 		}
-		id, granted, err := c.Leases().Grant(ctx, *ttl)
+		id, granted, err := c.Locks().Grant(ctx, *ttl)
 		if err != nil {
 			return err
 		}
 		if granted != *ttl {
 			r.Say("the group grants %v instead of %v: its limits", granted, *ttl)
 		}
-		return r.Print(leaseDocument(id, granted))
+		return r.Print(leaseDocument(coord.LeaseID(id), granted))
 	})
 }
 
 func leaseRevoke(con *term.Console) *cobra.Command {
 	r := remote.New(con, &cobra.Command{Use: "revoke ID...", Short: "End leases with their locks and keys", Args: command.SomeArgs("ID")}, remote.DefaultTimeout)
-	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Coordinates(func(ctx context.Context, c *operator.Client, args []string) error {
 		ids := make([]coord.LeaseID, len(args))
 		for i, s := range args {
 			var err error
@@ -90,7 +91,7 @@ func leaseRevoke(con *term.Console) *cobra.Command {
 			}
 		}
 		for _, id := range ids {
-			if err := c.Leases().Revoke(ctx, id); err != nil {
+			if err := c.Locks().Revoke(ctx, client.LeaseID(id)); err != nil {
 				return exit.Rename(err, LeaseID(id))
 			}
 		}
@@ -105,7 +106,7 @@ func leaseKeepAlive(con *term.Console) *cobra.Command {
 	}
 	once := cmd.Flags().Bool("once", false, "renew the lease once")
 	r := remote.New(con, cmd, 0)
-	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Coordinates(func(ctx context.Context, c *operator.Client, args []string) error {
 		id, err := ParseLease(args[0])
 		if err != nil {
 			return err
@@ -115,7 +116,7 @@ func leaseKeepAlive(con *term.Console) *cobra.Command {
 }
 
 // keepAlive renews a lease. It repeats a failed renewal until the lease has expired.
-func keepAlive(ctx context.Context, r *remote.Peer, c *client.Client, id coord.LeaseID, once bool) error {
+func keepAlive(ctx context.Context, r *remote.Peer, c *operator.Client, id coord.LeaseID, once bool) error {
 	var deadline time.Time
 	for {
 		asked := time.Now()
@@ -124,7 +125,7 @@ func keepAlive(ctx context.Context, r *remote.Peer, c *client.Client, id coord.L
 		switch {
 		case err == nil:
 			deadline = asked.Add(ttl)
-			if err := r.PrintNext(leaseDocument(id, ttl)); err != nil || once {
+			if err := r.PrintNext(leaseDocument(coord.LeaseID(id), ttl)); err != nil || once {
 				return err
 			}
 		case ctx.Err() == nil && exit.Hopeless(err) && asked.Before(deadline):
@@ -142,16 +143,16 @@ func keepAlive(ctx context.Context, r *remote.Peer, c *client.Client, id coord.L
 }
 
 // renew renews a lease once.
-func renew(ctx context.Context, c *client.Client, id coord.LeaseID) (time.Duration, error) {
+func renew(ctx context.Context, c *operator.Client, id coord.LeaseID) (time.Duration, error) {
 	const timeout = 10 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return c.Leases().Renew(ctx, id)
+	return c.Locks().Renew(ctx, client.LeaseID(id))
 }
 
 func leaseShow(con *term.Console) *cobra.Command {
 	r := remote.New(con, &cobra.Command{Use: "show ID", Short: "Describe a lease with its keys", Args: command.OneArg("ID")}, remote.DefaultTimeout)
-	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Coordinates(func(ctx context.Context, c *operator.Client, args []string) error {
 		id, err := ParseLease(args[0])
 		if err != nil {
 			return err
@@ -176,7 +177,7 @@ func millis(ms int64) string { return (time.Duration(ms) * time.Millisecond).Str
 
 func leaseList(con *term.Console) *cobra.Command {
 	r := remote.New(con, &cobra.Command{Use: "ls", Short: "List leases", Args: command.NoArgs}, remote.DefaultTimeout)
-	return r.Coordinates(func(ctx context.Context, c *client.Client, _ []string) error {
+	return r.Coordinates(func(ctx context.Context, c *operator.Client, _ []string) error {
 		var all []LeaseState
 		for after := uint64(0); ; after = all[len(all)-1].Granted {
 			page, err := Leases(ctx, c, after)

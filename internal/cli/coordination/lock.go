@@ -16,10 +16,11 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/guard"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/internal/platform/environ"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -74,7 +75,7 @@ func lockHold(con *term.Console) *cobra.Command {
 	f.Uint32VarP(&l.permits, "permits", "n", 0, "share the lock among up to so many holders; all must use the same number")
 	r := remote.New(con, cmd, remote.LockTimeout)
 	r.ConnectOnly = true
-	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Coordinates(func(ctx context.Context, c *operator.Client, args []string) error {
 		l.name, l.command = args[0], args[1:]
 		if err := l.check(cmd); err != nil {
 			return err
@@ -139,9 +140,9 @@ func (l *lockFlags) options() []client.LockOption {
 }
 
 // takeLock takes the lock, holds it and releases it at the end.
-func takeLock(ctx context.Context, r *remote.Peer, c *client.Client, l *lockFlags) error {
+func takeLock(ctx context.Context, r *remote.Peer, c *operator.Client, l *lockFlags) error {
 	connecting, cancel := r.Connecting(ctx)
-	s, err := c.Session(connecting, client.TTL(l.ttl), client.Application(l.application()))
+	s, err := c.Locks().Session(connecting, client.TTL(l.ttl), client.Application(l.application()))
 	cancel()
 	if err != nil {
 		return err
@@ -157,7 +158,7 @@ func takeLock(ctx context.Context, r *remote.Peer, c *client.Client, l *lockFlag
 	if l.try {
 		take = s.TryLock
 	}
-	stop := tellHolders(ctx, r.Console, c, l.name, s.Lease())
+	stop := tellHolders(ctx, r.Console, c, l.name, coord.LeaseID(s.Lease()))
 	held, err := take(ctx, l.name, l.options()...)
 	stop()
 	switch {
@@ -177,7 +178,7 @@ func takeLock(ctx context.Context, r *remote.Peer, c *client.Client, l *lockFlag
 
 // holdAlone shows a lock and holds it until interrupted.
 func holdAlone(ctx context.Context, r *remote.Peer, held *client.Held) error {
-	token, lease := strconv.FormatInt(int64(held.Token()), 10), LeaseID(held.Lease())
+	token, lease := strconv.FormatInt(int64(held.Token()), 10), LeaseID(coord.LeaseID(held.Lease()))
 	err := r.Print(term.Document{
 		Value: map[string]any{"name": held.Name(), "key": held.Key(), "fencing_token": held.Token(), "lease_id": held.Lease()},
 		Table: term.Pairs([][]string{{"lock", held.Name()}, {"token", token}, {"lease", lease}, {"key", held.Key()}}),
@@ -196,7 +197,7 @@ func holdAlone(ctx context.Context, r *remote.Peer, held *client.Held) error {
 // lockEnvironment describes a held lock to a child process.
 func lockEnvironment(held *client.Held, now time.Time) []string {
 	deadline := now.Add(held.Remaining()).Unix()
-	return environ.Lock(held.Name(), strconv.FormatInt(int64(held.Token()), 10), LeaseID(held.Lease()), strconv.FormatInt(deadline, 10))
+	return environ.Lock(held.Name(), strconv.FormatInt(int64(held.Token()), 10), LeaseID(coord.LeaseID(held.Lease())), strconv.FormatInt(deadline, 10))
 }
 
 func lockList(con *term.Console) *cobra.Command {
@@ -206,7 +207,7 @@ func lockList(con *term.Console) *cobra.Command {
 		Long: "List the locks that clients hold or wait for. AGE counts from when the answering member learned of a\n" +
 			"claim: the claim is at least as old.",
 	}, remote.DefaultTimeout)
-	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Coordinates(func(ctx context.Context, c *operator.Client, args []string) error {
 		var all []LockState
 		for after := ""; ; after = all[len(all)-1].Name {
 			page, err := Locks(ctx, c, strings.Join(args, ""), after, 0)
@@ -257,7 +258,7 @@ const tellAfter = time.Second
 
 // tellHolders writes once on standard error who holds a lock that this program waits for, after tellAfter. Without an
 // answer it writes nothing: the call for the lock reports what is wrong. The returned function ends it, and waits for that.
-func tellHolders(ctx context.Context, con *term.Console, c *client.Client, name string, own coord.LeaseID) (stop func()) {
+func tellHolders(ctx context.Context, con *term.Console, c *operator.Client, name string, own coord.LeaseID) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {

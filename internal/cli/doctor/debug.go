@@ -17,13 +17,13 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/file"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
-	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // bundle is the content of a report of a fault. missing lists the files that the peer refused.
 type bundle struct {
-	files   []client.DebugFile
+	files   []operator.DebugFile
 	missing []string
 }
 
@@ -75,14 +75,14 @@ func Debug(con *term.Console, program string) *cobra.Command {
 const defaultBundle = "blackholed-debug.tar.gz"
 
 // ask adds what the peer knows.
-func (b *bundle) ask(ctx context.Context, c *client.Client, _ []string) error {
+func (b *bundle) ask(ctx context.Context, c *operator.Client, _ []string) error {
 	status, err := c.Status(ctx)
 	b.addJSON("status.json", status, err)
 	peers, err := c.Peers(ctx)
 	b.addJSON("peers.json", peers, err)
 	group, err := c.Coordination().Group(ctx)
 	b.addJSON("group.json", group, err)
-	requirements, err := c.Requirements().List(ctx)
+	requirements, err := c.Services().Requirements().List(ctx)
 	b.addJSON("requirements.json", requirements, err)
 	files, err := c.Debug(ctx)
 	b.files = append(b.files, files...)
@@ -90,7 +90,7 @@ func (b *bundle) ask(ctx context.Context, c *client.Client, _ []string) error {
 }
 
 func (b *bundle) add(name string, content []byte) {
-	b.files = append(b.files, client.DebugFile{Name: name, Content: content})
+	b.files = append(b.files, operator.DebugFile{Name: name, Content: content})
 }
 
 func (b *bundle) addJSON(name string, value any, err error) {

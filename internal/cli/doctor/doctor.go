@@ -17,10 +17,11 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/settings"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/discovery"
+	"github.com/blackhole/blackhole/internal/contract/instances"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/config"
-	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -131,14 +132,14 @@ func factsOf(s *settings.Settings, cmd *cobra.Command, r *remote.Peer) (*facts, 
 }
 
 // ask asks the peer for its own view.
-func (f *facts) ask(ctx context.Context, c *client.Client, _ []string) (err error) {
+func (f *facts) ask(ctx context.Context, c *operator.Client, _ []string) (err error) {
 	if f.status, err = c.Status(ctx); err != nil {
 		return err
 	}
 	if f.peers, err = c.Peers(ctx); err != nil {
 		return err
 	}
-	notUp := instance.ListQuery{Selector: instance.Selector{Statuses: []instance.Status{instance.StatusDown, instance.StatusUnknown}}}
+	notUp := instances.ListQuery{Selector: instance.Selector{Statuses: []instance.Status{instance.StatusDown, instance.StatusUnknown}}}
 	if list, err := c.Agent().List(ctx, notUp); err == nil { // a peer can be without the agent
 		f.failing = slices.DeleteFunc(slices.Clone(list.Instances), func(i *instance.Instance) bool { return i.Peer != f.status.PeerID })
 	}

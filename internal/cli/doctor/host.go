@@ -17,6 +17,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/remote"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/disk"
 	"github.com/blackhole/blackhole/pkg/client"
@@ -30,7 +31,7 @@ func onThisMachine(address string) bool {
 }
 
 // askSettings asks the peer for the settings that it runs with.
-func (f *facts) askSettings(ctx context.Context, c *client.Client, _ []string) (err error) {
+func (f *facts) askSettings(ctx context.Context, c *operator.Client, _ []string) (err error) {
 	f.running, err = remote.Running(ctx, c)
 	return err
 }

@@ -15,22 +15,23 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/settings"
 	"github.com/blackhole/blackhole/internal/cli/term"
-	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // Restoration describes a group restored from a backup.
 type Restoration struct {
-	Group       string          `json:"group_id"`
-	Incarnation uint64          `json:"incarnation"` // the new incarnation
-	Taken       time.Time       `json:"taken"`
-	Revision    client.Revision `json:"revision"` // in the backup
-	From        client.Revision `json:"from"`     // later revisions and fencing tokens are above it
-	Leases      int             `json:"leases"`
-	Locks       int             `json:"locks"`
-	Keys        int             `json:"keys"`
-	Peer        string          `json:"only_voter"`
-	Done        bool            `json:"done"`
+	Group       string         `json:"group_id"`
+	Incarnation uint64         `json:"incarnation"` // the new incarnation
+	Taken       time.Time      `json:"taken"`
+	Revision    coord.Revision `json:"revision"` // in the backup
+	From        coord.Revision `json:"from"`     // later revisions and fencing tokens are above it
+	Leases      int            `json:"leases"`
+	Locks       int            `json:"locks"`
+	Keys        int            `json:"keys"`
+	Peer        string         `json:"only_voter"`
+	Done        bool           `json:"done"`
 }
 
 // restoreFunc is App.Restore. after is an incarnation of the group since the backup; 0: none is known.
@@ -48,7 +49,7 @@ func groupBackup(con *term.Console) *cobra.Command {
 			"is written into.",
 	}
 	r := remote.New(con, cmd, backupTime)
-	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Coordinates(func(ctx context.Context, c *operator.Client, args []string) error {
 		size, err := file.Write(con, args[0], func(w io.Writer) error { return c.Coordination().Backup(ctx, w) })
 		if err != nil || args[0] == "-" {
 			return err

@@ -15,8 +15,8 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
-	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -24,13 +24,13 @@ import (
 func Command(con *term.Console, restore restoreFunc) *cobra.Command {
 	return command.Parent(&cobra.Command{Use: "group", Short: "Inspect and repair the coordination group"},
 		groupStatus(con), groupMembers(con), groupAdd(con), groupRemove(con), groupPromote(con), groupReplace(con),
-		groupTransfer(con), groupLeave(con), groupJoin(con), groupResume(con),
+		groupTransfer(con), groupLeave(con),
 		groupBackup(con), groupRestore(con, restore))
 }
 
 func groupStatus(con *term.Console) *cobra.Command {
 	r := remote.New(con, &cobra.Command{Use: "status", Short: "Show the state of the group", Args: command.NoArgs}, remote.DefaultTimeout)
-	return r.Coordinates(func(ctx context.Context, c *client.Client, _ []string) error {
+	return r.Coordinates(func(ctx context.Context, c *operator.Client, _ []string) error {
 		s, err := c.Coordination().Group(ctx)
 		if err != nil {
 			return err
@@ -86,7 +86,7 @@ func levelText(s coord.GroupState) string {
 
 func groupMembers(con *term.Console) *cobra.Command {
 	r := remote.New(con, &cobra.Command{Use: "members", Short: "List the members of the group", Args: command.NoArgs}, remote.DefaultTimeout)
-	return r.Coordinates(func(ctx context.Context, c *client.Client, _ []string) error {
+	return r.Coordinates(func(ctx context.Context, c *operator.Client, _ []string) error {
 		s, err := c.Coordination().Group(ctx)
 		if err != nil {
 			return err
@@ -137,7 +137,7 @@ func order(con *term.Console, action coord.MemberAction, cmd *cobra.Command, nam
 		cmd.Flags().BoolVar(&c.Force, "force", false, forced(action))
 	}
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Coordinates(func(ctx context.Context, p *client.Client, args []string) error {
+	return r.Coordinates(func(ctx context.Context, p *operator.Client, args []string) error {
 		c.Action = action
 		for i, to := range []*string{&c.Peer, &c.With}[:len(args)] {
 			var err error
@@ -156,7 +156,7 @@ func order(con *term.Console, action coord.MemberAction, cmd *cobra.Command, nam
 
 // memberOf returns the peer id that a text stands for among the members of the group; without one the text, which can be the id of
 // another peer.
-func memberOf(ctx context.Context, p *client.Client, text string) (id string, err error) {
+func memberOf(ctx context.Context, p *operator.Client, text string) (id string, err error) {
 	g, _ := p.Coordination().Group(ctx) // the order itself says what is wrong
 	for _, m := range slices.Concat(g.Voters, g.Learners) {
 		if !term.Means(text, m.Peer, m.Name) {
@@ -173,8 +173,6 @@ func memberOf(ctx context.Context, p *client.Client, text string) (id string, er
 // forced says what an order does with --force.
 func forced(action coord.MemberAction) string {
 	switch action {
-	case coord.ResumeGroup:
-		return "even if the other group may return, so that the network has two again"
 	case coord.AddMember:
 		return "even if the leader cannot connect to the peer"
 	case coord.RemoveMember:
@@ -262,14 +260,5 @@ func groupLeave(con *term.Console) *cobra.Command {
 		Use: "leave", Short: "Remove the running peer from the group",
 		Long: "Remove the running peer from the group. A leader hands over first. The peer stays a client, and\n" +
 			"becomes no member until group add.",
-	})
-}
-
-func groupResume(con *term.Console) *cobra.Command {
-	return order(con, coord.ResumeGroup, &cobra.Command{
-		Use: "resume", Short: "Take back a group join whose other group is gone",
-		Long: "Let a group go on that group join froze, or whose other group is gone for good before the peers went\n" +
-			"over. The leases and locks that ended stay ended. Refused while the peers can go over. If the other\n" +
-			"group returns, the network has two groups again.",
 	})
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/file"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/internal/platform/probe"
-	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -35,7 +35,7 @@ func ARD(con *term.Console) *cobra.Command {
 		Example: "  " + command.Program + " ard crawl https://agents.example.com\n  " + command.Program + " ard crawl ai-catalog.json",
 	}
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return command.Parent(&cobra.Command{Use: "ard", Short: "Import catalogs of Agentic Resource Discovery"}, r.Calls(func(ctx context.Context, c *client.Client, args []string) error {
+	return command.Parent(&cobra.Command{Use: "ard", Short: "Import catalogs of Agentic Resource Discovery"}, r.Calls(func(ctx context.Context, c *operator.Client, args []string) error {
 		text, err := catalogOf(ctx, con, args[0])
 		if err != nil {
 			return err

@@ -15,8 +15,8 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 )
@@ -37,7 +37,7 @@ func offerFind(con *term.Console) *cobra.Command {
 	var must bool
 	remote.MustFind(cmd, &must)
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Calls(func(ctx context.Context, c *client.Client, _ []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, _ []string) error {
 		q, err := flags.query(cmd)
 		if fault.FieldOf(err) == "--price-unit" && q.Type == "gpu" {
 			return fault.Invalidf("--type", q.Type, "is no standard type: use --type compute --gpu, or name --price-unit")
@@ -48,7 +48,7 @@ func offerFind(con *term.Console) *cobra.Command {
 		if flags.near.city != "" {
 			r.Say("near %s", flags.near.city)
 		}
-		answer, err := c.Query(ctx, q)
+		answer, err := c.Offers().Query(ctx, q)
 		if err != nil {
 			return queryFields().Rename(err)
 		}
@@ -71,14 +71,14 @@ func offerFind(con *term.Console) *cobra.Command {
 }
 
 // tellCurrencies tells how many offers a comparison of prices left out because of their currency or unit.
-func tellCurrencies(ctx context.Context, r *remote.Peer, c *client.Client, q query.Query) {
+func tellCurrencies(ctx context.Context, r *remote.Peer, c *operator.Client, q query.Query) {
 	plan, err := query.Compile(q, query.Defaults{})
 	if err != nil {
 		return // several types: each has a unit of its own
 	}
 	compared := plan.Query().Price
 	q.MaxPrice, q.Currency, q.PriceUnit, q.Sort, q.GroupPrices, q.Limit, q.After = nil, "", "", query.SortPrice, true, 1, ""
-	all, err := c.Query(ctx, q)
+	all, err := c.Offers().Query(ctx, q)
 	if err != nil {
 		return
 	}
@@ -137,16 +137,16 @@ func duration(ms float64) string {
 }
 
 // OfferOf returns the offer with a key, or the own one with an id.
-func OfferOf(ctx context.Context, c *client.Client, id string) (client.Record, error) {
+func OfferOf(ctx context.Context, c *operator.Client, id string) (client.Record, error) {
 	if strings.HasPrefix(id, "/") {
-		return c.Resolve(ctx, id)
+		return c.Offers().Resolve(ctx, id)
 	}
-	return c.Get(ctx, id)
+	return c.Offers().Get(ctx, id)
 }
 
 func offerShow(con *term.Console) *cobra.Command {
 	r := remote.New(con, &cobra.Command{Use: "show ID", Short: "Show all fields of an own offer, or of the offer with a key", Args: command.OneArg("ID")}, remote.DefaultTimeout)
-	return r.Calls(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, args []string) error {
 		rec, err := OfferOf(ctx, c, args[0])
 		if fault.KindOf(err) == fault.NotFound && !strings.HasPrefix(args[0], "/") {
 			return fault.Refused(fault.NotFound, "ID", "this peer has no offer with this id; %s show %s%s looks at offers of others too", command.Program, args[0], r.Given())
@@ -171,12 +171,12 @@ func offerWatch(con *term.Console) *cobra.Command {
 	flags := newQueryFlags(cmd)
 	after := cmd.Flags().String("after", "", "cursor of the last event seen")
 	r := remote.New(con, cmd, 0)
-	return r.Calls(func(ctx context.Context, c *client.Client, _ []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, _ []string) error {
 		q, err := flags.query(cmd)
 		if err != nil {
 			return err
 		}
-		w, err := c.Watch(ctx, q, *after)
+		w, err := c.Offers().Watch(ctx, q, *after)
 		if err != nil {
 			return queryFields().Rename(err)
 		}
@@ -196,7 +196,7 @@ func followOffers(r *remote.Peer, w *client.Watcher) error {
 		if err != nil {
 			return queryFields().Rename(err)
 		}
-		if ev.Kind == discovery.Progress {
+		if ev.Kind == query.Progress {
 			why := ev.Beyond.String()
 			if !ev.Complete {
 				why = "matches may be missing: " + cmp.Or(ev.Reason, "the search is not complete")
@@ -252,13 +252,13 @@ func relaxations(q query.Query) []relaxation {
 
 // explainNoOffer tells on standard error why a query found no offer: how many each filter leaves out, and how far the nearest one
 // is, or which types have offers. What cannot be found out is left out: the answer itself stands.
-func explainNoOffer(ctx context.Context, r *remote.Peer, c *client.Client, q query.Query) {
+func explainNoOffer(ctx context.Context, r *remote.Peer, c *operator.Client, q query.Query) {
 	types := q.Types
 	if q.Type != "" {
 		types = []string{q.Type}
 	}
 	bare := query.Query{Type: q.Type, Types: q.Types, Quality: query.Quality{Health: query.HealthAny}, ExactTotal: true, Limit: 1}
-	all, err := c.Query(ctx, bare)
+	all, err := c.Offers().Query(ctx, bare)
 	if err != nil {
 		return
 	}
@@ -274,7 +274,7 @@ func explainNoOffer(ctx context.Context, r *remote.Peer, c *client.Client, q que
 		}
 		only := bare
 		f.keep(&only)
-		a, err := c.Query(ctx, only)
+		a, err := c.Offers().Query(ctx, only)
 		if err != nil || a.Total >= all.Total {
 			continue
 		}
@@ -294,7 +294,7 @@ func explainNoOffer(ctx context.Context, r *remote.Peer, c *client.Client, q que
 }
 
 // otherModels returns the first models on offer that contain a text which the query expects at their beginning, or alone.
-func otherModels(ctx context.Context, c *client.Client, bare query.Query, where []query.Clause) (models []string) {
+func otherModels(ctx context.Context, c *operator.Client, bare query.Query, where []query.Clause) (models []string) {
 	const field, most = "compute.gpus.model", 5
 	where = slices.DeleteFunc(slices.Clone(where), func(w query.Clause) bool { return w.Field != field || w.Not || len(w.Values) == 0 })
 	if len(where) == 0 {
@@ -311,7 +311,7 @@ func otherModels(ctx context.Context, c *client.Client, bare query.Query, where 
 		})
 	}
 	bare.Where, bare.Limit, bare.ExactTotal = []query.Clause{{Field: field, Op: query.OpStated}}, query.MaxLimit, false
-	a, err := c.Query(ctx, bare)
+	a, err := c.Offers().Query(ctx, bare)
 	if err != nil {
 		return nil
 	}
@@ -329,10 +329,10 @@ func otherModels(ctx context.Context, c *client.Client, bare query.Query, where 
 }
 
 // nearestOffer says how far the nearest offer is, whatever its other properties.
-func nearestOffer(ctx context.Context, c *client.Client, bare query.Query, near query.Near) string {
+func nearestOffer(ctx context.Context, c *operator.Client, bare query.Query, near query.Near) string {
 	near.RadiusKM = nil
 	bare.Near, bare.Sort, bare.ExactTotal = &near, query.SortDistance, false
-	a, err := c.Query(ctx, bare)
+	a, err := c.Offers().Query(ctx, bare)
 	if err != nil || len(a.Results) == 0 {
 		return ""
 	}
@@ -340,11 +340,11 @@ func nearestOffer(ctx context.Context, c *client.Client, bare query.Query, near 
 }
 
 // otherTypes says which of the usual types have offers.
-func otherTypes(ctx context.Context, c *client.Client, bare query.Query) string {
+func otherTypes(ctx context.Context, c *operator.Client, bare query.Query) string {
 	var found []string
 	for _, t := range []string{"storage", "compute", "cdn", "bandwidth"} {
 		bare.Type, bare.Types = t, nil
-		if a, err := c.Query(ctx, bare); err == nil && a.Total > 0 {
+		if a, err := c.Offers().Query(ctx, bare); err == nil && a.Total > 0 {
 			found = append(found, fmt.Sprintf("%s (%d)", t, a.Total))
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/file"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -42,7 +42,7 @@ func offerRegister(con *term.Console) *cobra.Command {
 	}
 	file := offerFileFlag(cmd)
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Calls(func(ctx context.Context, c *client.Client, _ []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, _ []string) error {
 		offers, err := readOffers(con, *file)
 		if err != nil {
 			return err
@@ -51,16 +51,16 @@ func offerRegister(con *term.Console) *cobra.Command {
 			return registerAll(ctx, r, c, offers)
 		}
 		out := offerResults(1)
-		got, err := c.Register(ctx, offers[0])
+		got, err := c.Offers().Register(ctx, offers[0])
 		addReceipt(out, offers[0].ID, got, err)
 		return out.Print(r)
 	})
 }
 
 // registerAll registers offers as one batch and prints a result for each.
-func registerAll(ctx context.Context, r *remote.Peer, c *client.Client, offers []records.Offer) error {
+func registerAll(ctx context.Context, r *remote.Peer, c *operator.Client, offers []records.Offer) error {
 	out := offerResults(len(offers))
-	answers, err := c.RegisterBatch(ctx, offers)
+	answers, err := c.Offers().RegisterBatch(ctx, offers)
 	if err != nil {
 		return err
 	}
@@ -77,14 +77,14 @@ func offerUpdate(con *term.Console) *cobra.Command {
 	}
 	file := offerFileFlag(cmd)
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Calls(func(ctx context.Context, c *client.Client, _ []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, _ []string) error {
 		offers, err := readOffers(con, *file)
 		if err != nil {
 			return err
 		}
 		out := offerResults(len(offers))
 		for _, o := range offers {
-			got, err := c.Update(ctx, o)
+			got, err := c.Offers().Update(ctx, o)
 			if addReceipt(out, o.ID, got, err); exit.Hopeless(err) {
 				break
 			}
@@ -95,7 +95,7 @@ func offerUpdate(con *term.Console) *cobra.Command {
 
 func offerWithdraw(con *term.Console) *cobra.Command {
 	r := remote.New(con, &cobra.Command{Use: "withdraw ID...", Short: "End offers in the whole network", Args: command.SomeArgs("ID")}, remote.DefaultTimeout)
-	return changesEach(r, (*client.Client).Withdraw)
+	return changesEach(r, client.Offers.Withdraw)
 }
 
 func offerPause(con *term.Console) *cobra.Command {
@@ -106,22 +106,22 @@ func offerPause(con *term.Console) *cobra.Command {
 	}
 	length := cmd.Flags().Duration("for", 0, "end of the pause after this time, at most a year; 0 means until offer resume")
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return changesEach(r, func(c *client.Client, ctx context.Context, id string) (discovery.Receipt, error) {
-		return c.Pause(ctx, id, *length)
+	return changesEach(r, func(o client.Offers, ctx context.Context, id string) (records.Receipt, error) {
+		return o.Pause(ctx, id, *length)
 	})
 }
 
 func offerResume(con *term.Console) *cobra.Command {
 	r := remote.New(con, &cobra.Command{Use: "resume ID...", Short: "End the pause of offers", Args: command.SomeArgs("ID")}, remote.DefaultTimeout)
-	return changesEach(r, (*client.Client).Resume)
+	return changesEach(r, client.Offers.Resume)
 }
 
 // changesEach makes a command that changes one offer after the other.
-func changesEach(r *remote.Peer, change func(c *client.Client, ctx context.Context, id string) (discovery.Receipt, error)) *cobra.Command {
-	return r.Calls(func(ctx context.Context, c *client.Client, ids []string) error {
+func changesEach(r *remote.Peer, change func(o client.Offers, ctx context.Context, id string) (records.Receipt, error)) *cobra.Command {
+	return r.Calls(func(ctx context.Context, c *operator.Client, ids []string) error {
 		out := offerResults(len(ids))
 		for _, id := range ids {
-			got, err := change(c, ctx, id)
+			got, err := change(c.Offers(), ctx, id)
 			if fault.KindOf(err) == fault.NotFound {
 				err = exit.Answer(fault.NotFound, "this peer has no offer with this id: see %s offer ls%s", command.Program, r.Given())
 			}
@@ -136,8 +136,8 @@ func changesEach(r *remote.Peer, change func(c *client.Client, ctx context.Conte
 
 func offerList(con *term.Console) *cobra.Command {
 	r := remote.New(con, &cobra.Command{Use: "ls", Short: "List the offers of the running peer", Args: command.NoArgs}, remote.DefaultTimeout)
-	return r.Calls(func(ctx context.Context, c *client.Client, _ []string) error {
-		own, err := c.List(ctx)
+	return r.Calls(func(ctx context.Context, c *operator.Client, _ []string) error {
+		own, err := c.Offers().List(ctx)
 		if err != nil {
 			return err
 		}
@@ -155,7 +155,7 @@ func offerResults(of int) *remote.Results {
 }
 
 // addReceipt notes the outcome for one offer.
-func addReceipt(o *remote.Results, id string, r discovery.Receipt, err error) {
+func addReceipt(o *remote.Results, id string, r records.Receipt, err error) {
 	if err != nil {
 		o.Fail(id, err)
 		return

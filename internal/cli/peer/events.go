@@ -12,7 +12,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
-	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -25,11 +25,11 @@ func Events(con *term.Console) *cobra.Command {
 			"With -o ndjson each line has an id, which --after continues at. --timeout ends the command with exit\n" +
 			"code 0. Changes have streams of their own: offer watch, instance watch, kv watch.",
 	}
-	var q client.EventQuery
+	var q operator.EventQuery
 	cmd.Flags().StringVar(&q.After, "after", "", "id of the last event seen")
 	cmd.Flags().StringVar(&q.Since, "since", "", "begin with what mattered since then: a duration such as 1h, or a time (RFC 3339)")
 	r := remote.New(con, cmd, 0)
-	return r.Calls(func(ctx context.Context, c *client.Client, _ []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, _ []string) error {
 		seen := false
 		for e, err := range c.Events(ctx, q) {
 			if seen && fault.KindOf(err) == fault.Timeout {
@@ -48,7 +48,7 @@ func Events(con *term.Console) *cobra.Command {
 }
 
 // eventLines returns a line for each note of an event.
-func eventLines(e client.PeerEvent) string {
+func eventLines(e operator.PeerEvent) string {
 	var out strings.Builder
 	for _, n := range e.Notes {
 		text := term.Clean(fmt.Sprintf("%s  %-11s  %s", n.At.UTC().Format(time.RFC3339), n.Kind, n.Text))

@@ -13,16 +13,17 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/settings"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/environ"
-	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/internal/platform/identity"
+	"github.com/blackhole/blackhole/internal/platform/invite"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
-	"github.com/blackhole/blackhole/pkg/network/invite"
 )
 
 // keysFunc returns the keys of the network in a data directory.
-type keysFunc func(dataDir string) ([]network.Key, error)
+type keysFunc func(dataDir string) ([]identity.Key, error)
 
 // JoinFunc makes a data directory that of a peer of the inviting network.
 type JoinFunc func(dataDir string, i invite.Invitation) error
@@ -38,7 +39,7 @@ func Invite(con *term.Console, keys keysFunc, identity func(dataDir string) (str
 	}, remote.DefaultTimeout)
 	settings.DataFlag(r.Cmd, "data directory of the running peer")
 	addresses := r.Cmd.Flags().StringArray("address", nil, "multiaddr with /p2p/ID for the line (repeat; default: those of the peer)")
-	return r.Calls(func(ctx context.Context, c *client.Client, _ []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, _ []string) error {
 		s, err := c.Status(ctx)
 		if err != nil {
 			return err

@@ -16,15 +16,15 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
-	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/internal/contract/discovery"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // Status makes the command status.
 func Status(con *term.Console) *cobra.Command {
 	r := remote.New(con, &cobra.Command{Use: "status", Short: "Describe the running peer", Args: command.NoArgs}, remote.DefaultTimeout)
-	return r.Calls(func(ctx context.Context, c *client.Client, _ []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, _ []string) error {
 		s, err := c.Status(ctx)
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func Command(con *term.Console) *cobra.Command {
 
 func peerList(con *term.Console) *cobra.Command {
 	r := remote.New(con, &cobra.Command{Use: "ls", Short: "List the peers that the running peer is connected to", Args: command.NoArgs}, remote.DefaultTimeout)
-	return r.Calls(func(ctx context.Context, c *client.Client, _ []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, _ []string) error {
 		peers, err := c.Peers(ctx)
 		if err != nil {
 			return err
@@ -118,7 +118,7 @@ func LogLevel(con *term.Console) *cobra.Command {
 			"log.level holds at the next start. Needs the role admin.",
 	}
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Calls(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, args []string) error {
 		before, err := c.SetLogLevel(ctx, args[0])
 		if err != nil {
 			return exit.Rename(err, "LEVEL")
@@ -140,7 +140,7 @@ func UI(con *term.Console) *cobra.Command {
 		Example: "  blackholed ui\n  blackholed ui --open\n  blackholed ui --token-file admin.token",
 	}, remote.DefaultTimeout)
 	r.Cmd.Flags().BoolVar(&open, "open", false, "open the page in a browser")
-	return r.Calls(func(ctx context.Context, c *client.Client, _ []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, _ []string) error {
 		link, err := c.Page(ctx)
 		if err != nil {
 			return err

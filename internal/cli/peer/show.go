@@ -15,8 +15,8 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/service"
 	"github.com/blackhole/blackhole/internal/cli/term"
-	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -36,7 +36,7 @@ type shown struct {
 // finder finds the things of one kind that an id names. None is no error.
 type finder struct {
 	kind string
-	find func(ctx context.Context, c *client.Client, id, namespace string) ([]term.Document, error)
+	find func(ctx context.Context, c *operator.Client, id, namespace string) ([]term.Document, error)
 }
 
 // finders is the table of show, in the order of its output.
@@ -56,7 +56,7 @@ func Show(con *term.Console) *cobra.Command {
 	}
 	namespace := service.NamespaceFlag(cmd)
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Calls(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, args []string) error {
 		found, failed, err := lookAll(ctx, c, args[0], *namespace)
 		if err != nil {
 			return err
@@ -72,7 +72,7 @@ func Show(con *term.Console) *cobra.Command {
 }
 
 // lookAll asks for every kind. failed says which kinds are unknown, and why. err: the peer does not answer.
-func lookAll(ctx context.Context, c *client.Client, id, namespace string) (found []shown, failed []string, err error) {
+func lookAll(ctx context.Context, c *operator.Client, id, namespace string) (found []shown, failed []string, err error) {
 	for _, l := range finders() {
 		docs, err := l.find(ctx, c, id, namespace)
 		switch kind := fault.KindOf(err); {
@@ -106,7 +106,7 @@ func (list shownList) On(s term.Screen) string {
 }
 
 // lookupOffer asks this peer for a key or for an own offer, and then the network.
-func lookupOffer(ctx context.Context, c *client.Client, id, _ string) ([]term.Document, error) {
+func lookupOffer(ctx context.Context, c *operator.Client, id, _ string) ([]term.Document, error) {
 	rec, err := offer.OfferOf(ctx, c, id)
 	if err == nil {
 		return []term.Document{term.FieldsOf(rec.View)}, nil
@@ -115,7 +115,7 @@ func lookupOffer(ctx context.Context, c *client.Client, id, _ string) ([]term.Do
 	if fault.KindOf(err) != fault.NotFound || strings.HasPrefix(id, "/") || wrong != nil {
 		return nil, err
 	}
-	answer, err := c.Query(ctx, query.Query{Types: offer.OfferTypes(), Where: []query.Clause{named}, Quality: query.Quality{Health: query.HealthAny}})
+	answer, err := c.Offers().Query(ctx, query.Query{Types: offer.OfferTypes(), Where: []query.Clause{named}, Quality: query.Quality{Health: query.HealthAny}})
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func lookupOffer(ctx context.Context, c *client.Client, id, _ string) ([]term.Do
 }
 
 // lookupPeer looks at this peer, the connected peers and the members of the group.
-func lookupPeer(ctx context.Context, c *client.Client, id, _ string) (found []term.Document, err error) {
+func lookupPeer(ctx context.Context, c *operator.Client, id, _ string) (found []term.Document, err error) {
 	status, err := c.Status(ctx)
 	if err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func lookupPeer(ctx context.Context, c *client.Client, id, _ string) (found []te
 	return found, nil
 }
 
-func lookupService(ctx context.Context, c *client.Client, id, namespace string) ([]term.Document, error) {
+func lookupService(ctx context.Context, c *operator.Client, id, namespace string) ([]term.Document, error) {
 	found, err := instancesOf(ctx, c, id, namespace)
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -161,7 +161,7 @@ func lookupService(ctx context.Context, c *client.Client, id, namespace string) 
 	return []term.Document{service.InstanceList(found, map[string]any{"service": id, "namespace": namespace})}, nil
 }
 
-func instancesOf(ctx context.Context, c *client.Client, service, namespace string) ([]*instance.Instance, error) {
+func instancesOf(ctx context.Context, c *operator.Client, service, namespace string) ([]*instance.Instance, error) {
 	all, err := c.Agent().Discover(ctx, instance.Query{
 		Name: instance.Name{Namespace: namespace, Service: service}, Selector: instance.Selector{AnyStatus: true},
 	})
@@ -171,7 +171,7 @@ func instancesOf(ctx context.Context, c *client.Client, service, namespace strin
 	return all.Instances, nil
 }
 
-func lookupInstance(ctx context.Context, c *client.Client, id, namespace string) ([]term.Document, error) {
+func lookupInstance(ctx context.Context, c *operator.Client, id, namespace string) ([]term.Document, error) {
 	list, err := c.Services().List(ctx, namespace)
 	if err != nil {
 		return nil, err
@@ -198,7 +198,7 @@ func lookupInstance(ctx context.Context, c *client.Client, id, namespace string)
 	return found, nil
 }
 
-func lookupLock(ctx context.Context, c *client.Client, id, _ string) ([]term.Document, error) {
+func lookupLock(ctx context.Context, c *operator.Client, id, _ string) ([]term.Document, error) {
 	l, err := coordination.FindLock(ctx, c, id)
 	if err != nil || len(l.Holding)+len(l.Waiting) == 0 {
 		return nil, err
@@ -206,7 +206,7 @@ func lookupLock(ctx context.Context, c *client.Client, id, _ string) ([]term.Doc
 	return []term.Document{{Value: l, Table: coordination.LockTable([]coordination.LockState{l})}}, nil
 }
 
-func lookupLease(ctx context.Context, c *client.Client, id, _ string) ([]term.Document, error) {
+func lookupLease(ctx context.Context, c *operator.Client, id, _ string) ([]term.Document, error) {
 	if _, err := strconv.ParseInt(id, 10, 64); err != nil {
 		return nil, nil
 	}
@@ -221,7 +221,7 @@ func lookupLease(ctx context.Context, c *client.Client, id, _ string) ([]term.Do
 	return []term.Document{coordination.LeaseDetail(l)}, nil
 }
 
-func lookupKey(ctx context.Context, c *client.Client, id, _ string) ([]term.Document, error) {
+func lookupKey(ctx context.Context, c *operator.Client, id, _ string) ([]term.Document, error) {
 	page, err := coordination.Keys(ctx, c, coord.Exactly(id).Request(1))
 	var found []term.Document
 	for _, kv := range page.Keys {

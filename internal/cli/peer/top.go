@@ -17,9 +17,9 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/service"
 	"github.com/blackhole/blackhole/internal/cli/term"
-	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/discovery"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -40,7 +40,7 @@ func Top(con *term.Console) *cobra.Command {
 	interval := cmd.Flags().Duration("interval", topInterval, "time between two pictures, at least 100ms")
 	namespace := service.NamespaceFlag(cmd)
 	r := remote.New(con, cmd, 0)
-	return r.Calls(func(ctx context.Context, c *client.Client, _ []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, _ []string) error {
 		if *interval < 100*time.Millisecond {
 			return fault.Invalidf("--interval", *interval, "must be at least 100ms")
 		}
@@ -102,7 +102,7 @@ type overview struct {
 }
 
 // askOverview asks for all parts. A part without an answer is in Unknown, but the status of the peer is required.
-func askOverview(ctx context.Context, c *client.Client, namespace string) (*overview, error) {
+func askOverview(ctx context.Context, c *operator.Client, namespace string) (*overview, error) {
 	v := &overview{Peers: []discovery.PeerInfo{}, Services: []instance.Summary{}, Locks: []coordination.LockState{}, at: time.Now()}
 	var err error
 	if v.Status, err = c.Status(ctx); err != nil {

@@ -15,8 +15,8 @@ import (
 
 	"github.com/blackhole/blackhole/internal/cli/coordination"
 	"github.com/blackhole/blackhole/internal/cli/term"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 

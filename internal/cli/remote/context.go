@@ -15,10 +15,10 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/command"
 	"github.com/blackhole/blackhole/internal/cli/file"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/environ"
 	"github.com/blackhole/blackhole/internal/platform/spelling"
 	"github.com/blackhole/blackhole/internal/platform/strictjson"
-	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -249,21 +249,4 @@ func (r *Peer) choose(address string) (string, error) {
 		own.Ca, own.Cert, own.Key = p.CA, p.Cert, p.Key
 	}
 	return p.GRPC, nil
-}
-
-// Other connects to a context, or to the address of a peer that needs no credentials: those for one peer never go to another one.
-// Errors name the argument.
-func (r *Peer) Other(field, name string) (*client.Client, error) {
-	all, err := readContexts(r.Console)
-	if err != nil {
-		return nil, err
-	}
-	i := slices.IndexFunc(all.List, func(p peerContext) bool { return p.Name == name })
-	if i < 0 {
-		c, err := client.New(name)
-		return c, fault.In(field, err)
-	}
-	p := all.List[i]
-	other := &Peer{Console: r.Console, Credentials: credentials{TokenFile: p.TokenFile, Ca: p.CA, Cert: p.Cert, Key: p.Key}}
-	return other.dial(p.GRPC)
 }

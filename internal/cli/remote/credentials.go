@@ -6,11 +6,11 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc"
 
 	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/file"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -44,9 +44,9 @@ func (c *credentials) flags(cmd *cobra.Command) {
 	f.StringVar(&c.Key, "key", "", "private key of the certificate: a PEM file")
 }
 
-// options returns the dial options for these credentials.
-func (c *credentials) options(con *term.Console) ([]grpc.DialOption, error) {
-	var opts []grpc.DialOption
+// options returns the options of a client for these credentials.
+func (c *credentials) options(con *term.Console) ([]client.Option, error) {
+	var opts []client.Option
 	secure, err := c.tls()
 	if err != nil {
 		return nil, err
@@ -104,12 +104,12 @@ func ReadToken(con *term.Console, flag, path string) (string, error) {
 }
 
 // dial returns a client of the peer at address. Errors name the flag.
-func (r *Peer) dial(address string) (*client.Client, error) {
+func (r *Peer) dial(address string) (*operator.Client, error) {
 	opts, err := r.Credentials.options(r.Console)
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.New(address, opts...)
+	c, err := operator.New(address, opts...)
 	switch {
 	case err == nil:
 		return c, nil

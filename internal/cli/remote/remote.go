@@ -15,6 +15,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/command"
 	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/environ"
 	"github.com/blackhole/blackhole/pkg/client"
@@ -40,7 +41,7 @@ type Peer struct {
 }
 
 // action is the work of a command that calls a peer. args are the command's arguments.
-type action func(ctx context.Context, c *client.Client, args []string) error
+type action func(ctx context.Context, c *operator.Client, args []string) error
 
 // New adds the flags of all commands that call a peer. Zero is no timeout.
 func New(con *term.Console, cmd *cobra.Command, timeout time.Duration) *Peer {
@@ -151,7 +152,7 @@ func (r *Peer) Call(ctx context.Context, args []string, do action) error {
 }
 
 // reach fails if no peer answers at the address. Any answer will do.
-func (r *Peer) reach(ctx context.Context, c *client.Client) error {
+func (r *Peer) reach(ctx context.Context, c *operator.Client) error {
 	ctx, cancel := Bounded(ctx, cmp.Or(r.Timeout, DefaultTimeout))
 	defer cancel()
 	if _, err := c.Status(ctx); fault.KindOf(err) == fault.Unavailable && !exit.Answered(err) {
@@ -198,7 +199,7 @@ func (r *Peer) PrintNext(d term.Document) error {
 }
 
 // Running returns the settings of the running peer by their keys. It needs the role admin.
-func Running(ctx context.Context, c *client.Client) (map[string]string, error) {
+func Running(ctx context.Context, c *operator.Client) (map[string]string, error) {
 	files, err := c.Debug(ctx)
 	if err != nil {
 		return nil, err

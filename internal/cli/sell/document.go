@@ -9,7 +9,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/command"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
-	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -56,7 +56,7 @@ func (s *seller) document(o records.Offer) (text []byte, again string, err error
 }
 
 // firstCheck waits until the offer of an instance is announced, or until it does not answer its check.
-func (s *seller) firstCheck(ctx context.Context, c *client.Client, k instance.Key, id string) (text string, announced bool, err error) {
+func (s *seller) firstCheck(ctx context.Context, c *operator.Client, k instance.Key, id string) (text string, announced bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	tick := time.NewTicker(checkStep)
@@ -67,7 +67,7 @@ func (s *seller) firstCheck(ctx context.Context, c *client.Client, k instance.Ke
 			return s.check + ": " + ends[0].State + " (" + ends[0].Cause + "): the offer is announced when it answers", false, nil
 		case err == nil && len(ends) == 0: // still under way
 		default: // it answered, or the caller may not know
-			if _, err := c.Get(ctx, id); err == nil {
+			if _, err := c.Offers().Get(ctx, id); err == nil {
 				return s.check + " answers: the offer ends after three failures", true, nil
 			} else if kind := fault.KindOf(err); kind != fault.NotFound && kind != fault.Timeout {
 				return "", false, err

@@ -23,11 +23,11 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/service"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/contract/discovery"
+	"github.com/blackhole/blackhole/internal/operator"
+	"github.com/blackhole/blackhole/internal/platform/cities"
 	"github.com/blackhole/blackhole/internal/platform/probe"
-	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/geo/cities"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -93,7 +93,7 @@ func sellCommand(con *term.Console, k kind) *cobra.Command {
 }
 
 // run finds out, asks, writes and registers.
-func (s *seller) run(ctx context.Context, c *client.Client, _ []string) error {
+func (s *seller) run(ctx context.Context, c *operator.Client, _ []string) error {
 	if _, err := os.Lstat(s.file); !errors.Is(err, fs.ErrNotExist) {
 		return s.taken()
 	}
@@ -140,10 +140,10 @@ func (s *seller) taken() error {
 }
 
 // unused refuses the id of another sale, at any peer of the group: an instance would replace it. Without an answer the registration says why.
-func (s *seller) unused(ctx context.Context, c *client.Client, id string) error {
+func (s *seller) unused(ctx context.Context, c *operator.Client, id string) error {
 	ctx, cancel := s.Connecting(ctx)
 	defer cancel()
-	_, err := c.Get(ctx, id)
+	_, err := c.Offers().Get(ctx, id)
 	sold := err == nil
 	if !sold && s.check != none {
 		name := instance.Name{Namespace: instance.DefaultNamespace, Service: s.service()}
@@ -217,11 +217,11 @@ func slug(s string) string {
 }
 
 // register registers the content of the file, and shows who finds the offer.
-func (s *seller) register(ctx context.Context, c *client.Client, o records.Offer, text []byte, again string) error {
+func (s *seller) register(ctx context.Context, c *operator.Client, o records.Offer, text []byte, again string) error {
 	checked := "none: the offer lasts until it is withdrawn"
 	announced, alone := true, false
 	if s.check == none {
-		got, err := c.Register(ctx, o)
+		got, err := c.Offers().Register(ctx, o)
 		if err != nil {
 			return s.fields().Rename(err)
 		}
@@ -264,7 +264,7 @@ func (s *seller) register(ctx context.Context, c *client.Client, o records.Offer
 }
 
 // settled is the state of the peer as soon as it has announced its changes, or after a while.
-func (s *seller) settled(ctx context.Context, c *client.Client) (discovery.Status, error) {
+func (s *seller) settled(ctx context.Context, c *operator.Client) (discovery.Status, error) {
 	within, cancel := context.WithTimeout(ctx, checkTime/2)
 	defer cancel()
 	tick := time.NewTicker(checkStep)

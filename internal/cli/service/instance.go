@@ -16,8 +16,9 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
-	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/internal/contract/discovery"
+	"github.com/blackhole/blackhole/internal/contract/instances"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -45,7 +46,7 @@ func instanceDeregister(con *term.Console) *cobra.Command {
 	cmd := &cobra.Command{Use: "deregister SERVICE ID...", Short: "End instances immediately", Args: serviceArgs(1)}
 	namespace := NamespaceFlag(cmd)
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Calls(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, args []string) error {
 		out := remote.Results{Of: len(args) - 1, Header: []string{"DEREGISTERED"}}
 		out.Each(args[1:], func(id string) error {
 			_, err := c.Agent().Deregister(ctx, instance.Key{Namespace: *namespace, Service: args[0], ID: id})
@@ -77,7 +78,7 @@ func instanceShow(con *term.Console) *cobra.Command {
 	}
 	namespace := NamespaceFlag(cmd)
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Calls(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, args []string) error {
 		found, err := c.Agent().Discover(ctx, instance.Query{
 			Name: instance.Name{Namespace: *namespace, Service: args[0]}, Selector: instance.Selector{AnyStatus: true},
 		})
@@ -134,7 +135,7 @@ func instanceDrain(con *term.Console) *cobra.Command {
 	to := cmd.Flags().String("status", instance.StatusOutOfService.String(), "OUT_OF_SERVICE, DOWN or STARTING")
 	command.Complete(cmd, "status", "OUT_OF_SERVICE", "DOWN", "STARTING")
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Calls(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, args []string) error {
 		status, err := instance.ParseStatus(*to)
 		if err != nil {
 			return instanceFields().Rename(err)
@@ -164,15 +165,15 @@ func addInstance(o *remote.Results, i *instance.Instance) {
 }
 
 // instanceJSON is the form of an instance in the API, with the id of its lease.
-func instanceJSON(i *instance.Instance) *instance.DetailJSON {
-	d := i.Detail(time.Time{})
+func instanceJSON(i *instance.Instance) *instances.DetailJSON {
+	d := instances.Detail(i, time.Time{})
 	d.LeaseID = i.Lease
 	return d
 }
 
 // InstanceList shows instances. The JSON form is value with the instances added.
 func InstanceList(all []*instance.Instance, value map[string]any) term.Document {
-	views, rows := make([]*instance.DetailJSON, len(all)), make([][]string, len(all))
+	views, rows := make([]*instances.DetailJSON, len(all)), make([][]string, len(all))
 	for n, i := range all {
 		views[n], rows[n] = instanceJSON(i), instanceRow(i)
 	}
@@ -204,7 +205,7 @@ func AddressOf(i *instance.Instance) string {
 }
 
 // lastChecks returns how the last checks of an instance ended, newest first, or else who knows it.
-func lastChecks(ctx context.Context, c *client.Client, i *instance.Instance) (ends []instance.LastCheck, note string, err error) {
+func lastChecks(ctx context.Context, c *operator.Client, i *instance.Instance) (ends []instances.LastCheck, note string, err error) {
 	if i.Spec.Check == nil {
 		return nil, "", nil
 	}
@@ -219,7 +220,7 @@ func lastChecks(ctx context.Context, c *client.Client, i *instance.Instance) (en
 }
 
 // checkRows shows the last checks, newest first.
-func checkRows(ends []instance.LastCheck, note string) [][]string {
+func checkRows(ends []instances.LastCheck, note string) [][]string {
 	if note != "" {
 		return [][]string{{"last check", note}}
 	}
@@ -237,7 +238,7 @@ func checkRows(ends []instance.LastCheck, note string) [][]string {
 }
 
 // OneInstance shows one instance with its last checks.
-func OneInstance(ctx context.Context, c *client.Client, i *instance.Instance) (term.Document, error) {
+func OneInstance(ctx context.Context, c *operator.Client, i *instance.Instance) (term.Document, error) {
 	ends, note, err := lastChecks(ctx, c, i)
 	if err != nil {
 		return term.Document{}, err
@@ -246,7 +247,7 @@ func OneInstance(ctx context.Context, c *client.Client, i *instance.Instance) (t
 }
 
 // instanceDetail shows the non-empty fields of one instance, and its last checks or who knows them.
-func instanceDetail(i *instance.Instance, ends []instance.LastCheck, note string) term.Document {
+func instanceDetail(i *instance.Instance, ends []instances.LastCheck, note string) term.Document {
 	override, check, removed := "", "none: heartbeats keep the instance", fmt.Sprintf("removed after %s", i.Spec.RemoveAfter)
 	switch {
 	case i.Spec.RemoveAfter == instance.Never:

@@ -21,6 +21,8 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/guard"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/contract/instances"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/environ"
 	"github.com/blackhole/blackhole/internal/platform/strictjson"
 	"github.com/blackhole/blackhole/pkg/client"
@@ -59,7 +61,7 @@ func instanceRegister(con *term.Console) *cobra.Command {
 	g := newRegisterFlags(cmd)
 	r := remote.New(con, cmd, remote.DefaultTimeout)
 	cmd.PreRun = func(*cobra.Command, []string) { r.ConnectOnly = g.keep || cmd.ArgsLenAtDash() >= 0 }
-	return r.Calls(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, args []string) error {
 		var program []string
 		if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 			args, program = args[:dash], args[dash:]
@@ -196,7 +198,7 @@ func (g *registerFlags) fromFile(cmd *cobra.Command, con *term.Console) ([]insta
 }
 
 // registerOnce registers instances, and warns of instances without a health check.
-func registerOnce(ctx context.Context, r *remote.Peer, c *client.Client, list []instance.Registration) error {
+func registerOnce(ctx context.Context, r *remote.Peer, c *operator.Client, list []instance.Registration) error {
 	out := remote.Results{Of: len(list)}
 	for _, reg := range list {
 		got, err := c.Agent().Register(ctx, reg)
@@ -254,7 +256,7 @@ const (
 
 // fileInstance is the form of an instance in a file: the API's form with the service.
 type fileInstance struct {
-	*instance.RegistrationJSON
+	*instances.RegistrationJSON
 	Service string `json:"service"`
 }
 
@@ -285,7 +287,7 @@ func ParseInstances(data []byte, namespace string) ([]instance.Registration, err
 }
 
 func parseInstance(value json.RawMessage, namespace string) (instance.Registration, error) {
-	f := fileInstance{RegistrationJSON: new(instance.RegistrationJSON)}
+	f := fileInstance{RegistrationJSON: new(instances.RegistrationJSON)}
 	if err := strictjson.Decode(value, maxInstanceFile, &f); err != nil {
 		return instance.Registration{}, err
 	}
@@ -331,7 +333,7 @@ type registered struct {
 
 // keepServices registers instances and keeps them registered while a command runs, or until
 // interrupted without a command.
-func keepServices(ctx context.Context, r *remote.Peer, c *client.Client, command []string, list []instance.Registration) error {
+func keepServices(ctx context.Context, r *remote.Peer, c *operator.Client, command []string, list []instance.Registration) error {
 	kept := &registered{Peer: r}
 	defer func() { kept.end(ctx) }()
 	connecting, cancel := r.Connecting(ctx)

@@ -16,8 +16,8 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/guard"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -52,7 +52,7 @@ func serviceRequire(con *term.Console) *cobra.Command {
 	f.DurationVar(&q.wait, "wait", 0, "longest time to wait for instances; 0 means no limit")
 	r := remote.New(con, cmd, remote.DefaultTimeout)
 	r.ConnectOnly = true
-	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Coordinates(func(ctx context.Context, c *operator.Client, args []string) error {
 		if err := q.read(cmd, args); err != nil {
 			return err
 		}
@@ -147,14 +147,14 @@ func setSelector(s *instance.Selector, field, value string) error {
 
 // requireAll sets the requirements and waits for all of them. Requirements without a name end with
 // the command.
-func requireAll(ctx context.Context, r *remote.Peer, c *client.Client, q *requireFlags) error {
+func requireAll(ctx context.Context, r *remote.Peer, c *operator.Client, q *requireFlags) error {
 	if q.remove {
 		defer removeRequirements(ctx, r, c, q.requirements)
 	}
 	connecting, cancel := r.Connecting(ctx)
 	defer cancel()
 	for _, need := range q.requirements {
-		if err := c.Requirements().Set(connecting, need); err != nil {
+		if err := c.Services().Requirements().Set(connecting, need); err != nil {
 			return requireFields().Rename(err)
 		}
 	}
@@ -178,7 +178,7 @@ func requireAll(ctx context.Context, r *remote.Peer, c *client.Client, q *requir
 }
 
 // removeRequirements removes requirements within the time for cleanup.
-func removeRequirements(ctx context.Context, r *remote.Peer, c *client.Client, requirements []client.Requirement) {
+func removeRequirements(ctx context.Context, r *remote.Peer, c *operator.Client, requirements []client.Requirement) {
 	timeout := remote.CleanupTimeout
 	if r.Timeout > 0 {
 		timeout = min(timeout, r.Timeout)
@@ -186,7 +186,7 @@ func removeRequirements(ctx context.Context, r *remote.Peer, c *client.Client, r
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	for _, need := range requirements {
-		err := c.Requirements().Delete(ctx, need.Name)
+		err := c.Services().Requirements().Delete(ctx, need.Name)
 		if kind := fault.KindOf(err); err != nil && kind != fault.NotFound && kind != fault.Unsupported {
 			r.Say("warning: the requirement %s could not be removed: %s", need.Name, exit.Message(err))
 		}
@@ -194,10 +194,10 @@ func removeRequirements(ctx context.Context, r *remote.Peer, c *client.Client, r
 }
 
 // awaitAll waits for one round of requests with all requirements satisfied, and returns their status.
-func awaitAll(ctx context.Context, c *client.Client, requirements []client.Requirement) ([]client.EvaluatedRequirement, error) {
+func awaitAll(ctx context.Context, c *operator.Client, requirements []client.Requirement) ([]client.EvaluatedRequirement, error) {
 	for {
 		for _, need := range requirements {
-			if _, err := c.Requirements().Await(ctx, need.Name); err != nil {
+			if _, err := c.Services().Requirements().Await(ctx, need.Name); err != nil {
 				return nil, err
 			}
 		}
@@ -208,22 +208,25 @@ func awaitAll(ctx context.Context, c *client.Client, requirements []client.Requi
 	}
 }
 
+// pending is the state of a requirement that nobody has evaluated yet.
+const pending = "pending"
+
 // standings asks for the status of each requirement, and describes those that are not satisfied.
-func standings(ctx context.Context, c *client.Client, requirements []client.Requirement) (all []client.EvaluatedRequirement, missing []string) {
+func standings(ctx context.Context, c *operator.Client, requirements []client.Requirement) (all []client.EvaluatedRequirement, missing []string) {
 	for _, need := range requirements {
-		s, err := c.Requirements().Get(ctx, need.Name)
+		s, err := c.Services().Requirements().Get(ctx, need.Name)
 		switch all = append(all, s); {
-		case err != nil || !s.Satisfied() && !s.Evaluated() && s.Problem == "":
+		case err != nil || s.State == pending && s.Problem == "":
 			missing = append(missing, fmt.Sprintf("%s: %d needed, number of available instances unknown", need.Service.Service, need.Min))
 		case !s.Satisfied():
-			missing = append(missing, strings.TrimSuffix(fmt.Sprintf("%s: %d needed, %d available: %s", s.Service.Service, s.Needed, s.Available, s.Problem), ": "))
+			missing = append(missing, strings.TrimSuffix(fmt.Sprintf("%s: %d needed, %d available: %s", s.Service.Service, s.Min, s.Available, s.Problem), ": "))
 		}
 	}
 	return all, missing
 }
 
 // shortage describes the requirements that are not satisfied.
-func shortage(ctx context.Context, c *client.Client, requirements []client.Requirement) string {
+func shortage(ctx context.Context, c *operator.Client, requirements []client.Requirement) string {
 	ctx, cancel := context.WithTimeout(ctx, remote.CleanupTimeout)
 	defer cancel()
 	if _, missing := standings(ctx, c, requirements); missing != nil {
@@ -236,9 +239,9 @@ func serviceRequirements(con *term.Console) *cobra.Command {
 	cmd := &cobra.Command{Use: "requirements", Short: "List the requirements on services with their status", Args: command.NoArgs}
 	remove := cmd.Flags().StringArray("rm", nil, "remove the requirement with this name (repeat)")
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Coordinates(func(ctx context.Context, c *client.Client, _ []string) error {
+	return r.Coordinates(func(ctx context.Context, c *operator.Client, _ []string) error {
 		for _, name := range *remove {
-			err := c.Requirements().Delete(ctx, name)
+			err := c.Services().Requirements().Delete(ctx, name)
 			if fault.KindOf(err) == fault.NotFound {
 				return exit.Answer(fault.NotFound, "--rm: no requirement has the name %s", name)
 			}
@@ -249,7 +252,7 @@ func serviceRequirements(con *term.Console) *cobra.Command {
 		if len(*remove) > 0 {
 			return nil
 		}
-		all, err := c.Requirements().List(ctx)
+		all, err := c.Services().Requirements().List(ctx)
 		if err != nil {
 			return err
 		}
@@ -263,17 +266,24 @@ type requirementJSON struct {
 	Namespace string `json:"namespace"`
 	Service   string `json:"service"`
 	Selector  string `json:"selector,omitempty"` // in the form of the command require
-	requirements.Status
+	State     string `json:"state"`
+	Needed    int    `json:"needed"`
+	Available int    `json:"available"`
+	// Revision of the change to State.
+	Revision client.Revision `json:"revision"`
+	Problem  string          `json:"problem,omitempty"`
 }
 
 func requirementList(all []client.EvaluatedRequirement) term.Document {
 	list := make([]requirementJSON, len(all))
 	for i, s := range all {
-		list[i] = requirementJSON{s.Name, s.Service.Namespace, s.Service.Service, selectorText(&s.Selector), s.Status}
+		list[i] = requirementJSON{
+			s.Name, s.Service.Namespace, s.Service.Service, selectorText(&s.Selector), s.State, s.Min, s.Available, s.Revision, s.Problem,
+		}
 	}
 	header := []string{"REQUIREMENT", "SERVICE", "SELECTOR", "STATE", "NEEDED", "AVAILABLE"}
 	return term.List("requirements", list, header, func(s *requirementJSON) []string {
-		return []string{s.Name, s.Service, term.OrDash(s.Selector), string(s.State), strconv.Itoa(s.Needed), strconv.Itoa(s.Available)}
+		return []string{s.Name, s.Service, term.OrDash(s.Selector), s.State, strconv.Itoa(s.Needed), strconv.Itoa(s.Available)}
 	})
 }
 

@@ -15,8 +15,9 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/contract/instances"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/spelling"
-	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -41,7 +42,7 @@ func serviceList(con *term.Console) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "List the services that have instances", Args: command.NoArgs}
 	namespace := NamespaceFlag(cmd)
 	r := remote.New(con, cmd, remote.DefaultTimeout)
-	return r.Calls(func(ctx context.Context, c *client.Client, _ []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, _ []string) error {
 		all, err := c.Services().List(ctx, *namespace)
 		if err != nil {
 			return instanceFields().Rename(err)
@@ -59,7 +60,7 @@ func serviceWatch(con *term.Console) *cobra.Command {
 	}
 	namespace := NamespaceFlag(cmd)
 	r := remote.New(con, cmd, 0)
-	return r.Calls(func(ctx context.Context, c *client.Client, _ []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, _ []string) error {
 		return watchServices(ctx, r, c, *namespace)
 	})
 }
@@ -72,7 +73,7 @@ func servicesDocument(views []instance.Summary) term.Document {
 
 // watchServices shows the list after every change. Once a peer has answered, a failure to
 // reach it does not end the command.
-func watchServices(ctx context.Context, r *remote.Peer, c *client.Client, namespace string) error {
+func watchServices(ctx context.Context, r *remote.Peer, c *operator.Client, namespace string) error {
 	var shown []instance.Summary
 	silent := false
 	ticker := time.NewTicker(listInterval)
@@ -185,7 +186,7 @@ func instanceFind(con *term.Console, watch bool) *cobra.Command {
 		remote.MustFind(cmd, &must)
 	}
 	r := remote.New(con, cmd, timeout)
-	return r.Calls(func(ctx context.Context, c *client.Client, args []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, args []string) error {
 		q, err := flags.query(args[0])
 		if err != nil {
 			return err
@@ -223,13 +224,13 @@ func warnStale(r *remote.Peer, c instance.Contact) {
 
 // instanceEvent is the JSON form of an event of a watch.
 type instanceEvent struct {
-	Event    string               `json:"event"`
-	Index    uint64               `json:"index"`
-	Instance *instance.DetailJSON `json:"instance,omitempty"`
+	Event    string                `json:"event"`
+	Index    uint64                `json:"index"`
+	Instance *instances.DetailJSON `json:"instance,omitempty"`
 }
 
 // watchInstances shows events until the watch ends.
-func watchInstances(ctx context.Context, r *remote.Peer, c *client.Client, q instance.Query) error {
+func watchInstances(ctx context.Context, r *remote.Peer, c *operator.Client, q instance.Query) error {
 	received, stale := false, false
 	for b, err := range c.Services().Watch(ctx, q, 0) {
 		switch {
@@ -270,7 +271,7 @@ const saidRemoved = 5
 
 // sayRemoved tells on standard error which instances of a service, or of a namespace, ended within the last hour, and why.
 // It returns these instances: none if the peer does not know them.
-func sayRemoved(ctx context.Context, r *remote.Peer, c *client.Client, n instance.Name) []instance.Removal {
+func sayRemoved(ctx context.Context, r *remote.Peer, c *operator.Client, n instance.Name) []instances.Removal {
 	removed, err := c.Agent().Removed(ctx, n)
 	if err != nil {
 		return nil
@@ -286,7 +287,7 @@ func sayRemoved(ctx context.Context, r *remote.Peer, c *client.Client, n instanc
 }
 
 // unknown returns the message about a service without instances. It names services with similar names.
-func unknown(ctx context.Context, c *client.Client, n instance.Name) string {
+func unknown(ctx context.Context, c *operator.Client, n instance.Name) string {
 	var names []string
 	list, _ := c.Services().List(ctx, n.Namespace) // without it nothing is meant
 	for _, s := range list.Services {
@@ -297,7 +298,7 @@ func unknown(ctx context.Context, c *client.Client, n instance.Name) string {
 
 // explainNothing tells on standard error why a query of instances found none: how many each filter leaves out, or that no
 // such service exists. What cannot be found out is left out: the answer itself is complete.
-func explainNothing(ctx context.Context, r *remote.Peer, c *client.Client, q instance.Query) {
+func explainNothing(ctx context.Context, r *remote.Peer, c *operator.Client, q instance.Query) {
 	count := func(s instance.Selector) (int, bool) {
 		found, err := c.Agent().Discover(ctx, instance.Query{Name: q.Name, Selector: s})
 		return len(found.Instances), err == nil

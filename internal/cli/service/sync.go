@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/command"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -74,7 +75,7 @@ func Sync(con *term.Console) *cobra.Command {
 	f.StringVar(&ca, "from-ca", "", "certificate authorities of the API server: a PEM file (default: the system's)")
 	f.StringVar(&k.namespace, "namespace", "", "only this namespace of the cluster")
 	f.DurationVar(&every, "every", every, "time between rounds, from 1s to 1h")
-	return r.Calls(func(ctx context.Context, c *client.Client, _ []string) error {
+	return r.Calls(func(ctx context.Context, c *operator.Client, _ []string) error {
 		if every < time.Second || every > time.Hour {
 			return fault.Invalidf("--every", every, "must be from 1s to 1h")
 		}

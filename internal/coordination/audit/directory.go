@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/directory"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/directory"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 

@@ -3,7 +3,7 @@ package audit
 import (
 	"time"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 )
 
 // Leases checks L4 over a whole group: no lease ends by Expire before its time to live has passed

@@ -26,7 +26,7 @@
 //	I2  a batch is complete in its revision, and each of its events is a change
 //	I3  only a batch with Adopt or with a later registration changes another owner's entry
 //	I4  a generation with a live lease blocks batches of earlier generations, and nothing else does
-//	G1  a group accepts nothing between a Dissolve and the command that resumes it, but a Dissolve for the same successor, which changes no key
+//	G1  a group accepts nothing between a Dissolve and the next incarnation
 //	I6  the latest decision about an entry counts: exactly the puts with an earlier one are skipped
 //
 // Errors have the kind Internal and the operation "audit." with the rule.
@@ -37,10 +37,10 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/principals"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -188,16 +188,12 @@ func remembered(first, again ops.Result) ops.Result {
 // lives checks that the group was not dissolved, and follows its end (G1).
 func (l *Log) lives(e Entry) error {
 	switch r := e.Command.GetRequest().(type) {
+	case *coordv1.Command_BumpIncarnation:
+		l.over = 0
+		return nil
 	case *coordv1.Command_Dissolve:
 		if l.over == 0 {
 			l.over, l.successor = e.Index, machine.GroupID(r.Dissolve.GetSuccessor())
-		}
-		if machine.GroupID(r.Dissolve.GetSuccessor()) == l.successor && (l.over == e.Index || len(e.Effects.Events) == 0) {
-			return nil
-		}
-	case *coordv1.Command_RaiseRevision:
-		if r.RaiseRevision.GetResume() == l.over {
-			l.over = 0
 			return nil
 		}
 	default:
@@ -256,7 +252,7 @@ func (l *Log) guarded(index uint64, name string, token coord.Token) error {
 
 // events follows the keyspace (R1).
 func (l *Log) events(e Entry) error {
-	leaps := e.Command.GetBumpIncarnation() != nil || e.Command.GetRaiseRevision() != nil
+	leaps := e.Command.GetBumpIncarnation() != nil
 	want := max(l.revision, coord.FirstRevision)
 	if len(e.Effects.Events) > 0 {
 		want++

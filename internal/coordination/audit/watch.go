@@ -5,7 +5,7 @@ import (
 	"cmp"
 	"sort"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 )
 
 // Truth is the history to check streams against: the effects of a log, once each. The zero Truth is

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
-	"github.com/blackhole/blackhole/pkg/coord"
 )
 
 // API is an implementation of package coord's contract, in process or over a wire, on a group of its

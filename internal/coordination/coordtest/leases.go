@@ -3,9 +3,9 @@ package coordtest
 import (
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/principals"
 	"github.com/blackhole/blackhole/internal/platform/heap"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/principals"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 

@@ -6,10 +6,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/directory"
+	"github.com/blackhole/blackhole/internal/contract/coord/requirements"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/directory"
-	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
@@ -250,10 +251,10 @@ func publicationTold(w *fixture) {
 }
 
 func requirementKept(w *fixture) {
-	question, err := instance.Query{
+	question, err := instances.Question(instance.Query{
 		Name:     instance.Name{Namespace: "default", Service: "storage"},
 		Selector: instance.Selector{Statuses: []instance.Status{instance.StatusUp}, Tags: []string{"ssd"}, Version: "1.x", Zone: "a"},
-	}.Question()
+	})
 	require.NoError(w.t, err)
 	r := requirements.Requirement{Name: "storage", Min: 3, Question: question}
 	read := func() []requirements.Requirement {

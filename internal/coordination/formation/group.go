@@ -1,14 +1,14 @@
 // Package formation brings the peers of a network into one coordination group: who may found and be a
-// member, search and begin, backup, recovery and succession, and the end of this peer's group for another one, in the four steps of
-// "Merging two groups" in ../DESIGN.md.
+// member, search and begin, backup, recovery and succession, and the end of this peer's group for another one, as
+// "Two groups become one" in ../DESIGN.md.
 package formation
 
 import (
 	"cmp"
 	"slices"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/pkg/coord"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
@@ -33,7 +33,7 @@ func GroupOf(id machine.GroupID, m *machine.Machine) (Group, machine.UserData) {
 // Encode returns the standing of a group for other peers.
 func (g Group) Encode() *groupv1.Standing {
 	return &groupv1.Standing{
-		UserData: g.UserData, Dissolved: g.Over.Index, Successor: []byte(g.Over.Successor), Released: g.Over.Released, Reached: int64(g.Reached),
+		UserData: g.UserData, Dissolved: g.Over.Index, Successor: []byte(g.Over.Successor), Reached: int64(g.Reached),
 	}
 }
 
@@ -47,7 +47,7 @@ func decodeGroup(info *groupv1.GroupInfo) (g Group, ok bool) {
 		ID: machine.GroupID(info.GetGroupId()), UserData: s.GetUserData(), Revision: coord.Revision(info.GetRevision()), Reached: coord.Revision(s.GetReached()),
 	}
 	if s.GetDissolved() > 0 {
-		g.Over = machine.Dissolution{Successor: machine.GroupID(s.GetSuccessor()), Index: s.GetDissolved(), Final: g.Revision, Released: s.GetReleased()}
+		g.Over = machine.Dissolution{Successor: machine.GroupID(s.GetSuccessor()), Index: s.GetDissolved(), Final: g.Revision}
 	}
 	return g, true
 }
@@ -63,13 +63,11 @@ func (g Group) givesWayTo(other Group) bool {
 // losesTie decides between groups with one revision, by facts that never change.
 func (g Group) losesTie(other Group) bool { return other.Listed || other.ID < g.ID }
 
-// End returns the command of a Dissolve or Release for another group. The group may have grown since it was described, and a tie
+// End returns the command of a Dissolve for another group. The group may have grown since it was described, and a tie
 // that it does not lose is no reason to end.
 func (g Group) End(other Group) *coordv1.Dissolve {
 	end := &coordv1.Dissolve{Successor: []byte(other.ID), Reached: int64(other.Reached)}
-	if g.Over.Over() {
-		end.Successor = []byte(g.Over.Successor)
-	} else if !g.losesTie(other) {
+	if !g.losesTie(other) {
 		end.Reached--
 	}
 	return end
@@ -83,7 +81,6 @@ const (
 	Wait                   // another group acts, an operator does, or more must be known
 	Contest                // both groups stay: an operator decides
 	Dissolve               // as leader: give the group up for Step.Group
-	Release                // as leader: let the members of the frozen group go over to Step.Group
 	Leave                  // drop the state and go over to Step.Group
 )
 
@@ -101,7 +98,7 @@ func Next(own Group, known []Group, abandoned bool) Step {
 		return cmp.Or(cmp.Compare(b.Reached, a.Reached), flag(b.Listed)-flag(a.Listed), cmp.Compare(a.ID, b.ID))
 	})
 	if own.Over.Over() {
-		return end(own, others, abandoned)
+		return end(own, others)
 	}
 	next := Step{Action: Rest}
 	for _, g := range others { // the one that has reached most comes first
@@ -120,18 +117,12 @@ func Next(own Group, known []Group, abandoned bool) Step {
 	return next
 }
 
-// end is the step of a frozen group. Peers that went over prove that it was released, also to a member that missed it.
-func end(own Group, others []Group, abandoned bool) Step {
+// end is the step of a dissolved group: its members follow its successor, or the peers that went over, if that one ended too.
+func end(own Group, others []Group) Step {
 	for _, g := range others {
-		went := slices.Contains(g.Former, own.ID)
-		if g.Over.Over() || g.ID != own.Over.Successor && !slices.Contains(g.Former, own.Over.Successor) && !went {
-			continue
-		}
-		if own.Over.Released || went && abandoned {
+		followed := slices.Contains(g.Former, own.Over.Successor) || slices.Contains(g.Former, own.ID)
+		if !g.Over.Over() && (g.ID == own.Over.Successor || followed) {
 			return Step{Action: Leave, Group: g.ID}
-		}
-		if g.Reached >= own.Over.Final {
-			return Step{Action: Release, Group: g.ID}
 		}
 	}
 	return Step{Action: Wait}

@@ -3,13 +3,16 @@ package formation
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
@@ -19,9 +22,7 @@ func id(b byte) machine.GroupID {
 
 // TestNext has one row for each rule.
 func TestNext(t *testing.T) {
-	over := func(final coord.Revision, released bool) machine.Dissolution {
-		return machine.Dissolution{Successor: id(2), Index: 9, Final: final, Released: released}
-	}
+	over := machine.Dissolution{Successor: id(2), Index: 9, Final: 5}
 	for name, c := range map[string]struct {
 		own       Group
 		others    []Group
@@ -39,18 +40,13 @@ func TestNext(t *testing.T) {
 		"both with data":          {Group{ID: id(1), UserData: true}, []Group{{ID: id(2), Reached: 6, UserData: true}}, false, Step{Contest, id(2)}},
 		"founders":                {Group{ID: id(1), Listed: true}, []Group{{ID: id(2), Reached: 6, UserData: true}}, false, Step{Contest, id(2)}},
 		"the other one gives way": {Group{ID: id(1), Reached: 9, UserData: true}, []Group{{ID: id(2), Revision: 6, Reached: 6}}, false, Step{Action: Wait}},
-		"the other one ends":      {Group{ID: id(1), UserData: true}, []Group{{ID: id(2), Over: over(5, true)}}, false, Step{Action: Wait}},
+		"the other one ends":      {Group{ID: id(1), UserData: true}, []Group{{ID: id(2), Over: over}}, false, Step{Action: Wait}},
 		"its peers went over":     {Group{ID: id(1), UserData: true}, []Group{{ID: id(2), Former: []machine.GroupID{id(1)}}}, true, Step{Leave, id(2)}},
 		"they did, it lives":      {Group{ID: id(1), UserData: true}, []Group{{ID: id(2), Former: []machine.GroupID{id(1)}}}, false, Step{Action: Wait}},
 
-		"frozen":                    {Group{ID: id(1), Over: over(5, false)}, []Group{{ID: id(2), Reached: 4}}, false, Step{Action: Wait}},
-		"frozen, raised":            {Group{ID: id(1), Over: over(5, false)}, []Group{{ID: id(2), Reached: 5}}, false, Step{Release, id(2)}},
-		"frozen, another is raised": {Group{ID: id(1), Over: over(5, false)}, []Group{{ID: id(3), Reached: 5}}, false, Step{Action: Wait}},
-		"frozen, followed":          {Group{ID: id(1), Over: over(5, false)}, []Group{{ID: id(3), Reached: 5, Former: []machine.GroupID{id(2)}}}, false, Step{Release, id(3)}},
-		"released":                  {Group{ID: id(1), Over: over(5, true)}, []Group{{ID: id(2), Reached: 9}}, false, Step{Leave, id(2)}},
-		"released, nobody":          {Group{ID: id(1), Over: over(5, true)}, nil, false, Step{Action: Wait}},
-		"released, followed":        {Group{ID: id(1), Over: over(5, true)}, []Group{{ID: id(3), Former: []machine.GroupID{id(2)}}}, false, Step{Leave, id(3)}},
-		"missed the release":        {Group{ID: id(1), Over: over(5, false)}, []Group{{ID: id(2), Former: []machine.GroupID{id(1)}}}, true, Step{Leave, id(2)}},
+		"released":           {Group{ID: id(1), Over: over}, []Group{{ID: id(2), Reached: 9}}, false, Step{Leave, id(2)}},
+		"released, nobody":   {Group{ID: id(1), Over: over}, nil, false, Step{Action: Wait}},
+		"released, followed": {Group{ID: id(1), Over: over}, []Group{{ID: id(3), Former: []machine.GroupID{id(2)}}}, false, Step{Leave, id(3)}},
 	} {
 		require.Equal(t, c.want, Next(c.own, c.others, c.abandoned), name)
 	}
@@ -86,11 +82,11 @@ func TestNoCircle(t *testing.T) {
 						continue
 					}
 					end := g.End(o)
-					if end.GetReached() != 0 && end.GetReached() < int64(g.Revision) {
+					if end.GetReached() < int64(g.Revision) || g.UserData {
 						continue
 					}
 					require.LessOrEqual(t, g.Revision, groups[o.ID[0]-1].Reached)
-					g.Over = machine.Dissolution{Successor: machine.GroupID(end.GetSuccessor()), Index: 1, Final: g.Revision, Released: true}
+					g.Over = machine.Dissolution{Successor: machine.GroupID(end.GetSuccessor()), Index: 1, Final: g.Revision}
 					break
 				}
 			}
@@ -109,7 +105,7 @@ func TestNoCircle(t *testing.T) {
 
 // TestDescription: what a member says arrives, and what contradicts itself does not count.
 func TestDescription(t *testing.T) {
-	g := Group{ID: id(1), UserData: true, Revision: 7, Reached: 6, Over: machine.Dissolution{Successor: id(2), Index: 9, Final: 7, Released: true}}
+	g := Group{ID: id(1), UserData: true, Revision: 7, Reached: 6, Over: machine.Dissolution{Successor: id(2), Index: 9, Final: 7}}
 	info := &groupv1.GroupInfo{GroupId: []byte(g.ID), Revision: int64(g.Revision), Standing: g.Encode()}
 	got, ok := decodeGroup(info)
 	require.True(t, ok)
@@ -126,4 +122,29 @@ func TestDescription(t *testing.T) {
 	}
 	_, ok = decodeGroup(&groupv1.GroupInfo{})
 	require.False(t, ok)
+}
+
+// TestRemedy: an operator learns which of two groups to empty, and what an empty one waits for.
+func TestRemedy(t *testing.T) {
+	for name, c := range map[string]struct {
+		own, other Group
+		want       string
+	}{
+		"the lower one is empty later":  {Group{UserData: true, Revision: 5}, Group{UserData: true, Revision: 6}, "copy the keys of this peer's group to the other one"},
+		"so is the other":               {Group{UserData: true, Revision: 7}, Group{UserData: true, Revision: 6}, "copy the keys of the other one to this peer's group"},
+		"founders stay":                 {Group{UserData: true, Revision: 5, Listed: true}, Group{UserData: true, Revision: 6}, "copy the keys of the other one"},
+		"the other one's too":           {Group{UserData: true, Revision: 7}, Group{UserData: true, Revision: 6, Listed: true}, "copy the keys of this peer's group"},
+		"both have founders":            {Group{Listed: true}, Group{Listed: true}, "stop the peers of one"},
+		"it is empty, and above":        {Group{Revision: 9}, Group{UserData: true, Reached: 4}, "the revision of the other one, 4, has reached its own, 9"},
+		"the other is empty, and above": {Group{UserData: true, Reached: 4}, Group{Revision: 9}, "the revision of this peer's group, 4, has reached its own, 9"},
+	} {
+		require.Contains(t, remedy(c.own, c.other), c.want, name)
+	}
+}
+
+// TestSuccessorGone: a group that gave itself up for one that ended before its peers went over says what to do.
+func TestSuccessorGone(t *testing.T) {
+	set := condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
+	NewMerger(Config{Conditions: set}).report(Group{ID: id(1), Over: machine.Dissolution{Successor: id(2), Index: 9}}, Step{Action: Wait})
+	require.Contains(t, set.Active()[0].Message, "blackholed group restore")
 }

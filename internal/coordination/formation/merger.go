@@ -2,6 +2,7 @@ package formation
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -9,12 +10,12 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/member"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/pause"
-	"github.com/blackhole/blackhole/pkg/coord"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
@@ -73,8 +74,6 @@ type Config struct {
 	Keeps func() bool
 	// Alone reports whether this peer is the only member of its group.
 	Alone func() bool
-	// Survives says how many failures of voters this peer's group survives.
-	Survives func() string
 	// WithName returns a peer's id with its name, for a sentence.
 	WithName func(id string) string
 
@@ -147,7 +146,7 @@ func (m *Merger) carryOut(ctx context.Context, own Group, step Step) (leaves *De
 	defer cancel()
 	var err error
 	switch step.Action {
-	case Dissolve, Release:
+	case Dissolve:
 		err = m.end(ctx, step)
 	case Leave:
 		leaves, err = m.leave(ctx, own, step.Group)
@@ -168,8 +167,7 @@ func (m *Merger) leading() (*Member, bool) {
 	return l, s.Leads && s.Promoted
 }
 
-// end gives the group up, or lets its members go over, as its leader, if that is still right after the word of the other group's
-// leader.
+// end gives the group up, as its leader, if that is still right after the word of the other group's leader.
 func (m *Merger) end(ctx context.Context, step Step) error {
 	l, leads := m.leading()
 	if !leads {
@@ -183,14 +181,12 @@ func (m *Merger) end(ctx context.Context, step Step) error {
 	if m.next(own) != step {
 		return nil
 	}
-	if step.Action == Dissolve {
-		m.config.Logger.Warn("this peer's coordination group holds no data of applications and gives itself up for another one of the network",
-			"group", own.ID, "successor", step.Group)
-	}
-	return l.Apply(ctx, dissolve(own.End(other)))
+	m.config.Logger.Warn("this peer's coordination group holds no data of applications and gives itself up for another one of the network",
+		"group", own.ID, "successor", step.Group)
+	return l.Apply(ctx, &coordv1.Command{Request: &coordv1.Command_Dissolve{Dissolve: own.End(other)}})
 }
 
-// leave returns the change to a living group. A living group with a leader is never left: an operator may have resumed it.
+// leave returns the change to a living group. A living group with a leader is never left: an operator may have restored it.
 func (m *Merger) leave(ctx context.Context, own Group, to machine.GroupID) (*Departure, error) {
 	if m.config.Keeps() {
 		return nil, nil
@@ -200,7 +196,7 @@ func (m *Merger) leave(ctx context.Context, own Group, to machine.GroupID) (*Dep
 		return nil, err
 	}
 	if now, _ := m.own(); now.Over != own.Over || m.next(now) != (Step{Action: Leave, Group: to}) {
-		return nil, nil // resumed meanwhile
+		return nil, nil // it lives again
 	}
 	o, known := m.others.of(to)
 	if !known {
@@ -214,13 +210,9 @@ func (m *Merger) leave(ctx context.Context, own Group, to machine.GroupID) (*Dep
 func (m *Merger) report(own Group, step Step) {
 	sighted, conditions := m.others.sighted(), m.config.Conditions
 	switch {
-	case own.Over.Over() && !own.Over.Released:
-		conditions.Raise(condition.OtherGroup, "this peer's coordination group is frozen at revision %d and ends for group %v, which has not reached that "+
-			"revision: locks, leases and keys fail; run blackholed group join again, or take it back with blackholed group resume",
-			own.Over.Final, own.Over.Successor)
 	case own.Over.Over() && step.Action == Wait:
 		conditions.Raise(condition.OtherGroup, "this peer's coordination group was dissolved into group %v, whose leader does not answer: locks, leases and keys "+
-			"fail until it does; if it is gone for good, run blackholed group resume", own.Over.Successor)
+			"fail until it does; if it is gone for good, restore a backup of one of the two with blackholed group restore", own.Over.Successor)
 	case len(sighted) == 0:
 		strangers := m.others.strangers()
 		if len(strangers) == 0 || !m.config.Alone() {
@@ -237,21 +229,39 @@ func (m *Merger) report(own Group, step Step) {
 		}
 		o, _ := m.others.of(about)
 		conditions.Raise(condition.OtherGroup, "this peer and %s belong to separate coordination groups of one network: a lock of one does not exclude the other, "+
-			"and each lists its own instances; %s", m.config.WithName(o.by.String()), outlook(own, step))
+			"and each lists its own instances; %s", m.config.WithName(o.by.String()), outlook(own, o.describe(), step))
 	}
 }
 
 // outlook says how two groups become one.
-func outlook(own Group, step Step) string {
+func outlook(own, other Group, step Step) string {
 	switch {
 	case step.Action == Contest:
-		return "an operator decides which one to give up: run blackholed group join at a peer of it"
+		return remedy(own, other)
 	case step.Action == Rest:
 		return "no member of the other group answers"
 	case step.Action == Leave && !own.Over.Over():
-		return "peers of this group went over to the other one: run blackholed group join at a peer of one of the two"
+		return "peers of this group went over to the other one, and this peer follows them"
 	case step.Action == Wait:
 		return "the other group is to give itself up"
 	}
 	return "this peer's group gives itself up"
+}
+
+// remedy says what an operator does about two groups that both stay.
+func remedy(own, other Group) string {
+	const raise = "%s is empty, and gives itself up once the revision of %s, %d, has reached its own, %d: each write there raises it"
+	mine, theirs := "this peer's group", "the other one"
+	switch {
+	case own.Listed && other.Listed:
+		return "both have listed founders and stay: stop the peers of one, remove their directories coordination, and start them with the founders of the other"
+	case !own.UserData && !own.Listed && !own.Over.Over():
+		return fmt.Sprintf(raise, mine, theirs, other.Reached, own.Revision)
+	case !other.UserData && !other.Listed && !other.Over.Over():
+		return fmt.Sprintf(raise, theirs, mine, own.Reached, other.Revision)
+	case other.Listed || !own.Listed && own.Revision < other.Revision:
+	default:
+		mine, theirs = theirs, mine
+	}
+	return fmt.Sprintf("copy the keys of %s to %s, stop its applications and delete its keys: without data it gives itself up", mine, theirs)
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/internal/coordination/membership"
 	"github.com/blackhole/blackhole/pkg/fault"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
@@ -55,7 +54,6 @@ type other struct {
 	said       Group
 	former     []machine.GroupID
 	applied    uint64 // log index of the member that described the group; 0 without a description
-	counted    membership.Tolerance
 }
 
 // describe returns the latest description.
@@ -210,9 +208,6 @@ func (r *others) answered(from peer.ID, resp *groupv1.InfoResponse) {
 	one.followed(resp.GetLeft())
 	if said, ok := decodeGroup(info); ok && info.GetApplied() >= one.applied {
 		one.said, one.applied = said, max(info.GetApplied(), 1)
-	}
-	if resp.GetVoters() > 0 {
-		one.counted = membership.Tolerance{Voters: int(resp.GetVoters()), Active: int(resp.GetVotersActive())}
 	}
 }
 

@@ -28,7 +28,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 

@@ -3,8 +3,8 @@ package lessor
 import (
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/platform/heap"
-	"github.com/blackhole/blackhole/pkg/coord"
 )
 
 // lease is a lease with its deadline.

@@ -3,7 +3,7 @@ package machine
 import (
 	"slices"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
@@ -44,7 +44,8 @@ func setAddresses(m *Machine, r *coordv1.SetAddresses) error {
 }
 
 // bumpIncarnation begins a new incarnation of the group after a restore that may lack the last entries. The revision leaps far
-// beyond the possible loss, so that tokens and revisions stay unique.
+// beyond the possible loss, so that tokens and revisions stay unique. Claims that wait leave their queues: they have tokens of
+// before the leap, and must not hold after a later token that this log does not know. A group that had given itself up lives again.
 func bumpIncarnation(m *Machine, r *coordv1.BumpIncarnation) error {
 	if r.GetIncarnation() != m.incarnation+1 {
 		return fault.Refused(fault.Conflict, "incarnation", "the present one is %d", m.incarnation)
@@ -52,16 +53,9 @@ func bumpIncarnation(m *Machine, r *coordv1.BumpIncarnation) error {
 	if m.revision > highest-2*leap {
 		return fault.Refused(fault.LimitReached, "incarnation", "no revisions are left")
 	}
-	m.incarnation = r.GetIncarnation()
-	leapTo(m, m.revision+leap)
-	return nil
-}
-
-// leapTo raises the revision above what other logs may have given out. The history before is compacted. A claim that waits has a
-// token of before the leap, so it leaves its queue: it must not hold after a later token that this log does not know.
-func leapTo(m *Machine, to coord.Revision) {
-	m.revision = to
-	m.compact(to)
+	m.incarnation, m.merging = r.GetIncarnation(), merging{}
+	m.revision += leap
+	m.compact(m.revision)
 	for _, name := range m.LockNames("") {
 		q := m.locks[name]
 		for _, kv := range slices.Clone(q.claims[q.held:]) {
@@ -69,4 +63,5 @@ func leapTo(m *Machine, to coord.Revision) {
 			m.remove(kv.Key)
 		}
 	}
+	return nil
 }

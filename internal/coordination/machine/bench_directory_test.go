@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/blackhole/blackhole/internal/contract/coord/directory"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
-	"github.com/blackhole/blackhole/pkg/coord/directory"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )

@@ -1,7 +1,7 @@
 package machine
 
 import (
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -76,8 +76,6 @@ func (c *call) runInternal(m *Machine, cmd *coordv1.Command) error {
 		return setAddresses(m, r.SetAddresses)
 	case *coordv1.Command_Dissolve:
 		return c.dissolve(m, r.Dissolve, done)
-	case *coordv1.Command_RaiseRevision:
-		return raiseRevision(m, r.RaiseRevision)
 	}
 	return fault.Refused(fault.Unsupported, "op", "is not known")
 }

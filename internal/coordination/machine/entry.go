@@ -3,10 +3,10 @@ package machine
 import (
 	"strings"
 
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/directory"
-	"github.com/blackhole/blackhole/pkg/coord/principals"
-	"github.com/blackhole/blackhole/pkg/coord/requirements"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/directory"
+	"github.com/blackhole/blackhole/internal/contract/coord/principals"
+	"github.com/blackhole/blackhole/internal/contract/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )

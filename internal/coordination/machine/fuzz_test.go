@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -60,8 +60,7 @@ func every() []proto.Message {
 		&coordv1.Configure{Limits: coord.DefaultLimits().Message()},
 		&coordv1.SetAddresses{Multiaddrs: [][]byte{{1}, {2, 3}}},
 		&coordv1.BumpIncarnation{Incarnation: 1},
-		&coordv1.Dissolve{Successor: []byte(groupID(1)), Force: true, Reached: 5},
-		&coordv1.RaiseRevision{To: 9, Resume: 3},
+		&coordv1.Dissolve{Successor: []byte(groupID(1)), Reached: 5},
 	}
 }
 

@@ -6,11 +6,11 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/directory"
+	"github.com/blackhole/blackhole/internal/contract/coord/principals"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/directory"
-	"github.com/blackhole/blackhole/pkg/coord/principals"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -89,21 +89,10 @@ func (g *generator) rare() proto.Message {
 	}
 }
 
-// merge ends the group, seldom, or goes on with it.
+// merge ends the group, seldom.
 func (g *generator) merge() proto.Message {
 	id := groupID(byte(rapid.IntRange(1, 3).Draw(g.t, "group")))
-	if g.one(2) {
-		o := &coordv1.Dissolve{Successor: []byte(id), Force: g.one(3)}
-		if g.one(2) {
-			o.Reached = int64(g.m.Revision()) + rapid.Int64Range(-1, 9).Draw(g.t, "reached")
-		}
-		return o
-	}
-	o := &coordv1.RaiseRevision{To: int64(g.m.Revision()) + rapid.Int64Range(-1, 9).Draw(g.t, "to")}
-	if !g.one(3) {
-		o.Resume = machine.StandingOf(g.m).Over.Index
-	}
-	return o
+	return &coordv1.Dissolve{Successor: []byte(id), Reached: int64(g.m.Revision()) + rapid.Int64Range(-1, 9).Draw(g.t, "reached")}
 }
 
 // groupID is the id of a group whose bytes are all b.

@@ -3,7 +3,7 @@ package machine
 import (
 	"sort"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 )
 
 // chunkSize is the number of events in a chunk. MAGIC: large enough for small clones, small enough

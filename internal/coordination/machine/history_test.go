@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 )
 
 // TestHistoryLetsGo: dropped events with large values do not stay in memory until their chunk is empty, and a clone keeps its own.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 )
 
 // claimOverhead is what an answer adds to the key and the metadata of a claim, about. MAGIC: JSON has the long names.

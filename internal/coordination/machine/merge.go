@@ -4,8 +4,8 @@ import (
 	"encoding/hex"
 	"strings"
 
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/principals"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
@@ -24,7 +24,6 @@ type Dissolution struct {
 	Successor GroupID
 	Index     uint64         // log index of the Dissolve
 	Final     coord.Revision // the last one
-	Released  bool           // the successor has reached Final: the members go over
 }
 
 // Over reports whether the group is dissolved.
@@ -44,14 +43,13 @@ func (u UserData) Any() bool { return u != UserData{} }
 // merging is the group's part in a merge with another group of its network.
 type merging struct {
 	successor GroupID
-	since     uint64 // log index of the Dissolve in force; 0: the group lives
-	released  bool   // the successor has reached the final revision
+	since     uint64 // log index of the Dissolve; 0: the group lives
 }
 
-// admit refuses a command of a frozen group. The refusal is Unavailable, because the peer that made the call goes
-// on in the successor.
+// admit refuses a command of a dissolved group. The refusal is Unavailable, because the peer that made the call goes
+// on in the successor. An operator who restores a backup lets the group go on in its next incarnation.
 func (g *merging) admit(cmd *coordv1.Command) error {
-	if g.since == 0 || cmd.GetRaiseRevision().GetResume() == g.since || cmd.GetDissolve() != nil {
+	if g.since == 0 || cmd.GetBumpIncarnation() != nil {
 		return nil
 	}
 	return fault.Refused(fault.Unavailable, "group", "dissolved, %v is its successor", g.successor)
@@ -74,7 +72,7 @@ func StandingOf(m *Machine) Standing {
 		}
 	}
 	if g := m.merging; g.since != 0 {
-		s.Over = Dissolution{Successor: g.successor, Index: g.since, Final: m.revision, Released: g.released}
+		s.Over = Dissolution{Successor: g.successor, Index: g.since, Final: m.revision}
 	}
 	return s
 }
@@ -103,25 +101,17 @@ func userData(m *Machine) (u UserData) {
 	return u
 }
 
-// dissolve ends the group in favour of another one of the network. Afterwards the group is frozen: it refuses every command
-// except a second Dissolve, and the RaiseRevision that resumes it. So its last revision is final: it gives no token any more.
-//
-// The members go over to the successor once it has reached that revision, so that no later token is below one that the group
-// gave. Reached names it. A group that gives itself up names it at once. An operator freezes the group first.
+// dissolve ends the group in favour of another one of the network that gives no token up to its revision. Afterwards the group
+// refuses every command but BumpIncarnation: its last revision is final, and its members go over.
 func (c *call) dissolve(m *Machine, r *coordv1.Dissolve, done *coordv1.Done) error {
-	successor, reached, g := GroupID(r.GetSuccessor()), coord.Revision(r.GetReached()), &m.merging
+	successor, reached := GroupID(r.GetSuccessor()), coord.Revision(r.GetReached())
 	switch u := userData(m); {
 	case len(successor) != GroupIDBytes:
 		return fault.Invalidf("successor", nil, "must be a group id of %d bytes", GroupIDBytes)
-	case reached != 0 && reached < m.revision:
+	case reached < m.revision:
 		return fault.Refused(fault.Conflict, "reached", "%d is below the group's revision, %d", reached, m.revision)
-	case g.since != 0 && g.successor != successor:
-		return fault.Refused(fault.Conflict, "successor", "dissolved for group %v already", g.successor)
-	case g.since != 0:
-		g.released = g.released || reached != 0
-		return nil
-	case u.Any() && !r.GetForce():
-		return fault.Refused(fault.Conflict, "force", "the group has %d locks, %d leases and %d keys of applications", u.Locks, u.Leases, u.Keys)
+	case u.Any():
+		return fault.Refused(fault.Conflict, "group", "the group has %d locks, %d leases and %d keys of applications", u.Locks, u.Leases, u.Keys)
 	}
 	var all []*lease
 	m.leases.Scan(func(_ coord.LeaseID, l *lease) bool {
@@ -129,25 +119,7 @@ func (c *call) dissolve(m *Machine, r *coordv1.Dissolve, done *coordv1.Done) err
 		return true
 	})
 	m.end(all, done)
-	*g = merging{successor, c.index, reached != 0}
-	return nil
-}
-
-// raiseRevision is the survivor's part of a merge, by order of an operator: every later token is above all tokens of the group
-// that ends. It always leaps: watches of the other group must not go on in this history. With resume it undoes a Dissolve.
-func raiseRevision(m *Machine, r *coordv1.RaiseRevision) error {
-	switch to := coord.Revision(r.GetTo()); {
-	case to < 0:
-		return fault.Invalidf("to", to, "must not be negative")
-	case to > m.revision+leap || to > highest-2*leap:
-		return fault.Refused(fault.LimitReached, "to", "%d is more than %d above the revision %d, or above %d: let the group with the higher revision survive",
-			to, int64(leap), m.revision, int64(highest-2*leap))
-	case r.GetResume() != m.merging.since:
-		return fault.Refused(fault.Conflict, "resume", "the group lives")
-	default:
-		m.merging = merging{}
-		leapTo(m, max(to, m.revision+1))
-	}
+	m.merging = merging{successor, c.index}
 	return nil
 }
 
@@ -158,7 +130,6 @@ func (e *encoder) merging(g *merging) {
 	}
 	e.uint(g.since)
 	e.string(string(g.successor))
-	e.bool(g.released)
 	e.flush()
 }
 
@@ -167,7 +138,7 @@ func (d *decoder) merging(m *Machine) {
 	if d.err != nil || d.ended() {
 		return
 	}
-	g := merging{since: d.uint(), successor: GroupID(d.string()), released: d.bool()}
+	g := merging{since: d.uint(), successor: GroupID(d.string())}
 	d.check(g.since > 0 && g.since <= m.index, "dissolve", "is missing or in the future")
 	d.check(len(g.successor) == GroupIDBytes, "dissolve", "names no successor")
 	d.check(m.leases.Len() == 0, "lease", "outlives its group")

@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -38,19 +38,31 @@ func TestUserData(t *testing.T) {
 	l.must(t, lock("db", id[0]))
 	l.must(t, write(put("bound", "1", id[0]), put("free", "1", 0)))
 	require.Equal(t, machine.UserData{Locks: 1, Leases: 1, Keys: 2}, machine.StandingOf(l.Machine).UserData)
-	l.refused(t, fault.Conflict, "force", &coordv1.Dissolve{Successor: []byte(groupID(1))})
+	l.refused(t, fault.Conflict, "group", &coordv1.Dissolve{Successor: []byte(groupID(1)), Reached: 1 << 40})
 	require.False(t, machine.StandingOf(l.Machine).Over.Over())
+}
+
+// A group ends only for one that gives no token up to its own revision.
+func TestGivesItselfUpBelowTheOther(t *testing.T) {
+	l := newLog()
+	l.leases(t, 1)
+	l.must(t, write(put("k", "1", 0)))
+	l.must(t, write(del(coord.Exactly("k"))))
+	for _, reached := range []int64{0, int64(l.Revision()) - 1} {
+		l.refused(t, fault.Conflict, "reached", &coordv1.Dissolve{Successor: []byte(groupID(7)), Reached: reached})
+	}
+	l.refused(t, fault.Invalid, "successor", &coordv1.Dissolve{Successor: []byte("x"), Reached: int64(l.Revision())})
+	require.False(t, machine.StandingOf(l.Machine).Over.Over())
+	l.must(t, &coordv1.Dissolve{Successor: []byte(groupID(7)), Reached: int64(l.Revision())})
+	dissolved(t, l)
 }
 
 // A dissolved group gives no token, over a snapshot as well, and names its successor.
 func TestDissolvedGroupRefusesEverything(t *testing.T) {
 	l := newLog()
-	id := l.leases(t, 2)
-	l.must(t, lock("db", id[0]))
-	l.must(t, lock("db", id[1]))
-	_, e := l.must(t, &coordv1.Dissolve{Successor: []byte(groupID(7)), Force: true})
+	l.leases(t, 2)
+	_, e := l.must(t, &coordv1.Dissolve{Successor: []byte(groupID(7)), Reached: int64(l.Revision())})
 	require.Len(t, e.Ended, 2)
-	require.Empty(t, e.Grants, "a claim that waits gets no token of a group that ends")
 	over := dissolved(t, l)
 	require.Equal(t, groupID(7), over.Successor)
 	restored, err := machine.Restore(l.Snapshot())
@@ -58,7 +70,7 @@ func TestDissolvedGroupRefusesEverything(t *testing.T) {
 	require.Equal(t, over, machine.StandingOf(restored).Over)
 	require.Equal(t, l.StateHash(), restored.StateHash())
 	for _, op := range every() {
-		if _, again := op.(*coordv1.Dissolve); again {
+		if _, restores := op.(*coordv1.BumpIncarnation); restores {
 			continue
 		}
 		index, term := restored.Index()
@@ -70,37 +82,16 @@ func TestDissolvedGroupRefusesEverything(t *testing.T) {
 	}
 }
 
-// The members of a frozen group may go over once its successor has reached the final revision.
-func TestRelease(t *testing.T) {
+// A restored backup of a group that gave itself up lives, above all that its successor may have given out.
+func TestRestoredGroupLives(t *testing.T) {
 	l := newLog()
-	id := l.leases(t, 1)
-	l.must(t, lock("db", id[0]))
-	l.refused(t, fault.Conflict, "reached", &coordv1.Dissolve{Successor: []byte(groupID(7)), Force: true, Reached: 1})
-	require.False(t, machine.StandingOf(l.Machine).Over.Over())
-	l.must(t, &coordv1.Dissolve{Successor: []byte(groupID(7)), Force: true})
+	l.must(t, &coordv1.Dissolve{Successor: []byte(groupID(7)), Reached: 9})
 	over := dissolved(t, l)
-	require.False(t, over.Released)
-	l.refused(t, fault.Conflict, "reached", &coordv1.Dissolve{Successor: []byte(groupID(7)), Reached: int64(over.Final) - 1})
-	l.refused(t, fault.Conflict, "successor", &coordv1.Dissolve{Successor: []byte(groupID(8)), Reached: int64(over.Final)})
-	l.must(t, &coordv1.Dissolve{Successor: []byte(groupID(7))})
-	require.Equal(t, over, dissolved(t, l), "a repeated order changes nothing")
-	l.must(t, &coordv1.Dissolve{Successor: []byte(groupID(7)), Reached: int64(over.Final)})
-	over.Released = true
-	require.Equal(t, over, dissolved(t, l))
-	restored, err := machine.Restore(l.Snapshot())
+	l.must(t, &coordv1.BumpIncarnation{Incarnation: 1})
+	require.False(t, machine.StandingOf(l.Machine).Over.Over())
+	require.Equal(t, over.Final+1<<40, l.Revision())
+	_, err := machine.Restore(l.Snapshot())
 	require.NoError(t, err)
-	require.Equal(t, over, machine.StandingOf(restored).Over)
-}
-
-// A group that gives itself up names the revision of the other one: a later token there is above all of its own.
-func TestGivesItselfUpBelowTheOther(t *testing.T) {
-	l := newLog()
-	l.leases(t, 1)
-	l.must(t, write(put("k", "1", 0)))
-	l.must(t, write(del(coord.Exactly("k"))))
-	l.refused(t, fault.Conflict, "reached", &coordv1.Dissolve{Successor: []byte(groupID(7)), Reached: int64(l.Revision()) - 1})
-	l.must(t, &coordv1.Dissolve{Successor: []byte(groupID(7)), Reached: int64(l.Revision())})
-	require.True(t, dissolved(t, l).Released)
 }
 
 // A claim that waits will hold with a token of before, so a group with one has not reached its revision.
@@ -115,76 +106,37 @@ func TestReached(t *testing.T) {
 	require.Equal(t, before, machine.StandingOf(l.Machine).Reached)
 }
 
-// Every token of the survivor is above the last revision of the group that ends for it.
-func TestRaiseRevision(t *testing.T) {
-	l := newLog()
-	id := l.leases(t, 1)
-	l.must(t, &coordv1.RaiseRevision{To: 1000})
-	r, _ := l.must(t, lock("db", id[0]))
-	require.Equal(t, coord.Token(1001), r.Lock.Token)
-	l.must(t, &coordv1.RaiseRevision{To: 7})
-	require.Equal(t, coord.Revision(1002), l.Revision(), "a revision never falls")
-	require.Equal(t, coord.Revision(1002), l.Compacted(), "no watch of the other group goes on in this history")
-	for _, to := range []int64{1<<63 - 1, 1 << 52, 1<<41 + 1007} {
-		l.refused(t, fault.LimitReached, "to", &coordv1.RaiseRevision{To: to})
-	}
-	l.refused(t, fault.Invalid, "to", &coordv1.RaiseRevision{To: -1})
-	l.refused(t, fault.Conflict, "resume", &coordv1.RaiseRevision{Resume: 3})
-}
-
 // A claim that waits has its token already, so it must not hold after the leap. A holder stays.
-func TestRaiseRevisionEndsWaiting(t *testing.T) {
+func TestLeapEndsWaiting(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 3)
 	first, _ := l.must(t, lock("db", id[0]))
 	l.must(t, lock("db", id[1]))
-	_, e := l.must(t, &coordv1.RaiseRevision{To: 1000})
+	before := l.Revision()
+	_, e := l.must(t, &coordv1.BumpIncarnation{Incarnation: 1})
 	require.Len(t, e.Events, 1)
 	require.Empty(t, e.Grants)
 	require.Equal(t, 1, l.Claims("db"))
+	require.Greater(t, l.Compacted(), before, "no watch of before goes on in this history")
 	l.must(t, unlock("db", id[0], first.Lock.Token))
 	next, _ := l.must(t, lock("db", id[2]))
 	require.True(t, next.Lock.Granted)
-	require.Greater(t, next.Lock.Token, coord.Token(1000))
+	require.Greater(t, next.Lock.Token, coord.Token(before+1<<40))
 	_, err := machine.Restore(l.Snapshot())
 	require.NoError(t, err)
 }
 
-// Only the Dissolve that is in force can be undone: a late copy of the command revives nothing.
-func TestResume(t *testing.T) {
-	l := newLog()
-	id := l.leases(t, 1)
-	l.must(t, lock("db", id[0]))
-	l.must(t, &coordv1.Dissolve{Successor: []byte(groupID(1)), Force: true})
-	first := dissolved(t, l)
-	l.refused(t, fault.Unavailable, "group", &coordv1.RaiseRevision{To: 50})
-	resume := &coordv1.RaiseRevision{To: 50, Resume: first.Index}
-	l.must(t, resume)
-	require.False(t, machine.StandingOf(l.Machine).Over.Over())
-	require.Equal(t, coord.Revision(50), l.Revision())
-	l.leases(t, 1)
-	l.must(t, &coordv1.Dissolve{Successor: []byte(groupID(2)), Force: true})
-	l.refused(t, fault.Unavailable, "group", resume)
-	require.Equal(t, groupID(2), dissolved(t, l).Successor)
-}
-
-// TestTokensAreExactNumbers: after all merges and restores that a group can have, revisions and tokens are below 2^52. A reader
+// TestTokensAreExactNumbers: after all restores that a group can have, revisions and tokens are below 2^52. A reader
 // of JSON that takes numbers for doubles still tells two holders apart.
 func TestTokensAreExactNumbers(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 2)
-	raises := 0
-	for err := error(nil); err == nil; raises++ {
-		r, _ := l.do(alice, &coordv1.RaiseRevision{To: int64(l.Revision()) + 1<<40})
-		err = r.Err
-	}
-	require.Greater(t, raises, 1000)
 	var incarnation uint64
 	for err := error(nil); err == nil; incarnation++ {
 		r, _ := l.do(alice, &coordv1.BumpIncarnation{Incarnation: incarnation + 1})
 		err = r.Err
 	}
-	require.Greater(t, incarnation, uint64(1), "a restore has a leap of its own")
+	require.Greater(t, incarnation, uint64(1000))
 	first, _ := l.must(t, lock("db", id[0]))
 	next, _ := l.must(t, lock("pool", id[1]))
 	require.Less(t, next.Lock.Token, coord.Token(1<<52))

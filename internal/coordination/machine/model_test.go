@@ -5,11 +5,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/directory"
+	"github.com/blackhole/blackhole/internal/contract/coord/principals"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/directory"
-	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -33,7 +33,6 @@ type model struct {
 
 	over      uint64 // index of the Dissolve
 	successor machine.GroupID
-	released  bool
 }
 
 // removals is when an owner took an entry out.
@@ -113,7 +112,7 @@ func clientOf(cmd *coordv1.Command) coord.ClientID {
 
 func (m *model) execute(cmd *coordv1.Command) (kind fault.Kind, refused bool, answer ops.LockResult) {
 	next, before := maps.Clone(m.keys()), m.now
-	if m.over != 0 && cmd.GetDissolve() == nil && cmd.GetRaiseRevision().GetResume() != m.over {
+	if m.over != 0 && cmd.GetBumpIncarnation() == nil {
 		m.stamp(cmd, true, before)
 		return fault.Unavailable, true, answer
 	}
@@ -159,13 +158,12 @@ func (m *model) execute(cmd *coordv1.Command) (kind fault.Kind, refused bool, an
 		}
 	case *coordv1.Command_Dissolve:
 		kind, refused = m.dissolve(next, o.Dissolve)
-	case *coordv1.Command_RaiseRevision:
-		kind, refused = m.raise(next, o.RaiseRevision)
 	case *coordv1.Command_BumpIncarnation:
 		if o.BumpIncarnation.Incarnation != m.life+1 {
 			return fault.Conflict, true, answer
 		}
 		m.life++
+		m.over = 0
 		m.leap(next, m.now+1<<40)
 	default:
 		kind, refused = m.administer(cmd)
@@ -205,15 +203,6 @@ func (m *model) administer(cmd *coordv1.Command) (fault.Kind, bool) {
 	return 0, false
 }
 
-func (m *model) raise(keys map[string]version, o *coordv1.RaiseRevision) (fault.Kind, bool) {
-	if o.Resume != m.over {
-		return fault.Conflict, true
-	}
-	m.over, m.released = 0, false
-	m.leap(keys, max(coord.Revision(o.To), m.now+1))
-	return 0, false
-}
-
 // leap ends the claims that wait, because they would hold with tokens of before.
 func (m *model) leap(keys map[string]version, to coord.Revision) {
 	m.states[to] = m.keys()
@@ -228,29 +217,23 @@ func (m *model) leap(keys map[string]version, to coord.Revision) {
 
 func (m *model) dissolve(keys map[string]version, o *coordv1.Dissolve) (fault.Kind, bool) {
 	successor, reached := machine.GroupID(o.Successor), coord.Revision(o.Reached)
-	if reached != 0 && reached < m.now || m.over != 0 && successor != m.successor {
+	if reached < m.now {
 		return fault.Conflict, true
 	}
-	if m.over != 0 {
-		m.released = m.released || reached != 0
-		return 0, false
-	}
-	if !o.Force {
-		for key, v := range keys {
-			if v.lock != "" || !strings.HasPrefix(key, directory.Prefix) {
-				return fault.Conflict, true
-			}
+	for key, v := range keys {
+		if v.lock != "" || !strings.HasPrefix(key, directory.Prefix) {
+			return fault.Conflict, true
 		}
-		for _, l := range m.leases {
-			if principals.IsNamed(l.Owner) || principals.IsAnonymous(l.Owner) { // an application's
-				return fault.Conflict, true
-			}
+	}
+	for _, l := range m.leases {
+		if principals.IsNamed(l.Owner) || principals.IsAnonymous(l.Owner) { // an application's
+			return fault.Conflict, true
 		}
 	}
 	for _, id := range slices.Collect(maps.Keys(m.leases)) {
 		m.end(keys, id)
 	}
-	m.over, m.successor, m.released = m.index, successor, reached != 0
+	m.over, m.successor = m.index, successor
 	return 0, false
 }
 

@@ -8,11 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/audit"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -82,7 +82,6 @@ func requireTxn(t *rapid.T, dumb *model, r ops.TxnResult) {
 }
 
 func requireSame(t *rapid.T, dumb *model, m *machine.Machine) {
-	require.Equal(t, dumb.released, machine.StandingOf(m).Over.Released)
 	require.Equal(t, dumb.names(), m.LockNames(""))
 	for _, name := range dumb.names() {
 		queue, held := dumb.queue(dumb.keys(), name)

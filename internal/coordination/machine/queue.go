@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 )
 
 // queue is the claims on one lock, by token. Its holders are its longest compatible beginning: a

@@ -5,7 +5,7 @@ import (
 
 	"github.com/tidwall/btree"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 

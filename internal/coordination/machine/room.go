@@ -1,9 +1,9 @@
 package machine
 
 import (
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/requirements"
 	"github.com/blackhole/blackhole/internal/platform/share"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 

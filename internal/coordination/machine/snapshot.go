@@ -8,7 +8,7 @@ import (
 
 	"github.com/tidwall/btree"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 

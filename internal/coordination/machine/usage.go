@@ -3,8 +3,8 @@ package machine
 import (
 	"container/list"
 
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/principals"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/principals"
 )
 
 // Usage is an owner's share of the quantities in its Quota.

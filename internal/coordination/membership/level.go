@@ -1,6 +1,6 @@
 package membership
 
-import "github.com/blackhole/blackhole/pkg/coord"
+import "github.com/blackhole/blackhole/internal/contract/coord"
 
 // Announced is a peer with the feature levels that it announced; zero while it has announced none.
 type Announced struct {

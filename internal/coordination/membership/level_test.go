@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/membership"
-	"github.com/blackhole/blackhole/pkg/coord"
 )
 
 func TestLevel(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -39,7 +39,7 @@ func (c Config) Plan(s State, w coord.MemberChange) (Plan, error) {
 	}
 	rule, ok := rules[w.Action]
 	if !ok {
-		return p, fault.Invalidf("action", string(w.Action), "must be add, remove, promote, replace, transfer, leave, join or resume")
+		return p, fault.Invalidf("action", string(w.Action), "must be add, remove, promote, replace, transfer or leave")
 	}
 	if err := rule(v, w, &p); err != nil {
 		return p, err

@@ -8,10 +8,10 @@ import (
 
 	"go.etcd.io/raft/v3"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/principals"
 	"github.com/blackhole/blackhole/internal/coordination/lessor"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/principals"
 )
 
 // maxRounds bounds the concurrent rounds: requests that arrive during a round need not wait for its end, but

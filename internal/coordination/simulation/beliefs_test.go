@@ -3,7 +3,7 @@ package simulation
 import (
 	"time"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 )
 
 // session is a lease from its client's view.

@@ -4,75 +4,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/anishathalye/porcupine"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// Each check must refuse a bad example and accept a good one. The checks of package audit have tests there.
-
-func op(from, to int64, in input, out output) porcupine.Operation {
-	return porcupine.Operation{Input: in, Output: out, Call: from, Return: to}
-}
-
-func TestModels(t *testing.T) {
-	yes, no := output{ok: true}, output{}
-	wrote := func(from, to int64, v string) porcupine.Operation {
-		return op(from, to, input{kind: write, value: v}, yes)
-	}
-	saw := func(from, to int64, v string) porcupine.Operation {
-		return op(from, to, input{kind: read}, output{ok: true, value: v})
-	}
-	tried := func(from, to int64, token coord.Token) porcupine.Operation {
-		return op(from, to, input{kind: try}, output{ok: token > 0, token: token})
-	}
-	ended := func(at int64, token coord.Token) porcupine.Operation {
-		return op(at, at, input{kind: end, token: token}, no)
-	}
-	sent := func(from, to int64, token coord.Token, v string, out output) porcupine.Operation {
-		return op(from, to, input{kind: fenced, token: token, value: v}, out)
-	}
-	type history = []porcupine.Operation
-	for _, c := range []struct {
-		name  string
-		model porcupine.Model
-		legal bool
-		ops   history
-	}{
-		{"a read sees the last write", registers(), true, history{wrote(0, 1, "a"), wrote(2, 3, "b"), saw(4, 5, "b")}},
-		{"a read is stale", registers(), false, history{wrote(0, 1, "a"), wrote(2, 3, "b"), saw(4, 5, "a")}},
-		{"a read sees a write under way", registers(), true, history{wrote(0, 9, "a"), saw(2, 3, "a"), saw(4, 5, "a")}},
-		{"a write is taken back", registers(), false, history{wrote(0, 9, "a"), saw(2, 3, "a"), saw(4, 5, "")}},
-		{"a swap of another value", registers(), false, history{wrote(0, 1, "a"), op(2, 3, input{kind: swap, old: "b", value: "c"}, yes)}},
-		{"a swap is refused for no reason", registers(), false, history{wrote(0, 1, "a"), op(2, 3, input{kind: swap, old: "a", value: "c"}, no)}},
-
-		{"a lock changes hands", locks(), true, history{tried(0, 1, 5), tried(2, 3, 0), op(4, 5, input{kind: unlock, token: 5}, yes), tried(6, 7, 9)}},
-		{"a lock is held twice", locks(), false, history{tried(0, 1, 5), tried(2, 3, 9)}},
-		{"a lease ends", locks(), true, history{tried(0, 1, 5), ended(2, 5), tried(3, 4, 9)}},
-		{"a lock is free before the lease ends", locks(), false, history{tried(0, 1, 5), tried(2, 3, 9), ended(4, 5)}},
-		{"a token falls", locks(), false, history{tried(0, 1, 5), ended(2, 5), tried(3, 4, 4)}},
-		{"a free lock is refused", locks(), false, history{tried(0, 1, 5), ended(2, 5), tried(3, 4, 0)}},
-		{"a lock is released with another's token", locks(), false, history{tried(0, 1, 5), op(2, 3, input{kind: unlock, token: 4}, yes)}},
-
-		{"a stale token is refused", resources(), true, history{sent(0, 1, 5, "a", yes), sent(2, 3, 4, "b", no), saw(4, 5, "a")}},
-		{"a stale token is accepted", resources(), false, history{sent(0, 1, 5, "a", yes), sent(2, 3, 4, "b", yes)}},
-		{"a good token is refused", resources(), false, history{sent(0, 1, 5, "a", yes), sent(2, 3, 6, "b", no)}},
-		{"an outcome is not known", resources(), true, history{sent(0, 1, 5, "a", yes), sent(2, 9, 6, "b", output{value: "?"}), saw(3, 4, "b")}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			require.Equal(t, c.legal, porcupine.CheckOperations(c.model, c.ops))
-		})
-	}
-}
+// Each check must refuse a bad example and accept a good one. The checks of packages audit and history have tests there.
 
 func rule(w *scheduler) string { return fault.OpOf(w.fail) }
 

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/membership"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
-	"github.com/blackhole/blackhole/pkg/coord"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
@@ -25,7 +25,7 @@ type cluster struct {
 	net     *network
 	nodes   []*node
 	oracle  *oracle
-	history *history
+	history *histories
 	figures figures
 	calm    bool // the load is over
 	healed  bool // the faults are over
@@ -51,6 +51,7 @@ type plan struct {
 	mixed         bool          // the peers begin with the former program
 	repair        membership.Config
 	quiet         bool // clients only publish instances
+	emptied       bool // an operator stopped the clients, and deletes what they keep
 	crowded       bool // clients only wait for locks and work under them
 	bold          bool // clients try everything, with small quotas
 }
@@ -83,7 +84,7 @@ func newCluster(seed uint64) *cluster {
 // begin starts the peers and the clients of a cluster whose plan is drawn.
 func (c *cluster) begin() {
 	c.oracle = newOracle(c.scheduler, &c.figures)
-	c.history = newHistory(c.oracle)
+	c.history = newHistories(c.oracle)
 	c.oracle.ended = c.history.ended
 	for i := range c.peers {
 		n := c.newNode(fmt.Sprint("peer-", i))

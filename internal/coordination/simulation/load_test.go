@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
-	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
+	"github.com/blackhole/blackhole/testnet/nemesis/history"
 )
 
 // patience is a client's limit for one action.
@@ -38,7 +38,10 @@ func (c *client) behave(p *proc) {
 	}
 	p.sleep(c.between(0, time.Second))
 	for !c.calm {
-		c.follow()
+		if c.follow(); c.emptied {
+			p.sleep(time.Second)
+			continue
+		}
 		draw := c.rng.IntN(total)
 		for _, d := range deeds {
 			if draw -= d.weight; draw < 0 {
@@ -63,22 +66,18 @@ func put(key, value string, lease coord.LeaseID) *apiv1.TxnStep {
 }
 
 // record records an operation since an instant, unless it was never sent.
-func (c *client) record(from time.Duration, in input, of call, known bool, out output) {
+func (c *client) record(from time.Duration, o history.Op, of call, known bool) {
 	if !known && of.client == 0 {
 		return
 	}
-	c.history.add(operation{client: c.name, input: in, output: out, call: of, known: known, from: from, to: c.now})
-}
-
-// wrote returns the outcome of a write.
-func wrote(r ops.Result) output {
-	return output{ok: r.Err == nil && r.Txn.Unmet() == nil, token: r.Lock.Token}
+	o.Call, o.Return = from, c.now
+	c.history.add(operation{Op: o, call: of, known: known})
 }
 
 func writePlainly(c *client, p *proc) {
 	key, v, from := c.anyOf("plain", 3), c.value(), c.now
-	this, r, ok := c.do(p, &apiv1.TxnRequest{Then: []*apiv1.TxnStep{put(key, v, 0)}}, patience)
-	c.record(from, input{kind: write, key: key, value: v}, this, ok, wrote(r))
+	this, _, ok := c.do(p, &apiv1.TxnRequest{Then: []*apiv1.TxnStep{put(key, v, 0)}}, patience)
+	c.record(from, history.Op{Kind: history.Put, Object: key, Value: v}, this, ok)
 }
 
 func compareAndSwap(c *client, p *proc) {
@@ -89,8 +88,8 @@ func compareAndSwap(c *client, p *proc) {
 	}
 	p.sleep(c.between(0, 300*time.Millisecond))
 	v, from := c.value(), c.now
-	this, r, ok := c.do(p, &apiv1.TxnRequest{Compare: []*apiv1.Compare{coordtest.IfRevision(key, kv.revision)}, Then: []*apiv1.TxnStep{put(key, v, 0)}}, patience)
-	c.record(from, input{kind: swap, key: key, value: v, old: kv.value}, this, ok, wrote(r))
+	this, _, ok := c.do(p, &apiv1.TxnRequest{Compare: []*apiv1.Compare{coordtest.IfRevision(key, kv.revision)}, Then: []*apiv1.TxnStep{put(key, v, 0)}}, patience)
+	c.record(from, history.Op{Kind: history.Swap, Object: key, Value: v, Old: kv.value}, this, ok)
 }
 
 // version returns the observation of a read.
@@ -112,7 +111,7 @@ func (c *client) readKey(p *proc, key string) (version, bool) {
 		return version{}, false
 	}
 	v := got.(version)
-	c.record(from, input{kind: read, key: key}, call{}, true, output{ok: true, value: v.value})
+	c.record(from, history.Op{Kind: history.Read, Object: key, Value: v.value, Outcome: history.OK}, call{}, true)
 	return v, true
 }
 
@@ -222,7 +221,7 @@ func (c *client) writeGuarded(p *proc, held *belief, name string) {
 	key, v, from := "guarded/"+name, c.value(), c.now
 	believed := held.holding && held.lives(c.now)
 	this, r, ok := c.do(p, &apiv1.TxnRequest{Compare: []*apiv1.Compare{coordtest.IfHolds(name, held.token)}, Then: []*apiv1.TxnStep{put(key, v, 0)}}, patience)
-	c.record(from, input{kind: write, key: key, value: v}, this, ok, wrote(r))
+	c.record(from, history.Op{Kind: history.Put, Object: key, Value: v}, this, ok)
 	if refused := cmp.Or(r.Err, r.Txn.Unmet()); ok && refused != nil && believed && held.lives(c.now) {
 		c.breach("B2", "%s holds %q with token %d and cannot write: %v", c.name, name, held.token, refused)
 	}
@@ -232,24 +231,23 @@ func (c *client) writeGuarded(p *proc, held *belief, name string) {
 func (c *client) writeFenced(p *proc, held *belief, name string) {
 	v, from := c.value(), c.now
 	resource := c.resource(name)
-	err, ok := park(p, func(wake func(*error)) {
+	err := park(p, func(wake func(*error)) {
 		c.net.send(c.name, "resource", func() {
 			err := resource.write(held.token, v)
 			c.net.send("resource", c.name, func() { wake(&err) })
 		})
 		c.after(attempt, func() { wake(nil) })
-	}), true
-	if err == nil {
-		err, ok = new(error), false // the outcome is unknown; a late copy may still arrive
+	})
+	outcome := history.Unknown // a late copy may still arrive
+	if err != nil {
+		if outcome = history.OK; *err != nil {
+			outcome = history.Refused
+		}
 	}
-	c.history.add(operation{
-		client: c.name, input: input{kind: fenced, key: "resource/" + name, value: v, token: held.token},
-		output: output{ok: *err == nil}, known: ok, open: !ok, from: from, to: c.now,
-	})
-	c.history.add(operation{
-		client: c.name, input: input{kind: read, key: "resource/" + name}, output: output{ok: true, value: resource.value},
-		known: true, from: c.now, to: c.now,
-	})
+	object := "resource/" + name
+	fenced := history.Op{Kind: history.Fenced, Object: object, Value: v, Token: int64(held.token), Outcome: outcome, Call: from, Return: c.now}
+	c.history.add(operation{Op: fenced, known: err != nil})
+	c.record(c.now, history.Op{Kind: history.Read, Object: object, Value: resource.value, Outcome: history.OK}, call{}, true)
 }
 
 // resource is an outside resource guarded by a lock.
@@ -274,7 +272,7 @@ func tryLock(c *client, p *proc) {
 	}
 	name, from := c.anyOf("try", 2), c.now
 	this, r, ok := c.do(p, &apiv1.TryLockRequest{Name: name, LeaseId: int64(s.id)}, patience)
-	c.record(from, input{kind: try, key: name}, this, ok, output{ok: r.Lock.Granted, token: r.Lock.Token})
+	c.record(from, history.Op{Kind: history.Try, Object: name}, this, ok)
 	if ok && r.Lock.Granted && s.lives(c.now) {
 		held := &belief{session: s, token: r.Lock.Token}
 		c.oracle.beliefs.holds(name, held)
@@ -282,7 +280,7 @@ func tryLock(c *client, p *proc) {
 		if c.chance(0.7) {
 			from, held.released = c.now, true
 			this, r, ok = c.do(p, &apiv1.UnlockRequest{Name: name, LeaseId: int64(s.id), FencingToken: int64(held.token)}, patience)
-			c.record(from, input{kind: unlock, key: name, token: held.token}, this, ok, output{ok: r.Err == nil})
+			c.record(from, history.Op{Kind: history.Unlock, Object: name, Token: int64(held.token)}, this, ok)
 			c.unlockAgain(p, s, name, held.token)
 		}
 	}
@@ -297,7 +295,7 @@ func (c *client) unlockAgain(p *proc, s *session, name string, token coord.Token
 	}
 	from := c.now
 	this, r, ok := c.do(p, &apiv1.TryLockRequest{Name: name, LeaseId: int64(s.id)}, patience)
-	c.record(from, input{kind: try, key: name}, this, ok, output{ok: r.Lock.Granted, token: r.Lock.Token})
+	c.record(from, history.Op{Kind: history.Try, Object: name}, this, ok)
 	_, r, ok = c.do(p, &apiv1.UnlockRequest{Name: name, LeaseId: int64(s.id), FencingToken: int64(token)}, patience)
 	if ok && r.Err == nil {
 		c.breach("B2", "%s unlocked %q twice with token %d", c.name, name, token)
@@ -361,4 +359,20 @@ func forget(c *client, p *proc) {
 		c.breach("B2", "a client cannot be closed: %v", r.Err)
 	}
 	c.id = 0
+}
+
+// wipe deletes all keys of applications in one transaction, and their requirements.
+func (c *client) wipe(p *proc) {
+	keys := []string{"plain/0", "plain/1", "plain/2", "guarded/db/0", "guarded/db/1", "guarded/rw", "guarded/permits"}
+	steps, from := []*apiv1.TxnStep{coordtest.Delete(coord.Under("bound/"))}, c.now
+	for _, key := range keys {
+		steps = append(steps, coordtest.Delete(coord.Exactly(key)))
+	}
+	this, r, ok := c.do(p, &apiv1.TxnRequest{Then: steps}, patience)
+	for _, key := range keys {
+		c.record(from, input{kind: write, key: key}, this, ok, wrote(r))
+	}
+	for i := range 3 {
+		c.do(p, &apiv1.DeleteRequirementRequest{Name: fmt.Sprintf("need-%d", i)}, patience/16)
+	}
 }

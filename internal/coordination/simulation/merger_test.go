@@ -7,11 +7,11 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -45,14 +45,11 @@ func (m *merger) look() {
 	switch step.Action {
 	case formation.Contest:
 		n.world.figures.contested++
-	case formation.Dissolve, formation.Release:
+	case formation.Dissolve:
 		if mayPropose {
 			m.propose(own.End(m.known[step.Group]), func() {
-				if n.world.figures.dissolved++; own.Over.Over() {
-					n.world.figures.dissolved--
-					n.world.figures.released++
-				}
-				n.tell("%s ends its group, over before %v", n.name, own.Over.Over())
+				n.world.figures.dissolved++
+				n.tell("%s ends its group", n.name)
 			})
 		}
 	case formation.Leave:

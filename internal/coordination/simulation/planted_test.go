@@ -221,20 +221,11 @@ func boldPlants() []plant {
 // mergePlants are those in the merge of two groups.
 func mergePlants() []plant {
 	return []plant{
-		{"the survivor does not raise its revision", []edit{
-			{machineDir + "merge.go", "leapTo(m, max(to, m.revision+1))", "leapTo(m, m.revision+1)"},
-			{machineDir + "merge.go", "case reached != 0 && reached < m.revision:", "case false:"},
-			{formationDir + "group.go", "if g.Reached >= own.Over.Final {", "if g.Reached > 0 {"},
-		}, []string{"M1"}},
-		{"a frozen group releases its members at once", []edit{
-			{machineDir + "merge.go", "*g = merging{successor, c.index, reached != 0}", "*g = merging{successor, c.index, true}"},
-		}, []string{"M1"}},
-		{"a claim that waits survives the leap", []edit{
-			{machineDir + "admin.go", "range slices.Clone(q.claims[q.held:])", "range slices.Clone(q.claims[len(q.claims):])"},
+		{"a claim that waits counts as reached", []edit{
 			{machineDir + "merge.go", "s.Reached = min(s.Reached,", "_ = min(s.Reached,"},
 		}, []string{"M1"}},
 		{"a group gives itself up for one with a smaller revision", []edit{
-			{machineDir + "merge.go", "case reached != 0 && reached < m.revision:", "case false:"},
+			{machineDir + "merge.go", "case reached < m.revision:", "case false:"},
 			{formationDir + "group.go", "return g.Revision < other.Reached || g.Revision == other.Reached && g.losesTie(other)", "return g.losesTie(other)"},
 		}, []string{"M1"}},
 		{"leases outlive the group", []edit{

@@ -17,8 +17,8 @@ import (
 
 // Each seed is some virtual time under faults.
 const (
-	seeds   = 100 // of go test
-	few     = 20  // with -short
+	seeds   = 100 // at night, and of a proof
+	few     = 20  // of go test
 	virtual = 60 * time.Second
 )
 
@@ -34,17 +34,21 @@ func setting[T any](t *testing.T, name string, usual T, parse func(string) (T, e
 	return v
 }
 
+// usually returns the number of seeds of go test, or the larger one of the night.
+func usually(few, many int) int {
+	if os.Getenv("BLACKHOLE_LONG") == "" {
+		return few
+	}
+	return many
+}
+
 // campaign returns the number of seeds, the first one, and the virtual time of each.
 func campaign(t *testing.T, usual int, lasts time.Duration) (n, from int, d time.Duration) {
 	return setting(t, "SEEDS", usual, strconv.Atoi), setting(t, "FROM", 1, strconv.Atoi), setting(t, "VIRTUAL", lasts, time.ParseDuration)
 }
 
 func TestSeeds(t *testing.T) {
-	usual := seeds
-	if testing.Short() {
-		usual = few
-	}
-	n, from, d := campaign(t, usual, virtual)
+	n, from, d := campaign(t, usually(few, seeds), virtual)
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	var all figures
 	var lived time.Duration

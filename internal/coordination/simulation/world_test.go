@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,9 +10,8 @@ import (
 	"testing/cryptotest"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/pkg/coord"
-	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // world is a network in which groups began apart, meet, and must become one.
@@ -27,13 +27,12 @@ type world struct {
 
 // merges counts events of a world.
 type merges struct {
-	groups, dissolved, released, forced, raised, left, followed, resumed, contested, tokens int
+	groups, dissolved, emptied, left, followed, contested, tokens int
 }
 
 func (m *merges) add(n merges) {
-	m.groups, m.dissolved, m.forced, m.raised = m.groups+n.groups, m.dissolved+n.dissolved, m.forced+n.forced, m.raised+n.raised
-	m.released += n.released
-	m.left, m.followed, m.resumed = m.left+n.left, m.followed+n.followed, m.resumed+n.resumed
+	m.groups, m.dissolved, m.emptied = m.groups+n.groups, m.dissolved+n.dissolved, m.emptied+n.emptied
+	m.left, m.followed = m.left+n.left, m.followed+n.followed
 	m.contested, m.tokens = m.contested+n.contested, m.tokens+n.tokens
 }
 
@@ -192,97 +191,47 @@ func (w *world) part(p *proc, until time.Duration) {
 	}
 }
 
-// operate plays operators: group join, at some time in some seeds, and in the end while several groups keep user data.
+// operate plays operators: in some seeds one empties a group at some time, and in the end all but the one with the highest revision.
 func (w *world) operate(p *proc, d time.Duration) {
 	if w.chance(0.6) {
 		p.sleep(w.between(2*time.Second, d))
-		for range 20 {
-			if w.force() {
-				break
-			}
-			p.sleep(w.between(100*time.Millisecond, time.Second))
+		if all := w.living(); len(all) > 1 && !w.parted {
+			w.empty(p, all[w.rng.IntN(len(all))])
 		}
 	}
-	for last := w.now; ; {
+	for {
 		p.sleep(w.between(100*time.Millisecond, 4*time.Second))
-		for _, c := range w.clusters {
-			w.finish(c)
+		all := w.living()
+		if w.now < d+10*time.Second || len(all) < 2 {
+			continue
 		}
-		if w.now > d+10*time.Second && w.now > last+7*time.Second {
-			last = w.now
-			w.force()
+		slices.SortStableFunc(all, func(a, b *cluster) int { return cmp.Compare(a.oracle.machine.Revision(), b.oracle.machine.Revision()) })
+		for _, c := range all[:len(all)-1] {
+			w.empty(p, c)
 		}
 	}
 }
 
-// finish goes on with the order for a frozen group: it raises the survivor, or resumes the group if its successors lead back to it.
-func (w *world) finish(c *cluster) {
-	over := machine.StandingOf(c.oracle.machine).Over
-	if !over.Over() || over.Released {
-		return
+// empty stops the clients of a group and deletes what they keep, until the group gives itself up, or for a while.
+func (w *world) empty(p *proc, c *cluster) {
+	if !c.emptied {
+		w.figures.emptied++
+		w.tell("the operator empties %s", c.place)
 	}
-	to := w.clusterOf(over.Successor)
-	for range w.clusters {
-		if next := machine.StandingOf(to.oracle.machine).Over; next.Over() {
-			to = w.clusterOf(next.Successor)
-		}
-	}
-	at, op := to, &coordv1.RaiseRevision{To: int64(over.Final)}
-	if to.over() {
-		at, op = c, &coordv1.RaiseRevision{To: int64(over.Final) + 1<<40, Resume: over.Index}
-	} else if machine.StandingOf(to.oracle.machine).Reached >= over.Final {
-		return
-	}
-	l := at.leader()
-	if l == nil {
-		return
-	}
-	w.tell("the operator raises %s to %d for %s, resume %d", at.place, op.To, c.place, op.Resume)
-	l.in(func() {
-		if l.process.merger.proposed {
+	c.emptied = true
+	operator := c.newClient(len(c.nodes) + 100)
+	for range 10 {
+		if data := machine.StandingOf(c.oracle.machine).UserData; c.over() || !data.Any() {
 			return
+		} else if data.Keys > 0 {
+			operator.wipe(p)
 		}
-		l.process.merger.propose(op, func() {
-			if w.figures.raised++; op.Resume != 0 {
-				w.figures.raised--
-				w.figures.resumed++
-			}
-		})
-	})
-}
-
-// force gives a living group up for another one, by its leader.
-func (w *world) force() bool {
-	all := w.living()
-	if len(all) < 2 || w.parted {
-		return false
+		p.sleep(w.between(100*time.Millisecond, 2*time.Second))
 	}
-	w.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	l := all[0].leader()
-	if l == nil {
-		return false
-	}
-	w.tell("the operator gives %s up for %s", all[0].place, all[1].place)
-	w.figures.forced++
-	l.in(func() {
-		if !l.process.merger.proposed {
-			l.process.merger.propose(&coordv1.Dissolve{Successor: []byte(all[1].group), Force: true}, func() {})
-		}
-	})
-	return true
 }
 
 func TestMerges(t *testing.T) {
-	usual := 60
-	if testing.Short() {
-		usual = 10
-	}
-	playMerges(t, usual)
-}
-
-// playMerges plays seeds of merging groups; see the package comment for the settings.
-func playMerges(t *testing.T, usual int) {
-	n, from, d := campaign(t, usual, 30*time.Second)
+	n, from, d := campaign(t, usually(15, 60), 30*time.Second)
 	var all merges
 	began, cpu := time.Now(), spent()
 	for seed := from; seed < from+n; seed++ {

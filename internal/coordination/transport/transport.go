@@ -14,9 +14,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	names "github.com/blackhole/blackhole/pkg/network"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"

@@ -13,11 +13,11 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/leader"
 	"github.com/blackhole/blackhole/internal/coordination/membership"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/network"
+	"github.com/blackhole/blackhole/internal/platform/identity"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
@@ -34,9 +34,9 @@ const Orphaned = 30 * time.Second
 type Config struct {
 	Network bootstrap.Network
 	Self    peer.ID
-	Name    network.PeerName // of this peer, for others
-	Etcd    string           // URL where this peer answers clients of etcd, for others; empty: nowhere
-	Levels  coord.Levels     // that this program supports
+	Name    identity.PeerName // of this peer, for others
+	Etcd    string            // URL where this peer answers clients of etcd, for others; empty: nowhere
+	Levels  coord.Levels      // that this program supports
 	Logger  *slog.Logger
 	// Ask asks a peer for its description of the group.
 	Ask func(ctx context.Context, to peer.ID, question []byte) ([]byte, error)
@@ -68,7 +68,7 @@ type View struct {
 
 // claim is what a peer says of itself.
 type claim struct {
-	name network.PeerName
+	name identity.PeerName
 	etcd string // URL
 }
 
@@ -329,7 +329,7 @@ func (v *View) Hear(from peer.ID, said interface {
 	GetName() string
 	GetEtcdUrl() string
 }) {
-	c := claim{name: network.PeerName(said.GetName()), etcd: said.GetEtcdUrl()}
+	c := claim{name: identity.PeerName(said.GetName()), etcd: said.GetEtcdUrl()}
 	if c.name.Validate() != nil {
 		c.name = ""
 	}

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/platform/clean"
-	"github.com/blackhole/blackhole/pkg/discovery"
 )
 
 // Bounds of the memory.

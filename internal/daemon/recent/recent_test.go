@@ -13,9 +13,10 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/daemon/recent"
 	"github.com/blackhole/blackhole/internal/platform/condition"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -31,7 +32,7 @@ type peer struct {
 	conditions []condition.Condition
 	peers      []string
 	offers     []*records.Record
-	removed    []instance.Removal
+	removed    []instances.Removal
 }
 
 // state returns a source that reads a field.
@@ -123,14 +124,14 @@ func TestConditions(t *testing.T) {
 
 func TestEndedInstances(t *testing.T) {
 	inBubble(t, func(p *peer) {
-		end := func(id, cause string) instance.Removal {
+		end := func(id, cause string) instances.Removal {
 			at := time.Now()
-			return instance.Removal{Instance: &instance.Instance{Key: instance.Key{Namespace: "default", Service: "api", ID: id}}, At: at, Cause: cause}
+			return instances.Removal{Instance: &instance.Instance{Key: instance.Key{Namespace: "default", Service: "api", ID: id}}, At: at, Cause: cause}
 		}
-		p.removed = []instance.Removal{end("api-2", "no heartbeat came for 30s"), end("api-1", "deregistered")} // the last end first
+		p.removed = []instances.Removal{end("api-2", "no heartbeat came for 30s"), end("api-1", "deregistered")} // the last end first
 		p.says("instance: default/api/api-1 is removed: deregistered", "instance: default/api/api-2 is removed: no heartbeat came for 30s")
 		p.says()
-		p.removed = []instance.Removal{end("api-2", "deregistered"), p.removed[1]} // it returned and ended again
+		p.removed = []instances.Removal{end("api-2", "deregistered"), p.removed[1]} // it returned and ended again
 		p.says("instance: default/api/api-2 is removed: deregistered")
 		p.removed = nil
 		for n := range 1000 {

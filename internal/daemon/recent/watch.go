@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/pause"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -40,10 +40,10 @@ const (
 type Sources struct {
 	Group      func() coord.GroupState // nil without a coordination plane
 	Conditions func() []condition.Condition
-	Peers      func() []string           // ids of the connected peers
-	Offers     func() []*records.Record  // own ones
-	Removed    func() []instance.Removal // of all namespaces; nil without an agent plane
-	Self       string                    // id of this peer
+	Peers      func() []string            // ids of the connected peers
+	Offers     func() []*records.Record   // own ones
+	Removed    func() []instances.Removal // of all namespaces; nil without an agent plane
+	Self       string                     // id of this peer
 }
 
 // Watch notes the differences between two looks at this peer.

@@ -3,8 +3,8 @@ package discoverytest
 import (
 	"context"
 
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	engine "github.com/blackhole/blackhole/internal/discovery"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -36,7 +36,7 @@ type Next func() (Event, error)
 
 // Event is discovery.Event with a view.
 type Event struct {
-	Kind   discovery.EventKind
+	Kind   query.EventKind
 	Cursor string
 	Record *records.View // nil for Progress and Reset
 }

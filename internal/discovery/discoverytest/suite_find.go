@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -107,7 +107,7 @@ func testQueryUnanswered(t *testing.T, api API, h *Harness) {
 }
 
 // expect reads one event.
-func expect(t *testing.T, next Next, kind discovery.EventKind, id string) Event {
+func expect(t *testing.T, next Next, kind query.EventKind, id string) Event {
 	t.Helper()
 	ev, err := next()
 	require.NoError(t, err)
@@ -124,57 +124,57 @@ func testWatch(t *testing.T, api API, h *Harness) {
 	h.Foreign(t, Offer("f"))
 	next, err := api.Watch(t.Context(), compute(near(52.5, 13.4, 100)), "")
 	require.NoError(t, err)
-	expect(t, next, discovery.Added, "f")
-	require.NotEmpty(t, expect(t, next, discovery.Progress, "").Cursor)
+	expect(t, next, query.Added, "f")
+	require.NotEmpty(t, expect(t, next, query.Progress, "").Cursor)
 
 	_, err = api.Register(t.Context(), Offer("elsewhere", At(0, 0)))
 	require.NoError(t, err)
 	_, err = api.Register(t.Context(), Offer("a"))
 	require.NoError(t, err)
-	added := expect(t, next, discovery.Added, "a")
+	added := expect(t, next, query.Added, "a")
 	own, err := api.Get(t.Context(), "a")
 	require.NoError(t, err)
 	require.Equal(t, own, *added.Record)
 
 	_, err = api.Update(t.Context(), Offer("a", Priced(2)))
 	require.NoError(t, err)
-	require.Equal(t, 2.0, *expect(t, next, discovery.Updated, "a").Record.Pricing.BasePrice)
+	require.Equal(t, 2.0, *expect(t, next, query.Updated, "a").Record.Pricing.BasePrice)
 	_, err = api.Update(t.Context(), Offer("a", At(0, 0)))
 	require.NoError(t, err)
-	expect(t, next, discovery.Removed, "a")
+	expect(t, next, query.Removed, "a")
 	_, err = api.Update(t.Context(), Offer("a"))
 	require.NoError(t, err)
-	expect(t, next, discovery.Added, "a")
+	expect(t, next, query.Added, "a")
 	_, err = api.Withdraw(t.Context(), "a")
 	require.NoError(t, err)
-	require.True(t, expect(t, next, discovery.Withdrawn, "a").Record.Withdrawn)
+	require.True(t, expect(t, next, query.Withdrawn, "a").Record.Withdrawn)
 }
 
 func testWatchResumes(t *testing.T, api API, _ *Harness) {
 	next, err := api.Watch(t.Context(), compute(), "")
 	require.NoError(t, err)
-	start := expect(t, next, discovery.Progress, "").Cursor
+	start := expect(t, next, query.Progress, "").Cursor
 	for _, id := range []string{"a", "b"} {
 		_, err = api.Register(t.Context(), Offer(id))
 		require.NoError(t, err)
 	}
 	again, err := api.Watch(t.Context(), compute(), start)
 	require.NoError(t, err)
-	middle := expect(t, again, discovery.Added, "a").Cursor
-	expect(t, again, discovery.Added, "b")
+	middle := expect(t, again, query.Added, "a").Cursor
+	expect(t, again, query.Added, "b")
 	again, err = api.Watch(t.Context(), compute(), middle)
 	require.NoError(t, err)
-	expect(t, again, discovery.Added, "b")
+	expect(t, again, query.Added, "b")
 
 	lost, err := api.Watch(t.Context(), compute(), "1-1-0")
 	require.NoError(t, err)
-	expect(t, lost, discovery.Reset, "")
+	expect(t, lost, query.Reset, "")
 	for range 2 {
 		ev, err := lost()
 		require.NoError(t, err)
-		require.Equal(t, discovery.Added, ev.Kind)
+		require.Equal(t, query.Added, ev.Kind)
 	}
-	expect(t, lost, discovery.Progress, "")
+	expect(t, lost, query.Progress, "")
 }
 
 func testWatchRefuses(t *testing.T, api API, _ *Harness) {
@@ -190,7 +190,7 @@ func testWatchEnds(t *testing.T, api API, _ *Harness) {
 	ctx, cancel := context.WithCancel(t.Context())
 	next, err := api.Watch(ctx, compute(), "")
 	require.NoError(t, err)
-	expect(t, next, discovery.Progress, "")
+	expect(t, next, query.Progress, "")
 	cancel()
 	_, err = next()
 	require.ErrorIs(t, fault.Wrap("", err), fault.Canceled)

@@ -8,7 +8,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/query/menu"
@@ -127,12 +127,12 @@ func testQueryOfTypes(t *testing.T, api API, h *Harness) {
 	for range 3 {
 		ev, err := next()
 		require.NoError(t, err)
-		require.Equal(t, discovery.Added, ev.Kind)
+		require.Equal(t, query.Added, ev.Kind)
 	}
-	expect(t, next, discovery.Progress, "")
+	expect(t, next, query.Progress, "")
 	_, err = api.Register(t.Context(), Offer("new", relay))
 	require.NoError(t, err)
-	expect(t, next, discovery.Added, "new")
+	expect(t, next, query.Added, "new")
 	_, err = api.Watch(t.Context(), compute(func(q *query.Query) { q.GroupPrices = true }), "")
 	refused(t, err, fault.Invalid, "group_prices", discovery.ErrInvalidQuery)
 }

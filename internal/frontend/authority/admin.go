@@ -4,7 +4,7 @@ import (
 	"context"
 	"io"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 )
 
 // admin leaves a line about each backup: it holds the values of all keys.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/clean"
@@ -21,8 +22,8 @@ import (
 
 // Agent holds the parts of the agent plane. All are required.
 type Agent struct {
-	Registrar instance.Registrar
-	Catalog   instance.Catalog
+	Registrar instances.Registrar
+	Catalog   instances.Catalog
 	// Limit runs before each registration.
 	Limit func(context.Context) error
 	// May checks that the caller may change a service, given as namespace/name.
@@ -110,7 +111,7 @@ func (a *agentAPI) self(r *request) error {
 // own returns the instances of this peer in the namespace of clients; with an id those of it, first the ones of this
 // front, since others may give an id to several.
 func (a *agentAPI) own(ctx context.Context, id string) (list []*instance.Instance, err error) {
-	all, err := a.Catalog.List(ctx, instance.ListQuery{Namespace: instance.DefaultNamespace, Selector: instance.Selector{AnyStatus: true}})
+	all, err := a.Catalog.List(ctx, instances.ListQuery{Namespace: instance.DefaultNamespace, Selector: instance.Selector{AnyStatus: true}})
 	if err != nil {
 		return nil, err
 	}
@@ -446,7 +447,7 @@ func (a *agentAPI) attend(ctx context.Context) error {
 	// An adopted instance came later, and takes no id of a check.
 	slices.SortStableFunc(list, func(x, y *instance.Instance) int { return x.RegisteredAt.Compare(y.RegisteredAt) })
 	known := map[string]bool{}
-	var refs []instance.Ref
+	var refs []instances.Ref
 	for _, i := range list {
 		rec := recordOf(i)
 		if rec == nil {
@@ -464,10 +465,10 @@ func (a *agentAPI) attend(ctx context.Context) error {
 				a.track(i.Key, i.Spec, rec)
 			}
 		}
-		refs = append(refs, instance.Ref{Key: i.Key})
+		refs = append(refs, instances.Ref{Key: i.Key})
 	}
 	a.forget(func(id string, c *clock) bool { return !known[id] && a.claims[id].ID == "" })
-	for part := range slices.Chunk(refs, instance.MaxBeats) {
+	for part := range slices.Chunk(refs, instances.MaxBeats) {
 		_, failed := a.Registrar.Heartbeat(ctx, part)
 		err = cmp.Or(err, failed)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -267,7 +268,7 @@ func (a *agentAPI) find(r *request, as render) error {
 	return a.follow(r, service, func(ctx context.Context) (now state, err error) {
 		var found instance.Result
 		if service == "" {
-			found, err = a.Catalog.List(ctx, instance.ListQuery{Namespace: instance.DefaultNamespace, Selector: every, Consistency: how})
+			found, err = a.Catalog.List(ctx, instances.ListQuery{Namespace: instance.DefaultNamespace, Selector: every, Consistency: how})
 		} else {
 			found, err = a.Catalog.Discover(ctx, instance.Query{Name: instance.Name{Namespace: instance.DefaultNamespace, Service: service}, Selector: every, Consistency: how})
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -115,7 +116,7 @@ func TestIDsOfOthers(t *testing.T) {
 func TestIDsStay(t *testing.T) {
 	playAgent(t, func(t *testing.T, f *peerOf) {
 		ids := func() (ids []string) {
-			all, err := f.agent.List(t.Context(), instance.ListQuery{Namespace: instance.DefaultNamespace, Selector: instance.Selector{AnyStatus: true}})
+			all, err := f.agent.List(t.Context(), instances.ListQuery{Namespace: instance.DefaultNamespace, Selector: instance.Selector{AnyStatus: true}})
 			require.NoError(t, err)
 			for _, i := range all.Instances {
 				ids = append(ids, i.ID)

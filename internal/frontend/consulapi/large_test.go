@@ -14,9 +14,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/frontend/consulapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
-	"github.com/blackhole/blackhole/pkg/coord"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -24,7 +25,7 @@ const (
 
 // Catalog has the instances. Its names have letter case, those of DNS have none (RFC 4343).
 type Catalog interface {
-	instance.Catalog
+	instances.Catalog
 	// Spellings returns the services whose names differ from n's by letter case alone, from memory.
 	Spellings(n instance.Name) []instance.Name
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -17,7 +18,7 @@ const (
 // existingNames finds the empty non-terminals: namespaces and zones with instances, above the names of
 // services. A resolver that asks label by label (RFC 9156) stops below a name that does not exist.
 type existingNames struct {
-	catalog instance.Catalog
+	catalog instances.Catalog
 
 	mu    sync.Mutex // guards zones
 	zones *recent[zoneSet]
@@ -58,7 +59,7 @@ func (p *existingNames) zone(ctx context.Context, namespace, zone string, now ti
 
 func (p *existingNames) load(ctx context.Context, namespace string, now time.Time) zoneSet {
 	set := zoneSet{at: now, zones: make(map[string]struct{})}
-	result, err := p.catalog.List(ctx, instance.ListQuery{Namespace: namespace, Selector: instance.Selector{AnyStatus: true}})
+	result, err := p.catalog.List(ctx, instances.ListQuery{Namespace: namespace, Selector: instance.Selector{AnyStatus: true}})
 	if err != nil {
 		return set
 	}

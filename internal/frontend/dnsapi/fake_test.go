@@ -14,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -76,7 +77,7 @@ func (c *fakeCatalog) Await(ctx context.Context, q instance.Query, _ uint64) (in
 	return c.Discover(ctx, q)
 }
 
-func (c *fakeCatalog) List(_ context.Context, q instance.ListQuery) (instance.Result, error) {
+func (c *fakeCatalog) List(_ context.Context, q instances.ListQuery) (instance.Result, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var found []*instance.Instance

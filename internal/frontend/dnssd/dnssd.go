@@ -15,6 +15,7 @@ import (
 
 	"github.com/libp2p/zeroconf/v2"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -34,7 +35,7 @@ const (
 // so instances at names and at loopback addresses are left out, as
 // those without a port, which an SRV record needs.
 type Announcer struct {
-	catalog instance.Catalog
+	catalog instances.Catalog
 	self    string
 	log     *slog.Logger
 
@@ -63,7 +64,7 @@ type announced struct {
 }
 
 // New returns an announcer of the instances of a peer; Run starts it.
-func New(catalog instance.Catalog, self string, log *slog.Logger) *Announcer {
+func New(catalog instances.Catalog, self string, log *slog.Logger) *Announcer {
 	return &Announcer{
 		catalog: catalog, self: self, log: log, announce: announceService, networks: localAddresses,
 		up: map[instance.Key]announcement{}, told: map[instance.Key]announced{},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -23,7 +24,7 @@ func (g goodbye) Shutdown() { g() }
 
 // batches is a Catalog whose watch sends what the test sends.
 type batches struct {
-	instance.Catalog
+	instances.Catalog
 	c chan instance.Batch
 }
 

@@ -31,10 +31,10 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/etcdapi/v3electionpb"
 	"github.com/blackhole/blackhole/internal/frontend/etcdapi/v3lockpb"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/frontend/authority"
 	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/internal/platform/access"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -19,10 +20,10 @@ import (
 
 // Agent holds the parts of the agent plane. Registrar and Catalog are required.
 type Agent struct {
-	Registrar instance.Registrar
-	Catalog   instance.Catalog
+	Registrar instances.Registrar
+	Catalog   instances.Catalog
 	// Removed returns the last ends of instances, the last one first. Nil means that none are known.
-	Removed func(instance.Name) []instance.Removal
+	Removed func(instance.Name) []instances.Removal
 }
 
 // agent serves DiscoveryService.
@@ -55,12 +56,12 @@ func (a *agent) Register(ctx context.Context, req *agentv1.RegisterRequest) (*ag
 }
 
 // register checks the permission and the rate limit of the caller, and registers.
-func (a *agent) register(ctx context.Context, r instance.Registration) (instance.Registered, error) {
+func (a *agent) register(ctx context.Context, r instance.Registration) (instances.Registered, error) {
 	if err := a.allowed(ctx, r.WithDefaults().Name()); err != nil {
-		return instance.Registered{}, err
+		return instances.Registered{}, err
 	}
 	if err := a.limit(ctx); err != nil {
-		return instance.Registered{}, err
+		return instances.Registered{}, err
 	}
 	return a.Registrar.Register(ctx, r)
 }
@@ -146,10 +147,10 @@ func (a *agent) ListRemoved(ctx context.Context, req *agentv1.ListRemovedRequest
 	resp := new(agentv1.ListRemovedResponse)
 	if a.Removed != nil {
 		list := a.Removed(n)
-		if err := growFor(ctx, list, func(r instance.Removal) int { return r.Bytes() + len(r.Cause) }); err != nil {
+		if err := growFor(ctx, list, func(r instances.Removal) int { return r.Bytes() + len(r.Cause) }); err != nil {
 			return nil, err
 		}
-		resp.Removals = convert(list, func(r instance.Removal) *agentv1.Removal {
+		resp.Removals = convert(list, func(r instances.Removal) *agentv1.Removal {
 			return &agentv1.Removal{Instance: r.Proto(), RemovedAt: timestamppb.New(r.At), Cause: r.Cause}
 		})
 	}

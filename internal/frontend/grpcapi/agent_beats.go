@@ -6,8 +6,8 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
@@ -49,8 +49,8 @@ func (a *agent) beatable(ctx context.Context, req *agentv1.HeartbeatRequest) err
 	switch n := beatsOf(req); {
 	case n == 0:
 		return fault.Wrap(op, fault.Invalidf("lease_id", nil, "is required: name a lease or an instance"))
-	case n > instance.MaxBeats:
-		return fault.Wrap(op, fault.Invalidf("lease_ids", n, "must have at most %d entries: send more requests", instance.MaxBeats))
+	case n > instances.MaxBeats:
+		return fault.Wrap(op, fault.Invalidf("lease_ids", n, "must have at most %d entries: send more requests", instances.MaxBeats))
 	case headed(req) && req.GetLeaseId() == "":
 		if err := toKey(req).Validate(); err != nil {
 			return fault.Wrap(op, err)
@@ -67,20 +67,20 @@ func (a *agent) beatable(ctx context.Context, req *agentv1.HeartbeatRequest) err
 	return nil
 }
 
-func refsOf(req *agentv1.HeartbeatRequest) (refs []instance.Ref) {
+func refsOf(req *agentv1.HeartbeatRequest) (refs []instances.Ref) {
 	if lease := req.GetLeaseId(); lease != "" {
-		refs = append(refs, instance.Ref{Lease: lease})
+		refs = append(refs, instances.Ref{Lease: lease})
 	} else if headed(req) {
-		refs = append(refs, instance.Ref{Key: toKey(req)})
+		refs = append(refs, instances.Ref{Key: toKey(req)})
 	}
 	for _, lease := range req.GetLeaseIds() {
-		refs = append(refs, instance.Ref{Lease: lease})
+		refs = append(refs, instances.Ref{Lease: lease})
 	}
 	return refs
 }
 
 // beaten answers a request. An unknown lease has TTL 0.
-func beaten(req *agentv1.HeartbeatRequest, beats []instance.Beat) *agentv1.HeartbeatResponse {
+func beaten(req *agentv1.HeartbeatRequest, beats []instances.Beat) *agentv1.HeartbeatResponse {
 	resp := &agentv1.HeartbeatResponse{}
 	if headed(req) {
 		if b := beats[0]; b.Err == nil {

@@ -17,21 +17,22 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/blackhole/blackhole/internal/agent"
+	"github.com/blackhole/blackhole/internal/agent/agenttest"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
-	"github.com/blackhole/blackhole/pkg/client/agenttest"
 	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
 // quick only answers heartbeats, so that a benchmark measures the front end.
-type quick struct{ instance.Registrar }
+type quick struct{ instances.Registrar }
 
-func (quick) Heartbeat(_ context.Context, refs []instance.Ref) ([]instance.Beat, error) {
-	beats := make([]instance.Beat, len(refs))
+func (quick) Heartbeat(_ context.Context, refs []instances.Ref) ([]instances.Beat, error) {
+	beats := make([]instances.Beat, len(refs))
 	for n, ref := range refs {
-		beats[n] = instance.Beat{Lease: ref.Lease, Status: instance.StatusUp, TTL: 30 * time.Second}
+		beats[n] = instances.Beat{Lease: ref.Lease, Status: instance.StatusUp, TTL: 30 * time.Second}
 	}
 	return beats, nil
 }
@@ -70,7 +71,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 }
 
 // heartbeats sends the batches in turn.
-func heartbeats(b *testing.B, registrar instance.Registrar, catalog instance.Catalog, batches [][]string) {
+func heartbeats(b *testing.B, registrar instances.Registrar, catalog instances.Catalog, batches [][]string) {
 	n := len(batches[0])
 	s := grpcapi.New(grpcapi.Config{Agent: &grpcapi.Agent{Registrar: registrar, Catalog: catalog}})
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -3,8 +3,8 @@ package grpcapi_test
 import (
 	"testing"
 
+	"github.com/blackhole/blackhole/internal/agent/agenttest"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
-	"github.com/blackhole/blackhole/pkg/client/agenttest"
 )
 
 // serveAgent serves an agent in memory alone.

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
@@ -56,15 +57,15 @@ func (a *agent) ListInstances(ctx context.Context, req *agentv1.ListInstancesReq
 	return resp, nil
 }
 
-func toListQuery(req *agentv1.DiscoverRequest) (instance.ListQuery, error) {
+func toListQuery(req *agentv1.DiscoverRequest) (instances.ListQuery, error) {
 	switch {
 	case req.GetServiceName() != "":
-		return instance.ListQuery{}, fault.Invalidf("service_name", req.GetServiceName(), "conflicts with a list of all services: call Discover for one service")
+		return instances.ListQuery{}, fault.Invalidf("service_name", req.GetServiceName(), "conflicts with a list of all services: call Discover for one service")
 	case req.GetPreferZone() != "":
-		return instance.ListQuery{}, fault.Invalidf("prefer_zone", req.GetPreferZone(), "conflicts with the order by service and id: leave it empty")
+		return instances.ListQuery{}, fault.Invalidf("prefer_zone", req.GetPreferZone(), "conflicts with the order by service and id: leave it empty")
 	}
 	q, err := toQuery(req)
-	return instance.ListQuery{Namespace: q.Namespace, Selector: q.Selector, Consistency: q.Consistency}, err
+	return instances.ListQuery{Namespace: q.Namespace, Selector: q.Selector, Consistency: q.Consistency}, err
 }
 
 func toPage(req *agentv1.ListInstancesRequest) (size int, after place, err error) {

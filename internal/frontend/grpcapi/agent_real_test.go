@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/agent"
+	"github.com/blackhole/blackhole/internal/agent/agenttest"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
-	"github.com/blackhole/blackhole/pkg/client/agenttest"
 )
 
 // TestRealAgent holds the agent of a peer to the same contract, in process and over the wire, in

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
@@ -119,7 +120,7 @@ func (s *registering) take(ctx context.Context, req *agentv1.Instance) (*agentv1
 
 // renew returns nil if the lease is gone.
 func (s *registering) renew(ctx context.Context, before registered) (*agentv1.Event, error) {
-	beats, err := s.Registrar.Heartbeat(ctx, []instance.Ref{{Lease: before.lease}})
+	beats, err := s.Registrar.Heartbeat(ctx, []instances.Ref{{Lease: before.lease}})
 	if err != nil || beats[0].Err != nil {
 		return nil, err
 	}

@@ -20,12 +20,13 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/blackhole/blackhole/internal/agent/agenttest"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/access"
-	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/client/agenttest"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
@@ -106,7 +107,7 @@ func TestHeartbeatsRefused(t *testing.T) {
 	c, _, _ := agents(t)
 	_, err := c.Heartbeat(t.Context(), &agentv1.HeartbeatRequest{})
 	refused(t, err, codes.InvalidArgument, "lease_id")
-	_, err = c.Heartbeat(t.Context(), &agentv1.HeartbeatRequest{LeaseIds: make([]string, instance.MaxBeats+1)})
+	_, err = c.Heartbeat(t.Context(), &agentv1.HeartbeatRequest{LeaseIds: make([]string, instances.MaxBeats+1)})
 	refused(t, err, codes.InvalidArgument, "lease_ids")
 	_, err = c.Heartbeat(t.Context(), &agentv1.HeartbeatRequest{LeaseIds: []string{"a", strings.Repeat("x", 129)}})
 	refused(t, err, codes.InvalidArgument, "lease_ids[1]")
@@ -147,12 +148,12 @@ func valueIn(err error) (value any) {
 
 // refusing refuses what it is asked.
 type refusing struct {
-	instance.Registrar
+	instances.Registrar
 	err error
 }
 
-func (r *refusing) Deregister(context.Context, instance.Key) (instance.Removal, error) {
-	return instance.Removal{}, r.err
+func (r *refusing) Deregister(context.Context, instance.Key) (instances.Removal, error) {
+	return instances.Removal{}, r.err
 }
 
 // TestRegisterStream: a stream registers new instances, renews known ones, and refuses invalid
@@ -308,11 +309,11 @@ func TestLastHeartbeat(t *testing.T) {
 
 // calling notes where a registration comes from.
 type calling struct {
-	instance.Registrar
+	instances.Registrar
 	local bool
 }
 
-func (c *calling) Register(ctx context.Context, r instance.Registration) (instance.Registered, error) {
+func (c *calling) Register(ctx context.Context, r instance.Registration) (instances.Registered, error) {
 	c.local = r.Local
 	return c.Registrar.Register(ctx, r)
 }
@@ -324,7 +325,7 @@ func TestLocal(t *testing.T) {
 			a := agenttest.New()
 			noting := &calling{Registrar: a}
 			config := grpcapi.Config{Agent: &grpcapi.Agent{Registrar: noting, Catalog: a}}
-			var c *client.Client
+			var c *operator.Client
 			if network == "bufconn" {
 				c = serve(t, config).client(t)
 			} else {

@@ -32,12 +32,12 @@ func BenchmarkQueryCached(b *testing.B) {
 			c := dial(b, l.Addr().String())
 			km := 100.0
 			q := query.Query{Type: "compute", Near: &query.Near{Latitude: 52.5, Longitude: 13.4, RadiusKM: &km}}
-			_, err = c.Query(b.Context(), q)
+			_, err = c.Offers().Query(b.Context(), q)
 			require.NoError(b, err)
 			var took []time.Duration
 			for b.Loop() {
 				start := time.Now()
-				a, err := c.Query(b.Context(), q)
+				a, err := c.Offers().Query(b.Context(), q)
 				require.NoError(b, err)
 				require.Equal(b, query.SourceCache, a.Source)
 				require.Len(b, a.Results, n)

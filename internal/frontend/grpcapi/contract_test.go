@@ -10,8 +10,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -24,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestOverTheWire(t *testing.T) {
 	discoverytest.Run(t, func(t testing.TB, h *discoverytest.Harness) discoverytest.API {
 		s := serve(t, grpcapi.Config{Registrar: h, Finder: h, Node: h.Node})
-		w := wire{s.client(t)}
+		w := wire{s.client(t).Offers()}
 		return discoverytest.API{Writer: w, Views: w}
 	})
 }
@@ -51,28 +53,36 @@ func (s served) dialer() grpc.DialOption {
 	return grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.listener.DialContext(ctx) })
 }
 
-func (s served) client(t testing.TB) *client.Client {
+func (s served) client(t testing.TB) *operator.Client {
 	return dial(t, "passthrough:///peer", s.dialer())
 }
 
-func dial(t testing.TB, address string, opts ...grpc.DialOption) *client.Client {
+func dial(t testing.TB, address string, opts ...grpc.DialOption) *operator.Client {
 	t.Helper()
-	c, err := client.New(address, opts...)
+	c, err := operator.New(address, operator.Dial(opts...))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c
 }
 
 // wire is the client in the suite's words.
-type wire struct{ *client.Client }
+type wire struct{ client.Offers }
+
+func (w wire) RegisterBatch(ctx context.Context, offers []records.Offer) (all []discovery.Outcome, err error) {
+	done, err := w.Offers.RegisterBatch(ctx, offers)
+	for _, o := range done {
+		all = append(all, discovery.Outcome(o))
+	}
+	return all, err
+}
 
 func (w wire) Get(ctx context.Context, id string) (records.View, error) {
-	r, err := w.Client.Get(ctx, id)
+	r, err := w.Offers.Get(ctx, id)
 	return r.View, err
 }
 
 func (w wire) List(ctx context.Context) ([]records.View, error) {
-	list, err := w.Client.List(ctx)
+	list, err := w.Offers.List(ctx)
 	var views []records.View
 	for _, r := range list {
 		views = append(views, r.View)
@@ -81,12 +91,12 @@ func (w wire) List(ctx context.Context) ([]records.View, error) {
 }
 
 func (w wire) Resolve(ctx context.Context, key string) (records.View, error) {
-	r, err := w.Client.Resolve(ctx, key)
+	r, err := w.Offers.Resolve(ctx, key)
 	return r.View, err
 }
 
 func (w wire) Watch(ctx context.Context, q query.Query, after string) (discoverytest.Next, error) {
-	watcher, err := w.Client.Watch(ctx, q, after)
+	watcher, err := w.Offers.Watch(ctx, q, after)
 	if err != nil {
 		return nil, err
 	}

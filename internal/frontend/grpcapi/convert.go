@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/frontend/budget"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -73,7 +73,7 @@ func fromMeasured(m *records.Measured) *api.Measured {
 	return out
 }
 
-func fromReceipt(r discovery.Receipt) *api.Receipt {
+func fromReceipt(r records.Receipt) *api.Receipt {
 	return &api.Receipt{
 		Id: r.ID, Key: r.Key, Sequence: r.Sequence, ExpiresAt: timestamppb.New(r.ExpiresAt),
 		Stored:   &api.Stored{On: uint32(r.Stored.On), Of: uint32(r.Stored.Of), ThisPeerOnly: r.Stored.ThisPeerOnly},
@@ -153,7 +153,7 @@ func fromEndpoint(m *records.Measured) *api.Endpoint {
 	return e
 }
 
-func fromEvent(ev discovery.Event) *api.WatchResponse {
+func fromEvent(ev query.Event) *api.WatchResponse {
 	kind := api.WatchResponse_Kind_value["KIND_"+strings.ToUpper(string(ev.Kind))]
 	resp := &api.WatchResponse{Kind: api.WatchResponse_Kind(kind), Cursor: ev.Cursor, Complete: ev.Complete, Reason: ev.Reason, Beyond: fromLeftOut(ev.Beyond)}
 	if ev.Record != nil {

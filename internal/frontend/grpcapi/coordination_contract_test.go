@@ -7,10 +7,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/blackhole/blackhole/internal/contract/coord/calls"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
-	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -31,7 +31,7 @@ func TestCoordinationOverTheWire(t *testing.T) {
 }
 
 // as returns the contract of an owner.
-func (s served) as(t testing.TB, owner string) *client.Coordination {
+func (s served) as(t testing.TB, owner string) *calls.Peer {
 	return dial(t, "passthrough:///peer", s.dialer(), grpc.WithPerRPCCredentials(named(owner))).Coordination()
 }
 

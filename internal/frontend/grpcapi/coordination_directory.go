@@ -7,7 +7,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/blackhole/blackhole/pkg/coord/directory"
+	"github.com/blackhole/blackhole/internal/contract/coord/directory"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -58,7 +59,7 @@ func checkEntries(puts []*api.DirectoryEntry) error {
 func complete(req *api.SetRequirementRequest) error {
 	q, err := toQuery(req.GetQuery())
 	if err == nil {
-		_, err = q.Question()
+		_, err = instances.Question(q)
 	}
 	if err == nil {
 		req.Query = q.Proto()

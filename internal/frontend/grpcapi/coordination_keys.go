@@ -5,7 +5,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
@@ -41,7 +41,6 @@ func (c *coordination) ChangeMembers(ctx context.Context, req *api.ChangeMembers
 	}
 	order := coord.MemberChange{
 		Action: coord.MemberAction(req.GetAction()), Peer: req.GetPeerId(), With: req.GetWith(), DryRun: req.GetDryRun(), Force: req.GetForce(), By: owner,
-		Group: req.GetGroupId(), Revision: coord.Revision(req.GetRevision()),
 	}
 	if c.Peers {
 		order.By, order.Via = req.GetBy(), owner
@@ -51,7 +50,7 @@ func (c *coordination) ChangeMembers(ctx context.Context, req *api.ChangeMembers
 		return nil, err
 	}
 	return &api.ChangeMembersResponse{
-		Done: done.Done, Steps: done.Steps, Before: done.Before, After: done.After, Standing: string(done.Standing), Revision: int64(done.Revision),
+		Done: done.Done, Steps: done.Steps, Before: done.Before, After: done.After, Standing: string(done.Standing),
 	}, nil
 }
 

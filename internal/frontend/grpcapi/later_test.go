@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/blackhole/blackhole/internal/contract/discovery"
+	"github.com/blackhole/blackhole/internal/discovery/recordstest"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
-	"github.com/blackhole/blackhole/pkg/records/recordstest"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
@@ -36,8 +36,8 @@ func (o one) Resolve(context.Context, string) (*records.Record, error) { return 
 
 func (o one) Watch(context.Context, query.Query, string) (discovery.Watcher, error) { return o, nil }
 
-func (o one) Next(context.Context) (discovery.Event, error) {
-	return discovery.Event{Kind: discovery.Added, Record: o.record}, nil
+func (o one) Next(context.Context) (query.Event, error) {
+	return query.Event{Kind: query.Added, Record: o.record}, nil
 }
 
 func (one) Close() {}
@@ -62,11 +62,11 @@ func TestRecordsOfALaterVersion(t *testing.T) {
 	c := s.client(t)
 	answer, err := api.NewRecordServiceClient(s.conn(t)).Query(t.Context(), &api.QueryRequest{Query: &pb.Query{Type: "oracle"}})
 	require.NoError(t, err)
-	found, err := c.Resolve(t.Context(), later.Key().String())
+	found, err := c.Offers().Resolve(t.Context(), later.Key().String())
 	require.NoError(t, err)
-	own, err := c.Get(t.Context(), "a")
+	own, err := c.Offers().Get(t.Context(), "a")
 	require.NoError(t, err)
-	w, err := c.Watch(t.Context(), query.Query{Type: "oracle"}, "")
+	w, err := c.Offers().Watch(t.Context(), query.Query{Type: "oracle"}, "")
 	require.NoError(t, err)
 	event, err := w.Next()
 	require.NoError(t, err)

@@ -8,7 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/internal/contract/discovery"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -91,7 +92,7 @@ type Operator interface {
 	SetLogLevel(level string) (previous string, err error)
 	// LastChecks returns the ends of the last checks that this peer made of an instance, newest first. Errors: Unsupported
 	// without the agent plane.
-	LastChecks(k instance.Key) ([]instance.LastCheck, error)
+	LastChecks(k instance.Key) ([]instances.LastCheck, error)
 }
 
 // maxDebugFile bounds a file of Debug. The end of a longer one is cut off.
@@ -118,7 +119,7 @@ func (s *operatorService) SetLogLevel(_ context.Context, r *api.SetLogLevelReque
 // ListChecks implements api.OperatorServiceServer.
 func (s *operatorService) ListChecks(_ context.Context, r *api.ListChecksRequest) (*api.ListChecksResponse, error) {
 	ends, err := s.operator.LastChecks(toKey(r))
-	return &api.ListChecksResponse{Checks: convert(ends, func(c instance.LastCheck) *api.Check {
+	return &api.ListChecksResponse{Checks: convert(ends, func(c instances.LastCheck) *api.Check {
 		return &api.Check{
 			At: timestamppb.New(c.At), Took: durationpb.New(time.Duration(c.TookMs * float64(time.Millisecond))),
 			Passing: c.Passing, State: c.State, Status: instance.Status(c.Status).Proto(), Cause: c.Cause,

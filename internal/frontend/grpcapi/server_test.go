@@ -19,10 +19,10 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -59,8 +59,8 @@ func (f failing) Query(context.Context, query.Query) (*query.Answer, error) {
 	return nil, f.err
 }
 
-func (f failing) Withdraw(context.Context, string) (discovery.Receipt, error) {
-	return discovery.Receipt{}, f.err
+func (f failing) Withdraw(context.Context, string) (records.Receipt, error) {
+	return records.Receipt{}, f.err
 }
 
 func (f failing) Watch(context.Context, query.Query, string) (discovery.Watcher, error) {
@@ -96,14 +96,14 @@ func TestErrorTable(t *testing.T) {
 			require.Equal(t, "x.Y", detail.Op)
 
 			c := s.client(t)
-			_, err = c.Query(t.Context(), query.Query{})
+			_, err = c.Offers().Query(t.Context(), query.Query{})
 			require.ErrorIs(t, err, kind)
 			require.Equal(t, "some.field", fault.FieldOf(err))
 			require.Equal(t, "EOF", fault.Message(err))
 			require.ErrorIs(t, err, &fault.Error{Kind: kind, Op: "x.Y"}, "the peer's operation is kept")
-			_, err = c.Withdraw(t.Context(), "a")
+			_, err = c.Offers().Withdraw(t.Context(), "a")
 			require.ErrorIs(t, err, kind)
-			_, err = c.Watch(t.Context(), query.Query{}, "")
+			_, err = c.Offers().Watch(t.Context(), query.Query{}, "")
 			require.ErrorIs(t, err, kind)
 		})
 	}
@@ -138,10 +138,10 @@ func TestEveryKindIsInTheTable(t *testing.T) {
 func TestPanicsEndNothing(t *testing.T) {
 	s := serve(t, grpcapi.Config{Registrar: failing{}, Finder: failing{}, Node: &discoverytest.Node{}})
 	c := s.client(t)
-	_, err := c.Query(t.Context(), query.Query{})
+	_, err := c.Offers().Query(t.Context(), query.Query{})
 	require.ErrorIs(t, err, fault.Internal)
 	require.NotContains(t, err.Error(), "bug", "what went wrong is for the log")
-	_, err = c.Watch(t.Context(), query.Query{}, "")
+	_, err = c.Offers().Watch(t.Context(), query.Query{}, "")
 	require.ErrorIs(t, err, fault.Internal)
 	_, err = c.Status(t.Context())
 	require.NoError(t, err)
@@ -184,7 +184,7 @@ func requireDetail(t *testing.T, err error, op, field string) {
 
 func TestMessagesAreBounded(t *testing.T) {
 	s, h := whole(t)
-	_, err := s.client(t).Register(t.Context(), discoverytest.Offer("a", func(o *records.Offer) {
+	_, err := s.client(t).Offers().Register(t.Context(), discoverytest.Offer("a", func(o *records.Offer) {
 		o.Metadata.Description = strings.Repeat("x", 33<<20)
 	}))
 	require.ErrorIs(t, err, fault.TooLarge)
@@ -244,11 +244,11 @@ func TestHealthAndReflection(t *testing.T) {
 // TestCloseEndsWatches: they end at once, and with a reason that tells the client to come back.
 func TestCloseEndsWatches(t *testing.T) {
 	s, _ := whole(t)
-	w, err := s.client(t).Watch(t.Context(), query.Query{Type: "compute"}, "")
+	w, err := s.client(t).Offers().Watch(t.Context(), query.Query{Type: "compute"}, "")
 	require.NoError(t, err)
 	ev, err := w.Next()
 	require.NoError(t, err)
-	require.Equal(t, discovery.Progress, ev.Kind)
+	require.Equal(t, query.Progress, ev.Kind)
 	s.Close()
 	_, err = w.Next()
 	require.ErrorIs(t, err, fault.Unavailable)
@@ -261,14 +261,14 @@ func TestWatchesAreBounded(t *testing.T) {
 	c := s.client(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	for range 2 {
-		_, err := c.Watch(ctx, query.Query{Type: "compute"}, "")
+		_, err := c.Offers().Watch(ctx, query.Query{Type: "compute"}, "")
 		require.NoError(t, err)
 	}
-	_, err := c.Watch(t.Context(), query.Query{Type: "compute"}, "")
+	_, err := c.Offers().Watch(t.Context(), query.Query{Type: "compute"}, "")
 	require.ErrorIs(t, err, fault.PoolExhausted)
 	cancel()
 	require.Eventually(t, func() bool {
-		_, err := c.Watch(t.Context(), query.Query{Type: "compute"}, "")
+		_, err := c.Offers().Watch(t.Context(), query.Query{Type: "compute"}, "")
 		return err == nil
 	}, time.Minute, time.Millisecond, "a watch that ended makes room")
 }

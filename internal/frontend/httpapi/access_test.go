@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/secret"
-	"github.com/blackhole/blackhole/pkg/discovery"
 )
 
 // TestAccess: the roles of the table and the guard of package access work together.

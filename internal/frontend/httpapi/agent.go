@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/internal/platform/access"
@@ -18,16 +19,16 @@ import (
 
 // Agent holds the parts of the agent plane. Registrar and Catalog are required.
 type Agent struct {
-	Registrar instance.Registrar
-	Catalog   instance.Catalog
+	Registrar instances.Registrar
+	Catalog   instances.Catalog
 
 	Census func() map[instance.Status]int // counts the instances of all peers and namespaces; nil means unknown
 	// LastChecks are the ends of the last checks that this peer made of an instance, newest first. Nil means that it checks none.
-	LastChecks func(instance.Key) []instance.LastCheck
+	LastChecks func(instance.Key) []instances.LastCheck
 	// Problems say what is wrong with an instance of this peer. Nil means that nothing is known.
 	Problems func(instance.Key) []string
 	// Removed are the last ends of instances, the last one first. Nil means that none are known.
-	Removed func(instance.Name) []instance.Removal
+	Removed func(instance.Name) []instances.Removal
 	Storage func() error // fails while the registry cannot be written; nil means always writable
 }
 
@@ -172,7 +173,7 @@ func (a *agentAPI) deregister(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, struct {
 		Message string    `json:"message"`
 		At      time.Time `json:"deregistered_at"`
-	}{"Service '" + k.ID + "' deregistered successfully", instance.ShownTime(done.At)})
+	}{"Service '" + k.ID + "' deregistered successfully", instances.ShownTime(done.At)})
 }
 
 // missed replaces the text of an error by the words of the specifications.
@@ -201,13 +202,13 @@ func prefersBody(w http.ResponseWriter, r *http.Request) bool {
 }
 
 // beat renews one lease.
-func (a *agentAPI) beat(r *http.Request, ref instance.Ref) (instance.Beat, error) {
-	beats, err := a.Registrar.Heartbeat(r.Context(), []instance.Ref{ref})
+func (a *agentAPI) beat(r *http.Request, ref instances.Ref) (instances.Beat, error) {
+	beats, err := a.Registrar.Heartbeat(r.Context(), []instances.Ref{ref})
 	switch {
 	case err != nil:
-		return instance.Beat{}, err
+		return instances.Beat{}, err
 	case len(beats) != 1: // a bug of the registrar
-		return instance.Beat{}, fault.New("httpapi.beat", fault.Internal, "the registrar gave %d results for one heartbeat", len(beats))
+		return instances.Beat{}, fault.New("httpapi.beat", fault.Internal, "the registrar gave %d results for one heartbeat", len(beats))
 	}
 	return beats[0], beats[0].Err
 }
@@ -267,7 +268,7 @@ func (a *agentAPI) selected(r *http.Request, values url.Values) (instance.Result
 		return instance.Result{}, err
 	}
 	if q.Service == "" {
-		return a.Catalog.List(r.Context(), instance.ListQuery{Namespace: q.Namespace, Selector: q.Selector, Consistency: q.Consistency})
+		return a.Catalog.List(r.Context(), instances.ListQuery{Namespace: q.Namespace, Selector: q.Selector, Consistency: q.Consistency})
 	}
 	return a.Catalog.Discover(r.Context(), q)
 }

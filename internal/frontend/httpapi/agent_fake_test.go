@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -76,14 +77,14 @@ func (g *registry) tell() {
 	g.news = make(chan struct{})
 }
 
-func (g *registry) Register(_ context.Context, r instance.Registration) (instance.Registered, error) {
+func (g *registry) Register(_ context.Context, r instance.Registration) (instances.Registered, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.broken != nil {
-		return instance.Registered{}, g.broken
+		return instances.Registered{}, g.broken
 	}
 	if err := r.Normalize(); err != nil {
-		return instance.Registered{}, err
+		return instances.Registered{}, err
 	}
 	g.local = r.Local
 	if r.ID == "" {
@@ -91,7 +92,7 @@ func (g *registry) Register(_ context.Context, r instance.Registration) (instanc
 	}
 	old := g.all[r.Key]
 	if err := g.refusal(r, old); err != nil {
-		return instance.Registered{}, err
+		return instances.Registered{}, err
 	}
 	i := &instance.Instance{Key: r.Key, Spec: r.Spec, RegisteredAt: g.now, Lease: fmt.Sprintf("lease-%032x", g.revision), Status: instance.StatusUp, Peer: "12D3"}
 	if old != nil {
@@ -105,7 +106,7 @@ func (g *registry) Register(_ context.Context, r instance.Registration) (instanc
 	}
 	g.beats[r.Key] = g.now
 	g.put(r.Key, i)
-	return instance.Registered{Instance: i, Created: old == nil, TTL: i.Spec.UnhealthyAfter, Interval: i.Spec.UnhealthyAfter / 3, Committed: !g.apart}, nil
+	return instances.Registered{Instance: i, Created: old == nil, TTL: i.Spec.UnhealthyAfter, Interval: i.Spec.UnhealthyAfter / 3, Committed: !g.apart}, nil
 }
 
 // refusal is why a valid registration cannot be.
@@ -162,33 +163,33 @@ func (g *registry) known(k instance.Key) (*instance.Instance, error) {
 	return nil, fault.New("", fault.NotFound, "%s is not registered", k)
 }
 
-func (g *registry) Deregister(_ context.Context, k instance.Key) (instance.Removal, error) {
+func (g *registry) Deregister(_ context.Context, k instance.Key) (instances.Removal, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.broken != nil {
-		return instance.Removal{}, g.broken
+		return instances.Removal{}, g.broken
 	}
 	if _, err := g.known(k); err != nil {
-		return instance.Removal{}, err
+		return instances.Removal{}, err
 	}
 	g.put(k, nil)
-	return instance.Removal{At: g.now}, nil
+	return instances.Removal{At: g.now}, nil
 }
 
-func (g *registry) Heartbeat(_ context.Context, refs []instance.Ref) ([]instance.Beat, error) {
+func (g *registry) Heartbeat(_ context.Context, refs []instances.Ref) ([]instances.Beat, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.broken != nil {
 		return nil, g.broken
 	}
-	beats := make([]instance.Beat, len(refs))
+	beats := make([]instances.Beat, len(refs))
 	for n, ref := range refs {
 		beats[n] = g.beat(ref)
 	}
 	return beats, nil
 }
 
-func (g *registry) beat(ref instance.Ref) instance.Beat {
+func (g *registry) beat(ref instances.Ref) instances.Beat {
 	name := ref.Lease
 	for k, i := range g.all {
 		if ref.Lease != "" && i.Lease == ref.Lease {
@@ -203,13 +204,13 @@ func (g *registry) beat(ref instance.Ref) instance.Beat {
 		err = &fault.Error{Kind: fault.Gone, Field: "id", Value: at, Err: fmt.Errorf("is gone")}
 	}
 	if err != nil {
-		return instance.Beat{Err: err}
+		return instances.Beat{Err: err}
 	}
 	g.beats[ref.Key], g.beaten[ref.Key] = g.now, true
 	if i.Spec.Check == nil && i.Override == instance.StatusUnknown && i.Status != instance.StatusUp {
 		i = g.with(i, instance.StatusUp)
 	}
-	return instance.Beat{Key: i.Key, Lease: i.Lease, Status: i.Status, At: g.now, TTL: i.Spec.UnhealthyAfter, Expires: g.now.Add(i.Spec.UnhealthyAfter)}
+	return instances.Beat{Key: i.Key, Lease: i.Lease, Status: i.Status, At: g.now, TTL: i.Spec.UnhealthyAfter, Expires: g.now.Add(i.Spec.UnhealthyAfter)}
 }
 
 // with gives an instance another status.
@@ -322,7 +323,7 @@ func (g *registry) Discover(_ context.Context, q instance.Query) (instance.Resul
 	return g.result(q.Name, q.Selector)
 }
 
-func (g *registry) List(_ context.Context, q instance.ListQuery) (instance.Result, error) {
+func (g *registry) List(_ context.Context, q instances.ListQuery) (instance.Result, error) {
 	if err := (instance.Name{Namespace: q.Namespace, Service: "any"}).Validate(); err != nil {
 		return instance.Result{}, err
 	}
@@ -363,7 +364,7 @@ func (g *registry) Services(context.Context, string) (instance.Services, error) 
 }
 
 func (g *registry) Watch(ctx context.Context, q instance.Query, after uint64, send func(instance.Batch) error) error {
-	r, err := g.List(ctx, instance.ListQuery{Namespace: q.Namespace, Selector: q.Selector, Consistency: q.Consistency})
+	r, err := g.List(ctx, instances.ListQuery{Namespace: q.Namespace, Selector: q.Selector, Consistency: q.Consistency})
 	if q.Service != "" {
 		r, err = g.Discover(ctx, q)
 	}

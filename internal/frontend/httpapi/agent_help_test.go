@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
-	"github.com/blackhole/blackhole/pkg/discovery"
 )
 
 // agentFixture is a served agent plane with a client.

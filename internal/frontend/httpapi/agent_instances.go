@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/internal/platform/access"
@@ -42,7 +43,7 @@ func (a *agentAPI) registerInstance(w http.ResponseWriter, r *http.Request) erro
 }
 
 // committed returns code for a committed registration, and otherwise 202.
-func committed(done instance.Registered, code int) int {
+func committed(done instances.Registered, code int) int {
 	if !done.Committed {
 		return http.StatusAccepted
 	}
@@ -50,7 +51,7 @@ func committed(done instance.Registered, code int) int {
 }
 
 // revision returns the revision of a committed registration, and otherwise zero.
-func revision(done instance.Registered) uint64 {
+func revision(done instances.Registered) uint64 {
 	if !done.Committed {
 		return 0
 	}
@@ -69,7 +70,7 @@ func location(below string, k instance.Key) string {
 // renewLease is the heartbeat by lease.
 func (a *agentAPI) renewLease(w http.ResponseWriter, r *http.Request) error {
 	lease := r.PathValue("lease")
-	beat, err := a.beat(r, instance.Ref{Lease: lease})
+	beat, err := a.beat(r, instances.Ref{Lease: lease})
 	switch kind := fault.KindOf(err); {
 	case err != nil && kind == fault.NotFound:
 		return missed(err, "Lease not found")
@@ -82,7 +83,7 @@ func (a *agentAPI) renewLease(w http.ResponseWriter, r *http.Request) error {
 		Lease   string    `json:"lease_id"`
 		TTL     int64     `json:"ttl"`
 		Expires time.Time `json:"expires_at"`
-	}{beat.Lease, seconds(beat.TTL), instance.ShownTime(beat.Expires)})
+	}{beat.Lease, seconds(beat.TTL), instances.ShownTime(beat.Expires)})
 }
 
 // setStatus overrides the status of an instance, or ends the override.
@@ -121,7 +122,7 @@ func (a *agentAPI) setStatus(w http.ResponseWriter, r *http.Request) error {
 // writeDetail writes an instance. Operators also get the last checks.
 func (a *agentAPI) writeDetail(w http.ResponseWriter, r *http.Request, i *instance.Instance) error {
 	last, _ := a.Catalog.LastBeat(i.Key)
-	d := i.Detail(last)
+	d := instances.Detail(i, last)
 	if a.LastChecks != nil && a.operator(r) {
 		d.LastChecks = a.LastChecks(i.Key)
 	}
@@ -194,7 +195,7 @@ func (a *agentAPI) listRemoved(w http.ResponseWriter, r *http.Request) error {
 	if err := (instance.Name{Namespace: n.Namespace, Service: cmp.Or(n.Service, "any")}).Validate(); err != nil {
 		return parameterError{err}
 	}
-	list := []instance.Removal{}
+	list := []instances.Removal{}
 	if a.Removed != nil {
 		list = append(list, a.Removed(n)...)
 	}
@@ -203,8 +204,8 @@ func (a *agentAPI) listRemoved(w http.ResponseWriter, r *http.Request) error {
 			list[at].LastCheck = nil
 		}
 	}
-	return writeList(w, `{"removed":[`, list, func(r instance.Removal) int { return r.Bytes() },
-		func(r instance.Removal) []byte { return dialect.JSON(r) }, "]}")
+	return writeList(w, `{"removed":[`, list, func(r instances.Removal) int { return r.Bytes() },
+		func(r instances.Removal) []byte { return dialect.JSON(r) }, "]}")
 }
 
 // operator reports whether a caller may see what the checks of this peer found.

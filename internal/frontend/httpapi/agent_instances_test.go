@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -370,13 +371,13 @@ func TestLocalRegistrations(t *testing.T) {
 
 // TestLastChecks: only operators learn why checks failed.
 func TestLastChecks(t *testing.T) {
-	ends := []instance.LastCheck{
+	ends := []instances.LastCheck{
 		{At: time.Unix(9, 0).UTC(), TookMs: 2, Status: instance.StatusDown, State: "refuses", Cause: "connection refused"},
 		{At: time.Unix(1, 0).UTC(), TookMs: 1, Passing: true, State: "answers", Status: instance.StatusUp},
 	}
 	for _, open := range []bool{true, false} {
 		a := newAgentFixture(t, func(c *Config) {
-			c.Agent.LastChecks = func(k instance.Key) []instance.LastCheck {
+			c.Agent.LastChecks = func(k instance.Key) []instances.LastCheck {
 				require.Equal(t, "payment-1", k.ID)
 				return ends
 			}

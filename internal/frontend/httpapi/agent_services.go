@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -48,7 +49,7 @@ func (a *agentAPI) registerService(w http.ResponseWriter, r *http.Request) error
 	w.Header().Set("Location", location("/v1/services/"+done.Service+"/", done.Key))
 	return writeJSON(w, committed(done, http.StatusCreated), registered{
 		ID: done.ID, Name: done.Service, Version: done.Spec.Version, Status: dialect.ServiceStatus(done.Status),
-		At: instance.ShownTime(done.RegisteredAt), Lease: done.Lease,
+		At: instances.ShownTime(done.RegisteredAt), Lease: done.Lease,
 		Interval: max(seconds(done.Interval), 1), Timeout: seconds(done.TTL), Committed: done.Committed, Revision: revision(done), Warnings: done.Warnings,
 	})
 }
@@ -62,7 +63,7 @@ func (a *agentAPI) heartbeat(w http.ResponseWriter, r *http.Request) error {
 	if err := a.may(r, k.Name()); err != nil {
 		return err
 	}
-	beat, err := a.beat(r, instance.Ref{Key: k})
+	beat, err := a.beat(r, instances.Ref{Key: k})
 	switch kind := fault.KindOf(err); {
 	case err != nil && kind == fault.NotFound:
 		return notFound(k)
@@ -80,7 +81,7 @@ func (a *agentAPI) heartbeat(w http.ResponseWriter, r *http.Request) error {
 		At      time.Time `json:"last_heartbeat"`
 		Renewed bool      `json:"lease_renewed"`
 		TTL     int64     `json:"ttl_remaining"`
-	}{dialect.ServiceStatus(beat.Status), instance.ShownTime(beat.At), true, seconds(beat.TTL)})
+	}{dialect.ServiceStatus(beat.Status), instances.ShownTime(beat.At), true, seconds(beat.TTL)})
 }
 
 // getServices returns the instances of a service: an object for one, and otherwise an array,
@@ -148,7 +149,7 @@ func (a *agentAPI) listServices(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return parameterError{err}
 	}
-	q := instance.ListQuery{Namespace: dialect.Namespace(values)}
+	q := instances.ListQuery{Namespace: dialect.Namespace(values)}
 	if q.Selector, err = dialect.Statuses(values.Get("status")); err != nil {
 		return parameterError{err}
 	}

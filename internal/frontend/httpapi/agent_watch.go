@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -161,7 +162,7 @@ func (o *instanceStream) append(dst []byte, b instance.Batch) []byte {
 type serviceMember struct {
 	Service string `json:"service"`
 	Peer    string `json:"peer,omitempty"`
-	*instance.BriefJSON
+	*instances.BriefJSON
 }
 
 // appendAll appends the reset or the changes of all services.
@@ -173,7 +174,7 @@ func (o *instanceStream) appendAll(dst []byte, b instance.Batch) []byte {
 	}
 	all, changes := make([]serviceMember, len(b.Events)), make([]change, len(b.Events))
 	for n, e := range b.Events {
-		all[n] = serviceMember{e.Instance.Service, e.Instance.Peer, e.Instance.Brief()}
+		all[n] = serviceMember{e.Instance.Service, e.Instance.Peer, instances.Brief(e.Instance)}
 		changes[n] = change{dialect.ChangeName(e.Type), all[n], e.Revision}
 	}
 	kind, data := "change", map[string]any{"index": b.Index, "events": changes}

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/agent/catalog"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -65,21 +66,21 @@ func (known) LastBeat(instance.Key) (time.Time, bool) { return time.Time{}, fals
 func (known) Expires([]*instance.Instance) time.Time { return time.Time{} }
 
 // Heartbeat renews what it is asked to.
-func (known) Heartbeat(_ context.Context, refs []instance.Ref) ([]instance.Beat, error) {
-	beats := make([]instance.Beat, len(refs))
+func (known) Heartbeat(_ context.Context, refs []instances.Ref) ([]instances.Beat, error) {
+	beats := make([]instances.Beat, len(refs))
 	for n, r := range refs {
-		beats[n] = instance.Beat{Lease: r.Lease, Key: r.Key, Status: instance.StatusUp, TTL: 30 * time.Second}
+		beats[n] = instances.Beat{Lease: r.Lease, Key: r.Key, Status: instance.StatusUp, TTL: 30 * time.Second}
 	}
 	return beats, nil
 }
 
 // Deregister and the methods below are unused.
-func (known) Deregister(context.Context, instance.Key) (instance.Removal, error) {
+func (known) Deregister(context.Context, instance.Key) (instances.Removal, error) {
 	panic("not asked for")
 }
 
 // Register is not asked for.
-func (known) Register(context.Context, instance.Registration) (instance.Registered, error) {
+func (known) Register(context.Context, instance.Registration) (instances.Registered, error) {
 	panic("not asked for")
 }
 

@@ -11,13 +11,14 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/requirements"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/transcode"
 	"github.com/blackhole/blackhole/internal/platform/pause"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -59,7 +60,7 @@ func (b *requirementBody) query() (instance.Query, error) {
 	s := &q.Selector
 	s.ID, s.Zone, s.Version, s.Tags = b.Selector.ID, b.Selector.Zone, b.Selector.Version, b.Selector.Tags
 	s.Environment, s.Dependency = b.Selector.Environment, b.Selector.Dependency
-	_, err = q.Question() // checks it
+	_, err = instances.Question(q) // checks it
 	return q, err
 }
 
@@ -104,7 +105,7 @@ type statusBody struct {
 }
 
 func fromEvaluated(s requirements.Evaluated) requirementAnswer {
-	q, err := instance.ParseQuestion(s.Question)
+	q, err := instances.ParseQuestion(s.Question)
 	if err != nil && s.Problem == "" {
 		s.Problem = fault.Message(err)
 	}

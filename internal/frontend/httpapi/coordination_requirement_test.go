@@ -6,9 +6,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/requirements"
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -43,7 +44,7 @@ func TestRequirements(t *testing.T) {
 	require.NoError(t, err)
 	r, err := requirements.Of(page.Keys[0].Key, page.Keys[0].Value)
 	require.NoError(t, err)
-	q, err := instance.ParseQuestion(r.Question)
+	q, err := instances.ParseQuestion(r.Question)
 	require.NoError(t, err)
 	require.Equal(t, instance.Query{Name: instance.Name{Namespace: "default", Service: "storage"}, Selector: instance.Selector{
 		Statuses: []instance.Status{instance.StatusUp, instance.StatusStarting}, Zone: "eu", Version: "2.x", Tags: []string{"a", "b:c"},

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/internal/platform/access"
-	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/internal/platform/jsonform"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
-	"github.com/blackhole/blackhole/pkg/records/jsonform"
 )
 
 // discoveryAPI handles the routes of the discovery plane and of the peer itself.
@@ -152,7 +152,7 @@ func readWatch(r *http.Request) (q query.Query, after string, err error) {
 // first event, so that the client learns early that the watch is open.
 func stream(ctx context.Context, out *eventStream, watcher discovery.Watcher) {
 	for err := out.begin(); err == nil; {
-		var ev discovery.Event
+		var ev query.Event
 		if ev, err = watcher.Next(ctx); err == nil {
 			err = out.write(eventText(ev))
 		}
@@ -160,9 +160,9 @@ func stream(ctx context.Context, out *eventStream, watcher discovery.Watcher) {
 }
 
 // eventText omits a missing id, because an empty id would make a browser forget the last one.
-func eventText(ev discovery.Event) []byte {
+func eventText(ev query.Event) []byte {
 	data := []byte{'{'} // one line, as the framing requires
-	if ev.Kind == discovery.Progress {
+	if ev.Kind == query.Progress {
 		data = fmt.Appendf(data, `"complete":%t`, ev.Complete)
 	}
 	if ev.Beyond != nil {

@@ -12,10 +12,10 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // errorBody is an error in JSON.
@@ -121,7 +121,7 @@ func (b *errorBody) specify(err error) {
 		b.Value = nil // Retry-After has it
 	case time.Time:
 		if fault.KindOf(err) == fault.Gone {
-			at := instance.ShownTime(value)
+			at := instances.ShownTime(value)
 			b.Deregistered, b.Value = &at, nil
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/platform/strictjson"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -34,7 +34,7 @@ func (d *discoveryAPI) register(w http.ResponseWriter, r *http.Request) error {
 
 // batchResult is one entry of the answer to a batch: the fields of a receipt, or an error.
 type batchResult struct {
-	*discovery.Receipt
+	*records.Receipt
 	Error *errorBody `json:"error,omitempty"`
 }
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
-	"github.com/blackhole/blackhole/pkg/discovery"
 )
 
 const own = "/v1/discovery/records"

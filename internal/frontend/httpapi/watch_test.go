@@ -19,7 +19,6 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
 	"github.com/blackhole/blackhole/internal/platform/access"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -340,10 +339,10 @@ func TestSlowRequests(t *testing.T) {
 
 // TestEventsWithoutACursor: such an event leaves the last id unchanged.
 func TestEventsWithoutACursor(t *testing.T) {
-	require.Equal(t, "event: reset\ndata: {}\n\n", string(eventText(discovery.Event{Kind: discovery.Reset})))
-	require.Equal(t, "event: progress\nid: 1-2\ndata: {\"complete\":true}\n\n", string(eventText(discovery.Event{Kind: discovery.Progress, Cursor: "1-2", Complete: true})))
+	require.Equal(t, "event: reset\ndata: {}\n\n", string(eventText(query.Event{Kind: query.Reset})))
+	require.Equal(t, "event: progress\nid: 1-2\ndata: {\"complete\":true}\n\n", string(eventText(query.Event{Kind: query.Progress, Cursor: "1-2", Complete: true})))
 	require.Equal(t, `event: progress
 data: {"complete":false,"beyond":{"records":2,"features":["x"]},"reason":"no keeper"}
 
-`, string(eventText(discovery.Event{Kind: discovery.Progress, Reason: "no keeper", Beyond: &query.LeftOut{Records: 2, Features: []string{"x"}}})))
+`, string(eventText(query.Event{Kind: query.Progress, Reason: "no keeper", Beyond: &query.LeftOut{Records: 2, Features: []string{"x"}}})))
 }

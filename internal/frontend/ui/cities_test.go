@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/geo/cities"
+	"github.com/blackhole/blackhole/internal/platform/cities"
 )
 
 var update = flag.Bool("update", false, "write the generated files of the page")
@@ -20,7 +20,7 @@ func TestCities(t *testing.T) {
 	all, err := cities.All()
 	require.NoError(t, err)
 	var want bytes.Buffer
-	want.WriteString("// Generated from pkg/geo/cities by go test -run TestCities -update: do not edit.\n" +
+	want.WriteString("// Generated from internal/platform/cities by go test -run TestCities -update: do not edit.\n" +
 		"// Cities by name, for places without a network: name, latitude, longitude; large ones first. GeoNames, CC-BY 4.0.\n" +
 		"export const cities = [\n")
 	for _, c := range all {

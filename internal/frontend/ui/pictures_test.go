@@ -10,7 +10,7 @@ import (
 )
 
 // TestPictures makes the pictures of the README from the page of a running testnet: PAGE_PEER is its address, as the
-// testnet prints it. docs/page.md has the commands.
+// testnet prints it. CONTRIBUTING.md has the commands.
 func TestPictures(t *testing.T) {
 	t.Parallel()
 	address := os.Getenv("PAGE_PEER")

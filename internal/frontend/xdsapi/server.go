@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/clean"
@@ -40,7 +41,7 @@ const (
 
 // Server serves streams.
 type Server struct {
-	Catalog instance.Catalog
+	Catalog instances.Catalog
 	Watches *access.Pool    // a place for each service that a stream follows
 	Closing context.Context // done when the server closes; ends streams
 	Logger  *slog.Logger

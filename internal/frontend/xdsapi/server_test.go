@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -26,7 +27,7 @@ import (
 
 // catalog is a Catalog with the result that a test sets, of every service.
 type catalog struct {
-	instance.Catalog
+	instances.Catalog
 	mu     sync.Mutex
 	result instance.Result
 	moved  chan struct{}

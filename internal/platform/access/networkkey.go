@@ -5,14 +5,14 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/blackhole/blackhole/internal/platform/identity"
 	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/network"
 )
 
 // NetworkKeys are the keys of this peer's network in a file: after a first line with the version, one in each line.
 // The first one proves, and all are accepted. A changed file applies to the next use a second later; the old keys stay in use until it is valid.
-type NetworkKeys struct{ file *reloadable[[]network.Key] }
+type NetworkKeys struct{ file *reloadable[[]identity.Key] }
 
 // OpenNetworkKeys reads a file of keys. A missing file means no key now; NetworkKeys never reads it again. Errors:
 // Invalid with field "network.key" for a malformed file, and for one that other users can read.
@@ -21,9 +21,9 @@ func OpenNetworkKeys(path string, o Options) (*NetworkKeys, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return &NetworkKeys{}, nil
 	}
-	r := &reloadable[[]network.Key]{
+	r := &reloadable[[]identity.Key]{
 		files: []file{networkKeyFile(path)}, now: o.Now, log: o.Logger,
-		parse: func(contents [][]byte) ([]network.Key, error) { return parseNetworkKeys(path, contents[0]) },
+		parse: func(contents [][]byte) ([]identity.Key, error) { return parseNetworkKeys(path, contents[0]) },
 	}
 	if err := r.load(); err != nil {
 		return nil, err
@@ -41,16 +41,16 @@ const networkKeySetting = "network.key"
 // networkKeyFormat is the version of the file.
 func networkKeyFormat() store.Format[[]byte] { return store.Format[[]byte]{Name: "network key"} }
 
-func parseNetworkKeys(path string, file []byte) (keys []network.Key, err error) {
+func parseNetworkKeys(path string, file []byte) (keys []identity.Key, err error) {
 	text, _, err := networkKeyFormat().Unseal(path, file)
 	if err == nil {
-		keys, err = network.ParseKeys(text)
+		keys, err = identity.ParseKeys(text)
 	}
 	return keys, fault.In(networkKeySetting, err)
 }
 
 // Get returns the present keys; none without a file. The caller must not change them.
-func (k *NetworkKeys) Get() []network.Key {
+func (k *NetworkKeys) Get() []identity.Key {
 	if k.file == nil {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (k *NetworkKeys) Get() []network.Key {
 }
 
 // ReadNetworkKeys reads a file of keys once. Errors: NotFound without a file; as OpenNetworkKeys.
-func ReadNetworkKeys(path string) ([]network.Key, error) {
+func ReadNetworkKeys(path string) ([]identity.Key, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, fault.New("", fault.NotFound, "%s does not exist", path)
 	}
@@ -71,7 +71,7 @@ func ReadNetworkKeys(path string) ([]network.Key, error) {
 
 // CreateNetworkKey writes a key to a new file of mode 0600, durably and whole or not at all. Error: Exists for a file
 // that exists.
-func CreateNetworkKey(path string, k network.Key) error {
+func CreateNetworkKey(path string, k identity.Key) error {
 	const op = "access.CreateNetworkKey"
 	err := store.WriteNew(path, networkKeyFormat().Seal([]byte(k.Text()+"\n")))
 	switch {

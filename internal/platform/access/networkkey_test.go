@@ -8,14 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/platform/identity"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/network"
 )
 
 // The file of keys is stable. One of a later version is refused, and nothing replaces it.
 func TestNetworkKeyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "network.key")
-	k, err := network.NewKey(strings.NewReader(strings.Repeat("7", network.KeySize)))
+	k, err := identity.NewKey(strings.NewReader(strings.Repeat("7", identity.KeySize)))
 	require.NoError(t, err)
 	require.NoError(t, CreateNetworkKey(path, k))
 	const golden = "network key, format 1\nNzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc\n"

@@ -95,7 +95,7 @@ type Geo struct {
 
 // Limits bound this peer. What keepers accept of one provider is a constant of the network.
 type Limits struct {
-	ServicesPerProvider int `yaml:"services_per_provider" help:"Services that this peer registers: 1 to 100. Keepers accept no more of one provider."`
+	ServicesPerProvider int `yaml:"services_per_provider" help:"Services that this peer registers: 1 to 10000. Keepers accept no more of one provider."`
 	IndexBytes          int `yaml:"index_bytes" help:"Memory of the records in this peer's index, in bytes: from 1048576. 0: a quarter of the memory limit, at most 4 GiB; of a leaf 4 MiB."`
 }
 

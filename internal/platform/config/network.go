@@ -4,6 +4,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/identity"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 )
@@ -39,15 +40,15 @@ type Connections struct {
 }
 
 // PeerName returns the name that this peer gives itself: as set, or of the host. It may be empty.
-func (c *Config) PeerName() network.PeerName {
+func (c *Config) PeerName() identity.PeerName {
 	if c.Connections.Name != "" {
-		return network.PeerName(c.Connections.Name)
+		return identity.PeerName(c.Connections.Name)
 	}
 	host, err := os.Hostname()
 	if err != nil {
 		return ""
 	}
-	return network.PeerNameOf(host)
+	return identity.PeerNameOf(host)
 }
 
 // Relay are the settings of this peer as a relay.
@@ -91,7 +92,7 @@ const (
 func (c *Connections) validate() error {
 	var named error
 	if c.Name != "" {
-		named = fault.In(nameKey, network.PeerName(c.Name).Validate())
+		named = fault.In(nameKey, identity.PeerName(c.Name).Validate())
 	}
 	return firstError(
 		named,

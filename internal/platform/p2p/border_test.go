@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/identity"
 	"github.com/blackhole/blackhole/pkg/fault"
 	names "github.com/blackhole/blackhole/pkg/network"
 )
@@ -111,7 +112,7 @@ func TestClosedNetwork(t *testing.T) {
 		}
 		return start(t, c)
 	}
-	key, other := bytes.Repeat([]byte{1}, names.KeySize), bytes.Repeat([]byte{2}, names.KeySize)
+	key, other := bytes.Repeat([]byte{1}, identity.KeySize), bytes.Repeat([]byte{2}, identity.KeySize)
 	a := closed(key)
 	b := closed(key, a)
 	for _, n := range []*Node{a, b} {
@@ -126,7 +127,7 @@ func TestClosedNetwork(t *testing.T) {
 
 func TestClosedNetworkIsOverTCP(t *testing.T) {
 	c := testConfig(t)
-	c.Profile, c.Listen, c.PrivateKey = Public, nil, make([]byte, names.KeySize)
+	c.Profile, c.Listen, c.PrivateKey = Public, nil, make([]byte, identity.KeySize)
 	_, settings, err := c.complete()
 	require.NoError(t, err)
 	require.False(t, settings.quic)

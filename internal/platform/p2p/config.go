@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/identity"
 	"github.com/blackhole/blackhole/internal/platform/p2p/probe"
 	"github.com/blackhole/blackhole/internal/platform/p2p/reach"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -119,9 +120,9 @@ func (c Config) private(t profileSettings) (profileSettings, error) {
 	switch len(c.PrivateKey) {
 	case 0:
 		return t, nil
-	case network.KeySize:
+	case identity.KeySize:
 	default:
-		return t, fault.Invalidf("private_key", nil, "must have %d bytes, got %d", network.KeySize, len(c.PrivateKey))
+		return t, fault.Invalidf("private_key", nil, "must have %d bytes, got %d", identity.KeySize, len(c.PrivateKey))
 	}
 	for i, a := range c.Listen {
 		if !overTCP(a) {

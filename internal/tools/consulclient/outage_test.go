@@ -25,6 +25,7 @@ const outage = 30 * time.Second
 // TestOutage kills the leader of three peers, then a second one, and starts both again. One client works all the time
 // at the third.
 func TestOutage(t *testing.T) {
+	peers.Long(t)
 	program := peers.Build(t)
 	t.Parallel()
 	g := peers.New(t, 3, peers.Options{Program: program, Env: []string{enabled}})
@@ -145,6 +146,7 @@ func TestOutage(t *testing.T) {
 // TestRevokedToken: a client whose token is taken out of the settings gets Consul's refusal, and does not repeat its
 // calls without end. Another client of the peer notices nothing.
 func TestRevokedToken(t *testing.T) {
+	peers.Long(t)
 	program := peers.Build(t)
 	t.Parallel()
 	const head = "auth:\n  enabled: true\n  method: token\n  anonymous: none\n  tokens:\n"

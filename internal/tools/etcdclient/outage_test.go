@@ -15,6 +15,7 @@ import (
 // TestOutage takes the majority of a group of three away, and gives it back. The plain watch and the waiting mutex of
 // Go's client go on; a watch that requires a leader ends with etcd's error, and calls that require one fail so.
 func TestOutage(t *testing.T) {
+	peers.Long(t)
 	program := peers.Build(t)
 	t.Parallel()
 	g := peers.New(t, 3, peers.Options{Program: program, Env: []string{enabled}})
@@ -74,6 +75,7 @@ func TestOutage(t *testing.T) {
 
 // TestRestart: the only voter restarts cleanly, and the watch at the other peer goes on.
 func TestRestart(t *testing.T) {
+	peers.Long(t)
 	program := peers.Build(t)
 	t.Parallel()
 	g := peers.New(t, 1, peers.Options{Program: program, Env: []string{enabled}})

@@ -19,6 +19,7 @@ import (
 // TestRevokedToken: a client whose token ends under way learns it at each call, after a few messages, and goes on
 // with its token given back.
 func TestRevokedToken(t *testing.T) {
+	peers.Long(t)
 	program := peers.Build(t)
 	t.Parallel()
 	token := filepath.Join(t.TempDir(), "app.token")

@@ -20,6 +20,7 @@ const outage = 30 * time.Second
 // TestOutage kills the leader of three peers, then a second one, and starts both again. One session works all the
 // time at the third.
 func TestOutage(t *testing.T) {
+	peers.Long(t)
 	program := peers.Build(t)
 	t.Parallel()
 	g := peers.New(t, 3, peers.Options{Program: program})
@@ -117,6 +118,7 @@ func TestOutage(t *testing.T) {
 // TestRevokedToken: an agent whose token is taken out of the settings is told so, once, and another one of the peer
 // notices nothing.
 func TestRevokedToken(t *testing.T) {
+	peers.Long(t)
 	program := peers.Build(t)
 	t.Parallel()
 	const head = "auth:\n  enabled: true\n  method: token\n  anonymous: none\n  tokens:\n"

@@ -94,6 +94,14 @@ func (g *Group) Add(t testing.TB) {
 	}
 }
 
+// Long skips a test that waits for elections and for ends of leases.
+func Long(t *testing.T) {
+	t.Helper()
+	if os.Getenv("BLACKHOLE_LONG") == "" {
+		t.Skip("waits for a minute and more: set BLACKHOLE_LONG=1, as .ci/night does")
+	}
+}
+
 // Start runs a peer, and waits until it answers.
 func (g *Group) Start(t testing.TB, n int) {
 	t.Helper()

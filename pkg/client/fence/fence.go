@@ -17,12 +17,12 @@ package fence
 import (
 	"sync"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Token is a fencing token.
-type Token = coord.Token
+// Token is the fencing token of a held lock: each holder has a greater one than all before. 0 means no token.
+type Token int64
 
 // Guarded is a resource that refuses writes with a stale token.
 type Guarded interface {
@@ -48,7 +48,7 @@ type Guard struct {
 func (g *Guard) Do(token Token, write func() error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err := g.fence.Check(token); err != nil {
+	if err := g.fence.Check(coord.Token(token)); err != nil {
 		return fault.Wrap("fence.Do", err)
 	}
 	return write()
@@ -64,5 +64,5 @@ func (g *Guard) Check(token Token) error {
 func (g *Guard) Highest() Token {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.fence.Highest
+	return Token(g.fence.Highest)
 }

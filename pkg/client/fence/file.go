@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -55,7 +55,7 @@ func (f *File) Do(token Token, write func() error) error {
 		return fault.Wrap(op, err)
 	}
 	before := fence.Highest
-	if err := fence.Check(token); err != nil {
+	if err := fence.Check(coord.Token(token)); err != nil {
 		return fault.Wrap(op, err)
 	}
 	if fence.Highest != before {
@@ -70,7 +70,7 @@ func (f *File) Do(token Token, write func() error) error {
 // Highest returns the greatest token seen, or 0 for none.
 func (f *File) Highest() (Token, error) {
 	fence, err := f.read()
-	return fence.Highest, fault.Wrap("fence.Highest", err)
+	return Token(fence.Highest), fault.Wrap("fence.Highest", err)
 }
 
 func (f *File) read() (coord.Fence, error) {
@@ -92,7 +92,7 @@ func (f *File) read() (coord.Fence, error) {
 	if !named || err != nil || is != version || wrong != nil || token <= 0 {
 		return coord.Fence{}, fault.New("", fault.Internal, "%s.fence holds no token", f.path)
 	}
-	return coord.Fence{Highest: Token(token)}, nil
+	return coord.Fence{Highest: coord.Token(token)}, nil
 }
 
 // replace writes a new file, syncs it to disk and renames it.

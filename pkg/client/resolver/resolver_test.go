@@ -22,8 +22,9 @@ import (
 	gresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/blackhole/blackhole/internal/agent/agenttest"
+	"github.com/blackhole/blackhole/internal/link"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/client/agenttest"
 	"github.com/blackhole/blackhole/pkg/client/resolver"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -97,7 +98,7 @@ func bubble(t *testing.T, f func(t *testing.T, w *fixture)) {
 		t.Cleanup(func() { w.stop() })
 		var err error
 		began := time.Now()
-		w.c, err = client.New("passthrough:///peer", grpc.WithContextDialer(w.dial), client.WithClock(func() time.Duration { return time.Since(began) }))
+		w.c, err = client.New("passthrough:///peer", client.Option(func(s *link.Settings) { s.Dial = append(s.Dial, grpc.WithContextDialer(w.dial)) }), client.WithClock(func() time.Duration { return time.Since(began) }))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, w.c.Close()) })
 		f(t, w)

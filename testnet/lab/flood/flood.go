@@ -1,5 +1,5 @@
 // Package flood is the attacker of the lab's scenario of that name. It speaks the real protocols to one peer, from hosts in
-// several address prefixes, or calls the peer's API as another user of its host. Both its rate and its processor time are
+// several address prefixes. Both its rate and its processor time are
 // bounded: without bounds it would take the processor from the peer, and the lab would measure the scheduler.
 package flood
 
@@ -31,8 +31,6 @@ type Order struct {
 	Network network.Name  // of the victim
 	Target  []string      // addresses of the victim, with its id
 	From    []netip.Addr  // addresses of this machine: a host at each. A host dials the victim by its own family
-	API     string        // address of the victim's gRPC API, for the row that calls it
-	Token   string        // of the other user
 	Most    time.Duration // the flood ends by itself after this time
 }
 
@@ -67,7 +65,6 @@ func Rows() []Row {
 		{"connections", "Noise handshakes, and TCP connections without one", 200, connect},
 		{"query", "QUERY, RESOLVE and SUMMARY of the cells of the honest offers, 100 results each", 400, askQueries},
 		{"sync", "SYNC with false sums, and PULL of unknown records", 400, askSyncs},
-		{"api", "registrations, keys and watches of another user of the host", 600, callAPI},
 	}
 }
 

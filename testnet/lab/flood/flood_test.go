@@ -92,12 +92,3 @@ func TestStore(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, full, 2)
 }
-
-// TestOrders: an order that names no flood is refused, and every flood has a rate.
-func TestOrders(t *testing.T) {
-	require.ErrorContains(t, Run(t.Context(), nil, nil, io.Discard), "must be one order")
-	require.ErrorContains(t, Run(t.Context(), []string{`{"Row":"rain"}`}, nil, io.Discard), `there is no flood "rain"`)
-	for _, row := range Rows() {
-		require.Positive(t, row.Rate, row.Name)
-	}
-}

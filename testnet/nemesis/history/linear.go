@@ -1,6 +1,7 @@
 package history
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -10,8 +11,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// forever is the return time of an operation without a known end.
-const forever = time.Duration(math.MaxInt64)
+// Forever is the return time of an operation without a known end.
+const Forever = time.Duration(math.MaxInt64)
 
 // settle resolves a write with an unknown outcome by the events: a write without an event had no
 // effect and is left out; a write with an event took effect before its first observation.
@@ -38,7 +39,7 @@ func (c *checker) registers(v *collector) {
 			keys[o.Object] = append(keys[o.Object], o)
 		}
 	}
-	c.explain(v, keys, register())
+	c.explain(v, keys, Register())
 }
 
 // tries checks H2 for each lock with tries only.
@@ -64,7 +65,7 @@ func (c *checker) tries(v *collector) {
 			locks[o.Object] = c.ending(locks[o.Object], o)
 		}
 	}
-	c.explain(v, locks, lock())
+	c.explain(v, locks, TryLock())
 }
 
 // ending adds the end of a claim: its unlock, or for an unrenewed lease some time before a watch
@@ -73,7 +74,7 @@ func (c *checker) ending(ops []Op, o Op) []Op {
 	of := claim{o.Object, o.Token}
 	given, asked := c.given[of]
 	gone, seen := c.ended[of]
-	end := Op{ID: o.ID, Client: o.Client, Kind: Unlock, Object: o.Object, Token: o.Token, Call: o.Call, Return: forever}
+	end := Op{ID: o.ID, Client: o.Client, Kind: Unlock, Object: o.Object, Token: o.Token, Call: o.Call, Return: Forever}
 	if asked && given.Outcome == OK {
 		end.Call, end.Return = given.Call, given.Return
 	}
@@ -109,30 +110,38 @@ func (c *checker) fenced(v *collector) {
 // explain asks porcupine for an order of the operations on each object that explains all results.
 func (c *checker) explain(v *collector, objects map[string][]Op, model porcupine.Model) {
 	for _, name := range slices.Sorted(maps.Keys(objects)) {
-		ops := make([]porcupine.Operation, len(objects[name]))
-		for i, o := range objects[name] {
-			ops[i] = porcupine.Operation{Input: o, Output: o, Call: int64(o.Call), Return: int64(o.Return)}
-		}
-		v.Checked += len(ops)
-		switch porcupine.CheckOperationsTimeout(model, ops, c.patience) {
-		case porcupine.Illegal:
-			v.violated("no order explains the %d operations on %s; the last ones that fit nowhere:\n%s",
-				len(ops), name, stuck(objects[name], model))
-		case porcupine.Unknown:
-			v.violated("not decided in %v: the %d operations on %s", c.patience, len(ops), name)
+		v.Checked += len(objects[name])
+		if why := Explain(objects[name], model, c.patience); why != "" {
+			v.violated("%s: %s", name, why)
 		}
 	}
+}
+
+// Explain asks porcupine for an order of the operations on one object that explains all results. It returns why there is none, or that
+// none was found in time; empty: there is one.
+func Explain(ops []Op, model porcupine.Model, patience time.Duration) (why string) {
+	switch porcupine.CheckOperationsTimeout(model, operations(ops), patience) {
+	case porcupine.Illegal:
+		return fmt.Sprintf("no order explains the %d operations; the last ones that fit nowhere:\n%s", len(ops), stuck(ops, model))
+	case porcupine.Unknown:
+		return fmt.Sprintf("the %d operations are not decided in %v", len(ops), patience)
+	}
+	return ""
+}
+
+func operations(ops []Op) []porcupine.Operation {
+	all := make([]porcupine.Operation, len(ops))
+	for i, o := range ops {
+		all[i] = porcupine.Operation{Input: o, Output: o, Call: int64(o.Call), Return: int64(o.Return)}
+	}
+	return all
 }
 
 // stuck shows the end of the shortest history prefix without an explanation.
 func stuck(ops []Op, model porcupine.Model) string {
 	slices.SortFunc(ops, func(a, b Op) int { return int(a.Call - b.Call) })
 	fits := func(n int) bool {
-		var some []porcupine.Operation
-		for _, o := range ops[:n] {
-			some = append(some, porcupine.Operation{Input: o, Output: o, Call: int64(o.Call), Return: int64(o.Return)})
-		}
-		return porcupine.CheckOperationsTimeout(model, some, time.Second) != porcupine.Illegal
+		return porcupine.CheckOperationsTimeout(model, operations(ops[:n]), time.Second) != porcupine.Illegal
 	}
 	low, high := 0, len(ops) // low fits, high does not
 	for low+1 < high {
@@ -150,8 +159,8 @@ func stuck(ops []Op, model porcupine.Model) string {
 	return b.String()
 }
 
-// register is the model of a key.
-func register() porcupine.Model {
+// Register is the model of a key.
+func Register() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return "" },
 		Step: func(state, in, _ any) (bool, any) {
@@ -172,8 +181,8 @@ func register() porcupine.Model {
 // holder is the current holder of a lock (0 for none) and the greatest granted token.
 type holder struct{ token, last int64 }
 
-// lock is the model of an uncontended exclusive lock.
-func lock() porcupine.Model {
+// TryLock is the model of an exclusive lock without a queue. An unlock may be the end of a lease.
+func TryLock() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return holder{} },
 		Step: func(state, in, _ any) (bool, any) {
@@ -210,6 +219,25 @@ func guard() porcupine.Model {
 				return s.token == o.Token, guarded{s.token, o.Value}
 			default:
 				return o.Token > s.token, guarded{o.Token, s.value}
+			}
+		},
+	}
+}
+
+// Resource is the model of an outside resource that checks tokens: a write succeeds unless a greater token wrote before. One whose outcome
+// is not known may do so.
+func Resource() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return guarded{} },
+		Step: func(state, in, _ any) (bool, any) {
+			s := state.(guarded)
+			switch o := in.(Op); {
+			case o.Kind == Read:
+				return s.value == o.Value, s
+			case o.Token < s.token:
+				return o.Outcome != OK, s
+			default:
+				return o.Outcome != Refused, guarded{o.Token, o.Value}
 			}
 		},
 	}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/tidwall/btree"
 
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/directory"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/directory"
 )
 
 // entrySet holds the desired and the acknowledged entries.

@@ -3,8 +3,8 @@ package publisher
 import (
 	"time"
 
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/directory"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/directory"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 

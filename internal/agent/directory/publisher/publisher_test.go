@@ -12,10 +12,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/coord/directory"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/directory"
 )
 
 // A new leader receives all waiting registrations at once, in one command.

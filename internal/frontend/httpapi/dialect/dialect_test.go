@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -29,8 +30,8 @@ func lists() *rapid.Generator[[]string] { return rapid.SliceOfN(texts(), 0, 3) }
 
 func maps() *rapid.Generator[map[string]string] { return rapid.MapOfN(texts(), texts(), 0, 5) }
 
-// instances generates valid and invalid instances: rendering does not depend on validity.
-func instances() *rapid.Generator[*instance.Instance] {
+// anyInstance generates valid and invalid instances: rendering does not depend on validity.
+func anyInstance() *rapid.Generator[*instance.Instance] {
 	return rapid.Custom(func(t *rapid.T) *instance.Instance {
 		return &instance.Instance{
 			Key: instance.Key{
@@ -101,8 +102,8 @@ func render(t require.TestingT, v any) string {
 // TestRenderAny: any instance, valid or not, has a JSON form in both dialects.
 func TestRenderAny(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		i := instances().Draw(t, "instance")
-		for _, text := range []string{render(t, i.Brief()), render(t, i.Detail(time.Time{})), service(i, i.RegisteredAt)} {
+		i := anyInstance().Draw(t, "instance")
+		for _, text := range []string{render(t, instances.Brief(i)), render(t, instances.Detail(i, time.Time{})), service(i, i.RegisteredAt)} {
 			var got struct{ ID string }
 			require.NoError(t, json.Unmarshal([]byte(text), &got))
 			require.Equal(t, strings.ToValidUTF8(i.ID, "\ufffd"), got.ID)
@@ -118,7 +119,7 @@ func TestRoundTrip(t *testing.T) {
 	require.Equal(t, map[string]string{"n": "1.50", "t": "true", "s": "<x>"}, first.Spec.Metadata)
 	require.Equal(t, 30*time.Second, first.Spec.RemoveAfter)
 	i := &instance.Instance{Key: first.Key, Spec: first.Spec}
-	text := []byte(render(t, i.Brief()))
+	text := []byte(render(t, instances.Brief(i)))
 	var fields map[string]any
 	require.NoError(t, json.Unmarshal(text, &fields))
 	delete(fields, "health")
@@ -215,7 +216,7 @@ func TestQuery(t *testing.T) {
 
 func TestTargets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		list := rapid.SliceOfN(instances(), 0, 4).Draw(t, "instances")
+		list := rapid.SliceOfN(anyInstance(), 0, 4).Draw(t, "instances")
 		var got []struct {
 			Targets []string
 			Labels  map[string]string
@@ -253,7 +254,7 @@ func FuzzParse(f *testing.F) {
 			switch kind := fault.KindOf(err); {
 			case err == nil:
 				i := &instance.Instance{Key: r.Key, Spec: r.Spec}
-				require.NotEmpty(t, render(t, i.Brief()))
+				require.NotEmpty(t, render(t, instances.Brief(i)))
 				require.NotEmpty(t, service(i, time.Time{}))
 			case kind == fault.TooLarge:
 			default:

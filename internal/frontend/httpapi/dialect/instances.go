@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"strconv"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -19,7 +20,7 @@ import (
 // threshold an instance is removed as soon as it becomes unhealthy, like an expired lease, unless
 // its check alone keeps it. The result still needs Normalize. Errors: Invalid, with the field.
 func Parse(text []byte, name instance.Name) (instance.Registration, error) {
-	var q instance.RegistrationJSON
+	var q instances.RegistrationJSON
 	if err := input.Object(text, &q); err != nil {
 		return instance.Registration{}, err
 	}
@@ -42,7 +43,7 @@ func AppendList(dst []byte, service string, v *instance.View) []byte {
 	dst = append(append(dst, `{"service":`...), JSON(service)...)
 	dst = strconv.AppendUint(append(dst, `,"index":`...), v.Index, 10)
 	dst = append(dst, `,"instances":[`...)
-	for n, piece := range v.Pieces("dialect.Brief", 0, len(v.Instances), func(i *instance.Instance) []byte { return JSON(i.Brief()) }) {
+	for n, piece := range v.Pieces("dialect.Brief", 0, len(v.Instances), func(i *instance.Instance) []byte { return JSON(instances.Brief(i)) }) {
 		if n > 0 {
 			dst = append(dst, ',')
 		}
@@ -68,9 +69,9 @@ type Changes struct {
 
 // Change is one change of a watch.
 type Change struct {
-	Type     string              `json:"type"` // ADDED, MODIFIED, or DELETED from the result
-	Instance *instance.BriefJSON `json:"instance"`
-	Revision uint64              `json:"revision"`
+	Type     string               `json:"type"` // ADDED, MODIFIED, or DELETED from the result
+	Instance *instances.BriefJSON `json:"instance"`
+	Revision uint64               `json:"revision"`
 }
 
 // ChangeName is the name of a kind of change.
@@ -82,7 +83,7 @@ func ChangeName(t instance.EventType) string {
 func ChangesOf(b instance.Batch) Changes {
 	changes := Changes{Index: b.Index, Events: make([]Change, len(b.Events))}
 	for n, e := range b.Events {
-		changes.Events[n] = Change{ChangeName(e.Type), e.Instance.Brief(), e.Revision}
+		changes.Events[n] = Change{ChangeName(e.Type), instances.Brief(e.Instance), e.Revision}
 	}
 	return changes
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -15,7 +16,7 @@ import (
 // record is a registration in SAP-044. Its schema allows unknown fields and includes fields
 // that only the registry writes: both are ignored.
 type record struct {
-	*instance.RegistrationJSON
+	*instances.RegistrationJSON
 	Name string `json:"name"`
 
 	HealthCheck json.RawMessage `json:"health_check"` // read by itself, without unknown fields
@@ -34,7 +35,7 @@ type record struct {
 // empty, must match the body.
 // The result still needs Normalize. Errors: Invalid, with the field.
 func ParseService(text []byte, namespace string) (instance.Registration, error) {
-	q := record{RegistrationJSON: new(instance.RegistrationJSON)}
+	q := record{RegistrationJSON: new(instances.RegistrationJSON)}
 	if err := input.Open(text, &q); err != nil {
 		return instance.Registration{}, err
 	}
@@ -68,7 +69,7 @@ func (q *record) check() error {
 	case len(q.HealthCheck) == 0 || string(q.HealthCheck) == "null":
 		return nil
 	}
-	q.RegistrationJSON.HealthCheck = new(instance.CheckJSON)
+	q.RegistrationJSON.HealthCheck = new(instances.CheckJSON)
 	return input.Part("health_check", q.HealthCheck, q.RegistrationJSON.HealthCheck)
 }
 
@@ -99,7 +100,7 @@ func describe(s *instance.Spec, metadata map[string]json.RawMessage) error {
 		}
 	}
 	var err error
-	s.Metadata, err = instance.TextMetadata(metadata)
+	s.Metadata, err = instances.TextMetadata(metadata)
 	return err
 }
 
@@ -188,7 +189,7 @@ func appendService(dst, piece []byte, k instance.Key, beats Beats) []byte {
 	}
 	at := bytes.LastIndex(piece, []byte(`"registered_at":`))
 	dst = append(append(dst, piece[:at]...), `"last_heartbeat":"`...)
-	dst = instance.ShownTime(last).AppendFormat(dst, time.RFC3339Nano)
+	dst = instances.ShownTime(last).AppendFormat(dst, time.RFC3339Nano)
 	return append(append(dst, `",`...), piece[at:]...)
 }
 
@@ -205,7 +206,7 @@ func render(i *instance.Instance) []byte {
 	metadata["dependencies"], metadata["tags"] = append([]string{}, i.Spec.Dependencies...), append([]string{}, i.Spec.Tags...)
 	s := service{
 		Name: i.Service, ID: i.ID, Version: i.Spec.Version, Interfaces: i.Spec.Interfaces, Metadata: metadata, Status: ServiceStatus(i.Status),
-		RegisteredAt: instance.ShownTime(i.RegisteredAt), Host: i.Spec.Host, Port: i.Spec.Port, Zone: i.Spec.Zone,
+		RegisteredAt: instances.ShownTime(i.RegisteredAt), Host: i.Spec.Host, Port: i.Spec.Port, Zone: i.Spec.Zone,
 	}
 	if s.Interfaces == nil {
 		s.Interfaces = map[string]string{}

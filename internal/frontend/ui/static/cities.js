@@ -1,4 +1,4 @@
-// Generated from pkg/geo/cities by go test -run TestCities -update: do not edit.
+// Generated from internal/platform/cities by go test -run TestCities -update: do not edit.
 // Cities by name, for places without a network: name, latitude, longitude; large ones first. GeoNames, CC-BY 4.0.
 export const cities = [
   ["Shanghai", 31.22, 121.46],

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/platform/bounded"
+	"github.com/blackhole/blackhole/internal/platform/identity"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	names "github.com/blackhole/blackhole/pkg/network"
@@ -50,7 +51,7 @@ type Config struct {
 	Network names.Name
 	// Keys returns the present keys of the network: the first one proves, and all are accepted. Empty: this peer has
 	// none, and no peer proves anything to it. It must be fast.
-	Keys   func() []names.Key
+	Keys   func() []identity.Key
 	Random io.Reader        // nil: crypto/rand
 	Now    func() time.Time // nil: time.Now
 	Logger *slog.Logger     // nil: silent
@@ -70,7 +71,7 @@ type Prover struct {
 // answer is the outcome of the last question to a peer, valid for the lifetime of a connection.
 type answer struct {
 	over network.Conn
-	key  names.Key // nil: the peer proved none
+	key  identity.Key // nil: the peer proved none
 	at   time.Time
 }
 
@@ -140,7 +141,7 @@ func (p *Prover) remembered(id peer.ID) (result error, ok bool) {
 	case !ok || a.over.IsClosed():
 		return nil, false
 	case a.key != nil:
-		return nil, names.Contains(p.Keys(), a.key)
+		return nil, identity.Contains(p.Keys(), a.key)
 	default:
 		return p.denied(id), p.Now().Sub(a.at) < denialTime
 	}
@@ -156,7 +157,7 @@ func (p *Prover) ask(ctx context.Context, id peer.ID) error {
 	if len(keys) == 0 {
 		return fault.New("", fault.Forbidden, "this peer has no key of the network %q to compare a proof with", p.Network)
 	}
-	c := names.Challenge{Network: p.Network, Verifier: p.Host.ID(), Prover: id, Asked: make([]byte, names.NonceSize)}
+	c := identity.Challenge{Network: p.Network, Verifier: p.Host.ID(), Prover: id, Asked: make([]byte, identity.NonceSize)}
 	if _, err := io.ReadFull(p.Random, c.Asked); err != nil {
 		return fault.As("", fault.Internal, err)
 	}
@@ -197,15 +198,15 @@ func (p *Prover) prove(s *rpc.Stream, req proto.Message, malformed error) (proto
 		return nil, malformed
 	}
 	asked := bytes.Clone(req.(*pb.ProofRequest).GetNonce())
-	if len(asked) != names.NonceSize {
-		return nil, fault.New("", fault.Unauthentic, "a nonce of %d bytes, not %d", len(asked), names.NonceSize)
+	if len(asked) != identity.NonceSize {
+		return nil, fault.New("", fault.Unauthentic, "a nonce of %d bytes, not %d", len(asked), identity.NonceSize)
 	}
 	keys := p.Keys()
 	if len(keys) == 0 {
 		return new(pb.ProofResponse), nil
 	}
-	c := names.Challenge{
-		Network: p.Network, Verifier: s.Remote(), Prover: p.Host.ID(), Asked: asked, Answered: make([]byte, names.NonceSize),
+	c := identity.Challenge{
+		Network: p.Network, Verifier: s.Remote(), Prover: p.Host.ID(), Asked: asked, Answered: make([]byte, identity.NonceSize),
 	}
 	if _, err := io.ReadFull(p.Random, c.Answered); err != nil {
 		return nil, fault.As("", fault.Internal, err)

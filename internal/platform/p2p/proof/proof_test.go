@@ -14,6 +14,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/platform/identity"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	names "github.com/blackhole/blackhole/pkg/network"
@@ -24,12 +25,12 @@ import (
 type party struct {
 	*Prover
 	host host.Host
-	keys atomic.Pointer[[]names.Key]
+	keys atomic.Pointer[[]identity.Key]
 	now  atomic.Int64 // seconds
 	told atomic.Int64 // proofs given
 }
 
-func (p *party) set(keys ...names.Key) { p.keys.Store(&keys) }
+func (p *party) set(keys ...identity.Key) { p.keys.Store(&keys) }
 
 // Read counts the nonces of this peer.
 func (p *party) Read(b []byte) (int, error) { p.told.Add(1); return rand.Read(b) }
@@ -41,12 +42,12 @@ func newHost(t *testing.T) host.Host {
 	return h
 }
 
-func newParty(t *testing.T, n names.Name, keys ...names.Key) *party {
+func newParty(t *testing.T, n names.Name, keys ...identity.Key) *party {
 	p := &party{host: newHost(t)}
 	p.set(keys...)
 	var err error
 	p.Prover, err = New(Config{
-		Host: p.host, Network: n, Keys: func() []names.Key { return *p.keys.Load() }, Random: p,
+		Host: p.host, Network: n, Keys: func() []identity.Key { return *p.keys.Load() }, Random: p,
 		Now: func() time.Time { return time.Unix(p.now.Load(), 0) },
 	})
 	require.NoError(t, err)
@@ -54,8 +55,8 @@ func newParty(t *testing.T, n names.Name, keys ...names.Key) *party {
 	return p
 }
 
-func newKey(t *testing.T) names.Key {
-	k, err := names.NewKey(rand.Reader)
+func newKey(t *testing.T) identity.Key {
+	k, err := identity.NewKey(rand.Reader)
 	require.NoError(t, err)
 	return k
 }
@@ -151,7 +152,7 @@ func TestForgedProofs(t *testing.T) {
 		}
 	})
 	connect(t, a.host, thief)
-	honest := names.Challenge{Network: "n", Verifier: a.host.ID(), Prover: newHost(t).ID(), Asked: make([]byte, 32), Answered: make([]byte, 32)}
+	honest := identity.Challenge{Network: "n", Verifier: a.host.ID(), Prover: newHost(t).ID(), Asked: make([]byte, 32), Answered: make([]byte, 32)}
 	for _, answer := range []*pb.ProofResponse{
 		{}, {Nonce: make([]byte, 32)}, {Nonce: honest.Answered, Proof: honest.Prove(k)}, {Proof: honest.Prove(k)[:16]},
 		{Nonce: make([]byte, 31), Proof: make([]byte, 32)},
@@ -172,7 +173,7 @@ func TestForgedProofs(t *testing.T) {
 }
 
 func TestConfigNamesWhatIsMissing(t *testing.T) {
-	whole := Config{Host: newHost(t), Network: "n", Keys: func() []names.Key { return nil }}
+	whole := Config{Host: newHost(t), Network: "n", Keys: func() []identity.Key { return nil }}
 	for field, edit := range map[string]func(*Config){
 		"host": func(c *Config) { c.Host = nil }, "network": func(c *Config) { c.Network = "" }, "keys": func(c *Config) { c.Keys = nil },
 	} {
@@ -192,7 +193,7 @@ func TestLaterQuestion(t *testing.T) {
 		Host: a.host, Protocol: Protocol("n"), Service: "later", Format: rpc.Format{MaxSize: maxAnswer}, CallsPerPeer: 1,
 	})
 	defer pool.Close()
-	req, said := &pb.ProofRequest{Nonce: make([]byte, names.NonceSize)}, new(pb.ProofResponse)
+	req, said := &pb.ProofRequest{Nonce: make([]byte, identity.NonceSize)}, new(pb.ProofResponse)
 	req.ProtoReflect().SetUnknown([]byte{9 << 3, 1})
 	require.NoError(t, pool.Call(t.Context(), b.host.ID(), req, said))
 	require.Empty(t, said.GetProof())

@@ -4468,14 +4468,12 @@ func (x *BackupResponse) GetData() []byte {
 
 type ChangeMembersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Action        string                 `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`                  // add, remove, promote, replace, transfer, leave, join, raise or resume
-	PeerId        string                 `protobuf:"bytes,2,opt,name=peer_id,json=peerId,proto3" json:"peer_id,omitempty"`    // of the order; not with leave, join, raise and resume
-	With          string                 `protobuf:"bytes,3,opt,name=with,proto3" json:"with,omitempty"`                      // of replace: the learner that takes the vote
-	DryRun        bool                   `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`   // only say what would happen
-	Force         bool                   `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`                   // even if no majority remains, the new voter is behind, or data of applications ends
-	By            string                 `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`                          // between peers: who orders it, for the log
-	GroupId       string                 `protobuf:"bytes,7,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // of join: the other group, in hex; of raise: the group that ends, for the log
-	Revision      int64                  `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`             // of raise: the revision to reach
+	Action        string                 `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`                // add, remove, promote, replace, transfer or leave
+	PeerId        string                 `protobuf:"bytes,2,opt,name=peer_id,json=peerId,proto3" json:"peer_id,omitempty"`  // of the order; not with leave
+	With          string                 `protobuf:"bytes,3,opt,name=with,proto3" json:"with,omitempty"`                    // of replace: the learner that takes the vote
+	DryRun        bool                   `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // only say what would happen
+	Force         bool                   `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`                 // even if no majority remains, or the new voter is behind
+	By            string                 `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`                        // between peers: who orders it, for the log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4552,28 +4550,13 @@ func (x *ChangeMembersRequest) GetBy() string {
 	return ""
 }
 
-func (x *ChangeMembersRequest) GetGroupId() string {
-	if x != nil {
-		return x.GroupId
-	}
-	return ""
-}
-
-func (x *ChangeMembersRequest) GetRevision() int64 {
-	if x != nil {
-		return x.Revision
-	}
-	return 0
-}
-
 type ChangeMembersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Done          bool                   `protobuf:"varint,1,opt,name=done,proto3" json:"done,omitempty"` // false after a dry run
 	Steps         []string               `protobuf:"bytes,2,rep,name=steps,proto3" json:"steps,omitempty"`
 	Before        string                 `protobuf:"bytes,3,opt,name=before,proto3" json:"before,omitempty"` // failures of voters survived: "3 of 3 voters: 1 failure"
 	After         string                 `protobuf:"bytes,4,opt,name=after,proto3" json:"after,omitempty"`
-	Standing      string                 `protobuf:"bytes,5,opt,name=standing,proto3" json:"standing,omitempty"`  // the decision on the peer that the group keeps: wanted or barred; empty: none
-	Revision      int64                  `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"` // of join: the final one of the group, 0 after a dry run; of raise: the one reached
+	Standing      string                 `protobuf:"bytes,5,opt,name=standing,proto3" json:"standing,omitempty"` // the decision on the peer that the group keeps: wanted or barred; empty: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4641,13 +4624,6 @@ func (x *ChangeMembersResponse) GetStanding() string {
 		return x.Standing
 	}
 	return ""
-}
-
-func (x *ChangeMembersResponse) GetRevision() int64 {
-	if x != nil {
-		return x.Revision
-	}
-	return 0
 }
 
 var File_blackhole_api_v1_coordination_proto protoreflect.FileDescriptor
@@ -5017,23 +4993,20 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\betcd_url\x18\t \x01(\tR\aetcdUrl\"\x0f\n" +
 	"\rBackupRequest\"$\n" +
 	"\x0eBackupResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\xd1\x01\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\xa6\x01\n" +
 	"\x14ChangeMembersRequest\x12\x16\n" +
 	"\x06action\x18\x01 \x01(\tR\x06action\x12\x17\n" +
 	"\apeer_id\x18\x02 \x01(\tR\x06peerId\x12\x12\n" +
 	"\x04with\x18\x03 \x01(\tR\x04with\x12\x17\n" +
 	"\adry_run\x18\x04 \x01(\bR\x06dryRun\x12\x14\n" +
 	"\x05force\x18\x05 \x01(\bR\x05force\x12\x0e\n" +
-	"\x02by\x18\x06 \x01(\tR\x02by\x12\x19\n" +
-	"\bgroup_id\x18\a \x01(\tR\agroupId\x12\x1a\n" +
-	"\brevision\x18\b \x01(\x03R\brevision\"\xa7\x01\n" +
+	"\x02by\x18\x06 \x01(\tR\x02byJ\x04\b\a\x10\bJ\x04\b\b\x10\t\"\x91\x01\n" +
 	"\x15ChangeMembersResponse\x12\x12\n" +
 	"\x04done\x18\x01 \x01(\bR\x04done\x12\x14\n" +
 	"\x05steps\x18\x02 \x03(\tR\x05steps\x12\x16\n" +
 	"\x06before\x18\x03 \x01(\tR\x06before\x12\x14\n" +
 	"\x05after\x18\x04 \x01(\tR\x05after\x12\x1a\n" +
-	"\bstanding\x18\x05 \x01(\tR\bstanding\x12\x1a\n" +
-	"\brevision\x18\x06 \x01(\x03R\brevision*S\n" +
+	"\bstanding\x18\x05 \x01(\tR\bstandingJ\x04\b\x06\x10\a*S\n" +
 	"\tShareMode\x12\x18\n" +
 	"\x14SHARE_MODE_EXCLUSIVE\x10\x00\x12\x15\n" +
 	"\x11SHARE_MODE_SHARED\x10\x01\x12\x15\n" +

@@ -59,7 +59,6 @@ type Command struct {
 	//	*Command_BumpIncarnation
 	//	*Command_SetLevel
 	//	*Command_Dissolve
-	//	*Command_RaiseRevision
 	//	*Command_SetAddresses
 	Request       isCommand_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
@@ -311,15 +310,6 @@ func (x *Command) GetDissolve() *Dissolve {
 	return nil
 }
 
-func (x *Command) GetRaiseRevision() *RaiseRevision {
-	if x != nil {
-		if x, ok := x.Request.(*Command_RaiseRevision); ok {
-			return x.RaiseRevision
-		}
-	}
-	return nil
-}
-
 func (x *Command) GetSetAddresses() *SetAddresses {
 	if x != nil {
 		if x, ok := x.Request.(*Command_SetAddresses); ok {
@@ -415,10 +405,6 @@ type Command_Dissolve struct {
 	Dissolve *Dissolve `protobuf:"bytes,30,opt,name=dissolve,proto3,oneof"`
 }
 
-type Command_RaiseRevision struct {
-	RaiseRevision *RaiseRevision `protobuf:"bytes,31,opt,name=raise_revision,json=raiseRevision,proto3,oneof"`
-}
-
 type Command_SetAddresses struct {
 	SetAddresses *SetAddresses `protobuf:"bytes,32,opt,name=set_addresses,json=setAddresses,proto3,oneof"`
 }
@@ -462,8 +448,6 @@ func (*Command_BumpIncarnation) isCommand_Request() {}
 func (*Command_SetLevel) isCommand_Request() {}
 
 func (*Command_Dissolve) isCommand_Request() {}
-
-func (*Command_RaiseRevision) isCommand_Request() {}
 
 func (*Command_SetAddresses) isCommand_Request() {}
 
@@ -1777,13 +1761,11 @@ func (x *SetAddresses) GetMultiaddrs() [][]byte {
 	return nil
 }
 
-// Dissolve ends a group in favour of another one of its network. Its last revision is final. A second one with the same
-// successor lets the members go over.
+// Dissolve ends a group in favour of another one of its network. Its last revision is final, and its members go over.
 type Dissolve struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Successor     []byte                 `protobuf:"bytes,1,opt,name=successor,proto3" json:"successor,omitempty"` // group id, 32 bytes
-	Force         bool                   `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`        // in spite of locks, leases and keys
-	Reached       int64                  `protobuf:"varint,3,opt,name=reached,proto3" json:"reached,omitempty"`    // revision that the successor has reached: the members may go over; 0: not known yet
+	Reached       int64                  `protobuf:"varint,3,opt,name=reached,proto3" json:"reached,omitempty"`    // every later token of the successor is above it; at least the revision of the group
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1825,69 +1807,9 @@ func (x *Dissolve) GetSuccessor() []byte {
 	return nil
 }
 
-func (x *Dissolve) GetForce() bool {
-	if x != nil {
-		return x.Force
-	}
-	return false
-}
-
 func (x *Dissolve) GetReached() int64 {
 	if x != nil {
 		return x.Reached
-	}
-	return 0
-}
-
-// RaiseRevision is the survivor's part of a merge, by order of an operator.
-type RaiseRevision struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	To            int64                  `protobuf:"varint,1,opt,name=to,proto3" json:"to,omitempty"`         // the revision becomes at least this
-	Resume        uint64                 `protobuf:"varint,2,opt,name=resume,proto3" json:"resume,omitempty"` // log index of the Dissolve to undo; 0: none
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RaiseRevision) Reset() {
-	*x = RaiseRevision{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[17]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RaiseRevision) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RaiseRevision) ProtoMessage() {}
-
-func (x *RaiseRevision) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[17]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RaiseRevision.ProtoReflect.Descriptor instead.
-func (*RaiseRevision) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{17}
-}
-
-func (x *RaiseRevision) GetTo() int64 {
-	if x != nil {
-		return x.To
-	}
-	return 0
-}
-
-func (x *RaiseRevision) GetResume() uint64 {
-	if x != nil {
-		return x.Resume
 	}
 	return 0
 }
@@ -1903,7 +1825,7 @@ type Requirement struct {
 
 func (x *Requirement) Reset() {
 	*x = Requirement{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[18]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1915,7 +1837,7 @@ func (x *Requirement) String() string {
 func (*Requirement) ProtoMessage() {}
 
 func (x *Requirement) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[18]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1928,7 +1850,7 @@ func (x *Requirement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Requirement.ProtoReflect.Descriptor instead.
 func (*Requirement) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{18}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Requirement) GetMin() uint32 {
@@ -1959,7 +1881,7 @@ type LockEntry struct {
 
 func (x *LockEntry) Reset() {
 	*x = LockEntry{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[19]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1971,7 +1893,7 @@ func (x *LockEntry) String() string {
 func (*LockEntry) ProtoMessage() {}
 
 func (x *LockEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[19]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1984,7 +1906,7 @@ func (x *LockEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockEntry.ProtoReflect.Descriptor instead.
 func (*LockEntry) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{19}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LockEntry) GetMode() v1.ShareMode {
@@ -2026,7 +1948,7 @@ var File_blackhole_coord_v1_coord_proto protoreflect.FileDescriptor
 
 const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\n" +
-	"\x1eblackhole/coord/v1/coord.proto\x12\x12blackhole.coord.v1\x1a#blackhole/api/v1/coordination.proto\"\xff\f\n" +
+	"\x1eblackhole/coord/v1/coord.proto\x12\x12blackhole.coord.v1\x1a#blackhole/api/v1/coordination.proto\"\xb9\f\n" +
 	"\aCommand\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\rR\x05level\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x123\n" +
@@ -2055,10 +1977,9 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\tconfigure\x18\x18 \x01(\v2\x1d.blackhole.coord.v1.ConfigureH\x00R\tconfigure\x12P\n" +
 	"\x10bump_incarnation\x18\x19 \x01(\v2#.blackhole.coord.v1.BumpIncarnationH\x00R\x0fbumpIncarnation\x12;\n" +
 	"\tset_level\x18\x1a \x01(\v2\x1c.blackhole.coord.v1.SetLevelH\x00R\bsetLevel\x12:\n" +
-	"\bdissolve\x18\x1e \x01(\v2\x1c.blackhole.coord.v1.DissolveH\x00R\bdissolve\x12J\n" +
-	"\x0eraise_revision\x18\x1f \x01(\v2!.blackhole.coord.v1.RaiseRevisionH\x00R\rraiseRevision\x12G\n" +
+	"\bdissolve\x18\x1e \x01(\v2\x1c.blackhole.coord.v1.DissolveH\x00R\bdissolve\x12G\n" +
 	"\rset_addresses\x18  \x01(\v2 .blackhole.coord.v1.SetAddressesH\x00R\fsetAddressesB\t\n" +
-	"\arequestJ\x04\b\t\x10\n" +
+	"\arequestJ\x04\b\x1f\x10 J\x04\b\t\x10\n" +
 	"\"\xac\a\n" +
 	"\x06Result\x124\n" +
 	"\x04lock\x18\x04 \x01(\v2\x1e.blackhole.api.v1.LockResponseH\x00R\x04lock\x12>\n" +
@@ -2162,14 +2083,10 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\fSetAddresses\x12\x1e\n" +
 	"\n" +
 	"multiaddrs\x18\x01 \x03(\fR\n" +
-	"multiaddrs\"X\n" +
+	"multiaddrs\"H\n" +
 	"\bDissolve\x12\x1c\n" +
-	"\tsuccessor\x18\x01 \x01(\fR\tsuccessor\x12\x14\n" +
-	"\x05force\x18\x02 \x01(\bR\x05force\x12\x18\n" +
-	"\areached\x18\x03 \x01(\x03R\areached\"7\n" +
-	"\rRaiseRevision\x12\x0e\n" +
-	"\x02to\x18\x01 \x01(\x03R\x02to\x12\x16\n" +
-	"\x06resume\x18\x02 \x01(\x04R\x06resume\";\n" +
+	"\tsuccessor\x18\x01 \x01(\fR\tsuccessor\x12\x18\n" +
+	"\areached\x18\x03 \x01(\x03R\areachedJ\x04\b\x02\x10\x03\";\n" +
 	"\vRequirement\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\rR\x03min\x12\x1a\n" +
 	"\bquestion\x18\x02 \x01(\fR\bquestion\"\xa0\x01\n" +
@@ -2192,7 +2109,7 @@ func file_blackhole_coord_v1_coord_proto_rawDescGZIP() []byte {
 	return file_blackhole_coord_v1_coord_proto_rawDescData
 }
 
-var file_blackhole_coord_v1_coord_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_blackhole_coord_v1_coord_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_blackhole_coord_v1_coord_proto_goTypes = []any{
 	(*Command)(nil),                      // 0: blackhole.coord.v1.Command
 	(*Result)(nil),                       // 1: blackhole.coord.v1.Result
@@ -2211,61 +2128,60 @@ var file_blackhole_coord_v1_coord_proto_goTypes = []any{
 	(*SetLevel)(nil),                     // 14: blackhole.coord.v1.SetLevel
 	(*SetAddresses)(nil),                 // 15: blackhole.coord.v1.SetAddresses
 	(*Dissolve)(nil),                     // 16: blackhole.coord.v1.Dissolve
-	(*RaiseRevision)(nil),                // 17: blackhole.coord.v1.RaiseRevision
-	(*Requirement)(nil),                  // 18: blackhole.coord.v1.Requirement
-	(*LockEntry)(nil),                    // 19: blackhole.coord.v1.LockEntry
-	(*v1.Attempt)(nil),                   // 20: blackhole.api.v1.Attempt
-	(*v1.LockRequest)(nil),               // 21: blackhole.api.v1.LockRequest
-	(*v1.TryLockRequest)(nil),            // 22: blackhole.api.v1.TryLockRequest
-	(*v1.UnlockRequest)(nil),             // 23: blackhole.api.v1.UnlockRequest
-	(*v1.LeaseGrantRequest)(nil),         // 24: blackhole.api.v1.LeaseGrantRequest
-	(*v1.LeaseRevokeRequest)(nil),        // 25: blackhole.api.v1.LeaseRevokeRequest
-	(*v1.PublishInstancesRequest)(nil),   // 26: blackhole.api.v1.PublishInstancesRequest
-	(*v1.SetRequirementRequest)(nil),     // 27: blackhole.api.v1.SetRequirementRequest
-	(*v1.DeleteRequirementRequest)(nil),  // 28: blackhole.api.v1.DeleteRequirementRequest
-	(*v1.OpenClientRequest)(nil),         // 29: blackhole.api.v1.OpenClientRequest
-	(*v1.CloseClientRequest)(nil),        // 30: blackhole.api.v1.CloseClientRequest
-	(*v1.TxnRequest)(nil),                // 31: blackhole.api.v1.TxnRequest
-	(*v1.LeaseKeepAliveRequest)(nil),     // 32: blackhole.api.v1.LeaseKeepAliveRequest
-	(*v1.LockResponse)(nil),              // 33: blackhole.api.v1.LockResponse
-	(*v1.TryLockResponse)(nil),           // 34: blackhole.api.v1.TryLockResponse
-	(*v1.UnlockResponse)(nil),            // 35: blackhole.api.v1.UnlockResponse
-	(*v1.LeaseGrantResponse)(nil),        // 36: blackhole.api.v1.LeaseGrantResponse
-	(*v1.LeaseRevokeResponse)(nil),       // 37: blackhole.api.v1.LeaseRevokeResponse
-	(*v1.PublishInstancesResponse)(nil),  // 38: blackhole.api.v1.PublishInstancesResponse
-	(*v1.SetRequirementResponse)(nil),    // 39: blackhole.api.v1.SetRequirementResponse
-	(*v1.DeleteRequirementResponse)(nil), // 40: blackhole.api.v1.DeleteRequirementResponse
-	(*v1.OpenClientResponse)(nil),        // 41: blackhole.api.v1.OpenClientResponse
-	(*v1.CloseClientResponse)(nil),       // 42: blackhole.api.v1.CloseClientResponse
-	(*v1.TxnResponse)(nil),               // 43: blackhole.api.v1.TxnResponse
-	(*v1.LeaseKeepAliveResponse)(nil),    // 44: blackhole.api.v1.LeaseKeepAliveResponse
-	(*v1.Header)(nil),                    // 45: blackhole.api.v1.Header
-	(*v1.LockInfoRequest)(nil),           // 46: blackhole.api.v1.LockInfoRequest
-	(*v1.ListLocksRequest)(nil),          // 47: blackhole.api.v1.ListLocksRequest
-	(*v1.LeaseTimeToLiveRequest)(nil),    // 48: blackhole.api.v1.LeaseTimeToLiveRequest
-	(*v1.ListLeasesRequest)(nil),         // 49: blackhole.api.v1.ListLeasesRequest
-	(*v1.RangeRequest)(nil),              // 50: blackhole.api.v1.RangeRequest
-	(*v1.LockInfoResponse)(nil),          // 51: blackhole.api.v1.LockInfoResponse
-	(*v1.ListLocksResponse)(nil),         // 52: blackhole.api.v1.ListLocksResponse
-	(*v1.LeaseTimeToLiveResponse)(nil),   // 53: blackhole.api.v1.LeaseTimeToLiveResponse
-	(*v1.ListLeasesResponse)(nil),        // 54: blackhole.api.v1.ListLeasesResponse
-	(*v1.RangeResponse)(nil),             // 55: blackhole.api.v1.RangeResponse
-	(v1.ShareMode)(0),                    // 56: blackhole.api.v1.ShareMode
+	(*Requirement)(nil),                  // 17: blackhole.coord.v1.Requirement
+	(*LockEntry)(nil),                    // 18: blackhole.coord.v1.LockEntry
+	(*v1.Attempt)(nil),                   // 19: blackhole.api.v1.Attempt
+	(*v1.LockRequest)(nil),               // 20: blackhole.api.v1.LockRequest
+	(*v1.TryLockRequest)(nil),            // 21: blackhole.api.v1.TryLockRequest
+	(*v1.UnlockRequest)(nil),             // 22: blackhole.api.v1.UnlockRequest
+	(*v1.LeaseGrantRequest)(nil),         // 23: blackhole.api.v1.LeaseGrantRequest
+	(*v1.LeaseRevokeRequest)(nil),        // 24: blackhole.api.v1.LeaseRevokeRequest
+	(*v1.PublishInstancesRequest)(nil),   // 25: blackhole.api.v1.PublishInstancesRequest
+	(*v1.SetRequirementRequest)(nil),     // 26: blackhole.api.v1.SetRequirementRequest
+	(*v1.DeleteRequirementRequest)(nil),  // 27: blackhole.api.v1.DeleteRequirementRequest
+	(*v1.OpenClientRequest)(nil),         // 28: blackhole.api.v1.OpenClientRequest
+	(*v1.CloseClientRequest)(nil),        // 29: blackhole.api.v1.CloseClientRequest
+	(*v1.TxnRequest)(nil),                // 30: blackhole.api.v1.TxnRequest
+	(*v1.LeaseKeepAliveRequest)(nil),     // 31: blackhole.api.v1.LeaseKeepAliveRequest
+	(*v1.LockResponse)(nil),              // 32: blackhole.api.v1.LockResponse
+	(*v1.TryLockResponse)(nil),           // 33: blackhole.api.v1.TryLockResponse
+	(*v1.UnlockResponse)(nil),            // 34: blackhole.api.v1.UnlockResponse
+	(*v1.LeaseGrantResponse)(nil),        // 35: blackhole.api.v1.LeaseGrantResponse
+	(*v1.LeaseRevokeResponse)(nil),       // 36: blackhole.api.v1.LeaseRevokeResponse
+	(*v1.PublishInstancesResponse)(nil),  // 37: blackhole.api.v1.PublishInstancesResponse
+	(*v1.SetRequirementResponse)(nil),    // 38: blackhole.api.v1.SetRequirementResponse
+	(*v1.DeleteRequirementResponse)(nil), // 39: blackhole.api.v1.DeleteRequirementResponse
+	(*v1.OpenClientResponse)(nil),        // 40: blackhole.api.v1.OpenClientResponse
+	(*v1.CloseClientResponse)(nil),       // 41: blackhole.api.v1.CloseClientResponse
+	(*v1.TxnResponse)(nil),               // 42: blackhole.api.v1.TxnResponse
+	(*v1.LeaseKeepAliveResponse)(nil),    // 43: blackhole.api.v1.LeaseKeepAliveResponse
+	(*v1.Header)(nil),                    // 44: blackhole.api.v1.Header
+	(*v1.LockInfoRequest)(nil),           // 45: blackhole.api.v1.LockInfoRequest
+	(*v1.ListLocksRequest)(nil),          // 46: blackhole.api.v1.ListLocksRequest
+	(*v1.LeaseTimeToLiveRequest)(nil),    // 47: blackhole.api.v1.LeaseTimeToLiveRequest
+	(*v1.ListLeasesRequest)(nil),         // 48: blackhole.api.v1.ListLeasesRequest
+	(*v1.RangeRequest)(nil),              // 49: blackhole.api.v1.RangeRequest
+	(*v1.LockInfoResponse)(nil),          // 50: blackhole.api.v1.LockInfoResponse
+	(*v1.ListLocksResponse)(nil),         // 51: blackhole.api.v1.ListLocksResponse
+	(*v1.LeaseTimeToLiveResponse)(nil),   // 52: blackhole.api.v1.LeaseTimeToLiveResponse
+	(*v1.ListLeasesResponse)(nil),        // 53: blackhole.api.v1.ListLeasesResponse
+	(*v1.RangeResponse)(nil),             // 54: blackhole.api.v1.RangeResponse
+	(v1.ShareMode)(0),                    // 55: blackhole.api.v1.ShareMode
 }
 var file_blackhole_coord_v1_coord_proto_depIdxs = []int32{
-	20, // 0: blackhole.coord.v1.Command.attempt:type_name -> blackhole.api.v1.Attempt
-	21, // 1: blackhole.coord.v1.Command.lock:type_name -> blackhole.api.v1.LockRequest
-	22, // 2: blackhole.coord.v1.Command.try_lock:type_name -> blackhole.api.v1.TryLockRequest
-	23, // 3: blackhole.coord.v1.Command.unlock:type_name -> blackhole.api.v1.UnlockRequest
-	24, // 4: blackhole.coord.v1.Command.lease_grant:type_name -> blackhole.api.v1.LeaseGrantRequest
-	25, // 5: blackhole.coord.v1.Command.lease_revoke:type_name -> blackhole.api.v1.LeaseRevokeRequest
-	26, // 6: blackhole.coord.v1.Command.publish_instances:type_name -> blackhole.api.v1.PublishInstancesRequest
-	27, // 7: blackhole.coord.v1.Command.set_requirement:type_name -> blackhole.api.v1.SetRequirementRequest
-	28, // 8: blackhole.coord.v1.Command.delete_requirement:type_name -> blackhole.api.v1.DeleteRequirementRequest
-	29, // 9: blackhole.coord.v1.Command.open_client:type_name -> blackhole.api.v1.OpenClientRequest
-	30, // 10: blackhole.coord.v1.Command.close_client:type_name -> blackhole.api.v1.CloseClientRequest
-	31, // 11: blackhole.coord.v1.Command.txn:type_name -> blackhole.api.v1.TxnRequest
-	32, // 12: blackhole.coord.v1.Command.keep_alive:type_name -> blackhole.api.v1.LeaseKeepAliveRequest
+	19, // 0: blackhole.coord.v1.Command.attempt:type_name -> blackhole.api.v1.Attempt
+	20, // 1: blackhole.coord.v1.Command.lock:type_name -> blackhole.api.v1.LockRequest
+	21, // 2: blackhole.coord.v1.Command.try_lock:type_name -> blackhole.api.v1.TryLockRequest
+	22, // 3: blackhole.coord.v1.Command.unlock:type_name -> blackhole.api.v1.UnlockRequest
+	23, // 4: blackhole.coord.v1.Command.lease_grant:type_name -> blackhole.api.v1.LeaseGrantRequest
+	24, // 5: blackhole.coord.v1.Command.lease_revoke:type_name -> blackhole.api.v1.LeaseRevokeRequest
+	25, // 6: blackhole.coord.v1.Command.publish_instances:type_name -> blackhole.api.v1.PublishInstancesRequest
+	26, // 7: blackhole.coord.v1.Command.set_requirement:type_name -> blackhole.api.v1.SetRequirementRequest
+	27, // 8: blackhole.coord.v1.Command.delete_requirement:type_name -> blackhole.api.v1.DeleteRequirementRequest
+	28, // 9: blackhole.coord.v1.Command.open_client:type_name -> blackhole.api.v1.OpenClientRequest
+	29, // 10: blackhole.coord.v1.Command.close_client:type_name -> blackhole.api.v1.CloseClientRequest
+	30, // 11: blackhole.coord.v1.Command.txn:type_name -> blackhole.api.v1.TxnRequest
+	31, // 12: blackhole.coord.v1.Command.keep_alive:type_name -> blackhole.api.v1.LeaseKeepAliveRequest
 	8,  // 13: blackhole.coord.v1.Command.cancel:type_name -> blackhole.coord.v1.Cancel
 	5,  // 14: blackhole.coord.v1.Command.compact:type_name -> blackhole.coord.v1.Compact
 	6,  // 15: blackhole.coord.v1.Command.expire:type_name -> blackhole.coord.v1.Expire
@@ -2274,41 +2190,40 @@ var file_blackhole_coord_v1_coord_proto_depIdxs = []int32{
 	13, // 18: blackhole.coord.v1.Command.bump_incarnation:type_name -> blackhole.coord.v1.BumpIncarnation
 	14, // 19: blackhole.coord.v1.Command.set_level:type_name -> blackhole.coord.v1.SetLevel
 	16, // 20: blackhole.coord.v1.Command.dissolve:type_name -> blackhole.coord.v1.Dissolve
-	17, // 21: blackhole.coord.v1.Command.raise_revision:type_name -> blackhole.coord.v1.RaiseRevision
-	15, // 22: blackhole.coord.v1.Command.set_addresses:type_name -> blackhole.coord.v1.SetAddresses
-	33, // 23: blackhole.coord.v1.Result.lock:type_name -> blackhole.api.v1.LockResponse
-	34, // 24: blackhole.coord.v1.Result.try_lock:type_name -> blackhole.api.v1.TryLockResponse
-	35, // 25: blackhole.coord.v1.Result.unlock:type_name -> blackhole.api.v1.UnlockResponse
-	36, // 26: blackhole.coord.v1.Result.lease_grant:type_name -> blackhole.api.v1.LeaseGrantResponse
-	37, // 27: blackhole.coord.v1.Result.lease_revoke:type_name -> blackhole.api.v1.LeaseRevokeResponse
-	38, // 28: blackhole.coord.v1.Result.publish_instances:type_name -> blackhole.api.v1.PublishInstancesResponse
-	39, // 29: blackhole.coord.v1.Result.set_requirement:type_name -> blackhole.api.v1.SetRequirementResponse
-	40, // 30: blackhole.coord.v1.Result.delete_requirement:type_name -> blackhole.api.v1.DeleteRequirementResponse
-	41, // 31: blackhole.coord.v1.Result.open_client:type_name -> blackhole.api.v1.OpenClientResponse
-	42, // 32: blackhole.coord.v1.Result.close_client:type_name -> blackhole.api.v1.CloseClientResponse
-	43, // 33: blackhole.coord.v1.Result.txn:type_name -> blackhole.api.v1.TxnResponse
-	44, // 34: blackhole.coord.v1.Result.keep_alive:type_name -> blackhole.api.v1.LeaseKeepAliveResponse
-	2,  // 35: blackhole.coord.v1.Result.done:type_name -> blackhole.coord.v1.Done
-	45, // 36: blackhole.coord.v1.Done.header:type_name -> blackhole.api.v1.Header
-	46, // 37: blackhole.coord.v1.Question.lock_info:type_name -> blackhole.api.v1.LockInfoRequest
-	47, // 38: blackhole.coord.v1.Question.list_locks:type_name -> blackhole.api.v1.ListLocksRequest
-	48, // 39: blackhole.coord.v1.Question.lease_time_to_live:type_name -> blackhole.api.v1.LeaseTimeToLiveRequest
-	49, // 40: blackhole.coord.v1.Question.list_leases:type_name -> blackhole.api.v1.ListLeasesRequest
-	50, // 41: blackhole.coord.v1.Question.range:type_name -> blackhole.api.v1.RangeRequest
-	51, // 42: blackhole.coord.v1.Answer.lock_info:type_name -> blackhole.api.v1.LockInfoResponse
-	52, // 43: blackhole.coord.v1.Answer.list_locks:type_name -> blackhole.api.v1.ListLocksResponse
-	53, // 44: blackhole.coord.v1.Answer.lease_time_to_live:type_name -> blackhole.api.v1.LeaseTimeToLiveResponse
-	54, // 45: blackhole.coord.v1.Answer.list_leases:type_name -> blackhole.api.v1.ListLeasesResponse
-	55, // 46: blackhole.coord.v1.Answer.range:type_name -> blackhole.api.v1.RangeResponse
-	7,  // 47: blackhole.coord.v1.Expire.leases:type_name -> blackhole.coord.v1.LeaseRef
-	11, // 48: blackhole.coord.v1.Configure.limits:type_name -> blackhole.coord.v1.Limits
-	12, // 49: blackhole.coord.v1.Limits.per_owner:type_name -> blackhole.coord.v1.Quota
-	56, // 50: blackhole.coord.v1.LockEntry.mode:type_name -> blackhole.api.v1.ShareMode
-	51, // [51:51] is the sub-list for method output_type
-	51, // [51:51] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	15, // 21: blackhole.coord.v1.Command.set_addresses:type_name -> blackhole.coord.v1.SetAddresses
+	32, // 22: blackhole.coord.v1.Result.lock:type_name -> blackhole.api.v1.LockResponse
+	33, // 23: blackhole.coord.v1.Result.try_lock:type_name -> blackhole.api.v1.TryLockResponse
+	34, // 24: blackhole.coord.v1.Result.unlock:type_name -> blackhole.api.v1.UnlockResponse
+	35, // 25: blackhole.coord.v1.Result.lease_grant:type_name -> blackhole.api.v1.LeaseGrantResponse
+	36, // 26: blackhole.coord.v1.Result.lease_revoke:type_name -> blackhole.api.v1.LeaseRevokeResponse
+	37, // 27: blackhole.coord.v1.Result.publish_instances:type_name -> blackhole.api.v1.PublishInstancesResponse
+	38, // 28: blackhole.coord.v1.Result.set_requirement:type_name -> blackhole.api.v1.SetRequirementResponse
+	39, // 29: blackhole.coord.v1.Result.delete_requirement:type_name -> blackhole.api.v1.DeleteRequirementResponse
+	40, // 30: blackhole.coord.v1.Result.open_client:type_name -> blackhole.api.v1.OpenClientResponse
+	41, // 31: blackhole.coord.v1.Result.close_client:type_name -> blackhole.api.v1.CloseClientResponse
+	42, // 32: blackhole.coord.v1.Result.txn:type_name -> blackhole.api.v1.TxnResponse
+	43, // 33: blackhole.coord.v1.Result.keep_alive:type_name -> blackhole.api.v1.LeaseKeepAliveResponse
+	2,  // 34: blackhole.coord.v1.Result.done:type_name -> blackhole.coord.v1.Done
+	44, // 35: blackhole.coord.v1.Done.header:type_name -> blackhole.api.v1.Header
+	45, // 36: blackhole.coord.v1.Question.lock_info:type_name -> blackhole.api.v1.LockInfoRequest
+	46, // 37: blackhole.coord.v1.Question.list_locks:type_name -> blackhole.api.v1.ListLocksRequest
+	47, // 38: blackhole.coord.v1.Question.lease_time_to_live:type_name -> blackhole.api.v1.LeaseTimeToLiveRequest
+	48, // 39: blackhole.coord.v1.Question.list_leases:type_name -> blackhole.api.v1.ListLeasesRequest
+	49, // 40: blackhole.coord.v1.Question.range:type_name -> blackhole.api.v1.RangeRequest
+	50, // 41: blackhole.coord.v1.Answer.lock_info:type_name -> blackhole.api.v1.LockInfoResponse
+	51, // 42: blackhole.coord.v1.Answer.list_locks:type_name -> blackhole.api.v1.ListLocksResponse
+	52, // 43: blackhole.coord.v1.Answer.lease_time_to_live:type_name -> blackhole.api.v1.LeaseTimeToLiveResponse
+	53, // 44: blackhole.coord.v1.Answer.list_leases:type_name -> blackhole.api.v1.ListLeasesResponse
+	54, // 45: blackhole.coord.v1.Answer.range:type_name -> blackhole.api.v1.RangeResponse
+	7,  // 46: blackhole.coord.v1.Expire.leases:type_name -> blackhole.coord.v1.LeaseRef
+	11, // 47: blackhole.coord.v1.Configure.limits:type_name -> blackhole.coord.v1.Limits
+	12, // 48: blackhole.coord.v1.Limits.per_owner:type_name -> blackhole.coord.v1.Quota
+	55, // 49: blackhole.coord.v1.LockEntry.mode:type_name -> blackhole.api.v1.ShareMode
+	50, // [50:50] is the sub-list for method output_type
+	50, // [50:50] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_coord_v1_coord_proto_init() }
@@ -2337,7 +2252,6 @@ func file_blackhole_coord_v1_coord_proto_init() {
 		(*Command_BumpIncarnation)(nil),
 		(*Command_SetLevel)(nil),
 		(*Command_Dissolve)(nil),
-		(*Command_RaiseRevision)(nil),
 		(*Command_SetAddresses)(nil),
 	}
 	file_blackhole_coord_v1_coord_proto_msgTypes[1].OneofWrappers = []any{
@@ -2375,7 +2289,7 @@ func file_blackhole_coord_v1_coord_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_coord_v1_coord_proto_rawDesc), len(file_blackhole_coord_v1_coord_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -597,7 +597,6 @@ type Standing struct {
 	// Group in favour of which this one dissolved, 32 bytes; empty: the group lives. Then revision is final.
 	Successor     []byte `protobuf:"bytes,2,opt,name=successor,proto3" json:"successor,omitempty"`
 	Dissolved     uint64 `protobuf:"varint,3,opt,name=dissolved,proto3" json:"dissolved,omitempty"` // log index of the Dissolve in force; 0: the group lives
-	Released      bool   `protobuf:"varint,4,opt,name=released,proto3" json:"released,omitempty"`   // the members go over; false: an operator raises the revision of the successor first
 	Reached       int64  `protobuf:"varint,5,opt,name=reached,proto3" json:"reached,omitempty"`     // below every later token of the group
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -652,13 +651,6 @@ func (x *Standing) GetDissolved() uint64 {
 		return x.Dissolved
 	}
 	return 0
-}
-
-func (x *Standing) GetReleased() bool {
-	if x != nil {
-		return x.Released
-	}
-	return false
 }
 
 func (x *Standing) GetReached() int64 {
@@ -1304,13 +1296,12 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\brecovery\x18\t \x01(\fR\brecovery\x12\x14\n" +
 	"\x05level\x18\n" +
 	" \x01(\rR\x05level\x128\n" +
-	"\bstanding\x18\v \x01(\v2\x1c.blackhole.group.v1.StandingR\bstanding\"\x99\x01\n" +
+	"\bstanding\x18\v \x01(\v2\x1c.blackhole.group.v1.StandingR\bstanding\"\x83\x01\n" +
 	"\bStanding\x12\x1b\n" +
 	"\tuser_data\x18\x01 \x01(\bR\buserData\x12\x1c\n" +
 	"\tsuccessor\x18\x02 \x01(\fR\tsuccessor\x12\x1c\n" +
-	"\tdissolved\x18\x03 \x01(\x04R\tdissolved\x12\x1a\n" +
-	"\breleased\x18\x04 \x01(\bR\breleased\x12\x18\n" +
-	"\areached\x18\x05 \x01(\x03R\areached\"\x7f\n" +
+	"\tdissolved\x18\x03 \x01(\x04R\tdissolved\x12\x18\n" +
+	"\areached\x18\x05 \x01(\x03R\areachedJ\x04\b\x04\x10\x05\"\x7f\n" +
 	"\fStateRequest\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x12\n" +
