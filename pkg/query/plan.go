@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -27,11 +26,9 @@ type Plan struct {
 	placed    bool    // center is valid
 	bounded   bool    // radius is valid
 	mixedSeed uint64
-	after     position   // with query.After: only later positions match
-	early     []uint16   // in SortRandom the lots drawn first, in order
-	shown     int        // see Window; 0: the limit
-	words     [][]Words  // see wordsFor
-	tokens    [][]uint64 // a match has at least one token of each list: see TokensOf
+	after     position  // with query.After: only later positions match
+	shown     int       // see Window; 0: the limit
+	words     [][]Words // see wordsFor
 }
 
 // Query returns the normalised query: defaults applied, lists sorted and distinct. Compiling it
@@ -97,7 +94,7 @@ func (p *Plan) Cells(maxCells int) []records.CellKey {
 	return keys
 }
 
-// Match reports whether a record passes all filters, claimed health and exclusion included. It
+// Match reports whether a record passes all filters, claimed health included. It
 // ignores expiry and this peer's measurements. A tombstone never matches, nor does a record that
 // needs features of a later version.
 func (p *Plan) Match(r *records.Record) bool {
@@ -106,7 +103,7 @@ func (p *Plan) Match(r *records.Record) bool {
 		(q.Subtype == "" || r.Subtype() == q.Subtype) &&
 		!r.Withdrawn() &&
 		r.Needs() == "" &&
-		f.passProvider(r) &&
+		(f.Provider == "" || r.Name().Provider == f.Provider) &&
 		p.columns.Pass(r.Facts()) && // before the reading of signed bytes
 		(p.query.Volume == nil || f.Pass(factsFor(p, r))) &&
 		p.inDisc(r.Facts()) &&
@@ -121,7 +118,7 @@ func (p *Plan) Beyond(r *records.Record) bool {
 	return r.Needs() != "" &&
 		r.Type() == q.Type &&
 		(q.Subtype == "" || r.Subtype() == q.Subtype) &&
-		p.filter.passProvider(r) &&
+		(p.filter.Provider == "" || r.Name().Provider == p.filter.Provider) &&
 		p.inDisc(r.Facts())
 }
 
@@ -143,8 +140,6 @@ func (p *Plan) Reject(r *records.Record) string {
 		return r.Paused().Reason()
 	case f.Provider != "" && provider != f.Provider:
 		return fmt.Sprintf("provider_id: of %s, %s asked for", provider, f.Provider)
-	case !f.passProvider(r):
-		return fmt.Sprintf("exclude_providers: %s was found unreachable", provider)
 	}
 	if !isAfter(p, r) {
 		return fmt.Sprintf("after: on an earlier page, which ended at %s", q.After)
@@ -161,15 +156,6 @@ func (p *Plan) rejectPlace(x *records.Facts) string {
 		return fmt.Sprintf("near: no place stated, at most %v km away asked for", p.radius/1000)
 	}
 	return fmt.Sprintf("near: %.3f km away, at most %v asked for", geo.Distance(p.center, place)/1000, p.radius/1000)
-}
-
-// passProvider checks a record's provider.
-func (f *Filter) passProvider(r *records.Record) bool {
-	if f.Provider != "" && r.Name().Provider != f.Provider {
-		return false
-	}
-	_, excluded := slices.BinarySearch(f.Exclude, r.Name().Provider)
-	return !excluded
 }
 
 func (p *Plan) inDisc(x *records.Facts) bool {
@@ -194,11 +180,15 @@ func (p *Plan) distance(x *records.Facts) (metres float64, ok bool) {
 	return geo.Distance(p.center, place), true
 }
 
-// Value ranks a record: smaller is better, and +Inf means unknown. Depending on the order it is
+// Value ranks a record by its facts: smaller is better, and +Inf means unknown. Depending on the order it is
 // the distance in metres, the price, the negated uptime, the response time in milliseconds, the
 // negated score, or a number in [0, 1): derived from the record's name and the seed for SortRandom, from its place and name for
-// SortStable. Value is never NaN and equal on every peer.
+// SortStable, and from the name alone where no fact orders: see byName. Value is never NaN and equal on every peer.
 func (p *Plan) Value(r *records.Record) float64 {
+	if p.byName() {
+		const below = 64 - significand
+		return float64(mix(hash(r.Name()))>>below) / (1 << significand)
+	}
 	x := factsFor(p, r)
 	switch p.query.Sort {
 	case SortDistance:
@@ -219,6 +209,11 @@ func (p *Plan) Value(r *records.Record) float64 {
 	}
 }
 
+// byName reports whether the plan has no facts to order by: it asks for measurements, and no price or place counts.
+func (p *Plan) byName() bool {
+	return p.Judged() && (p.query.Sort != SortScore || !p.placed && p.query.MaxPrice == nil)
+}
+
 // rankOrInf returns a known value, or +Inf.
 func rankOrInf(value float64, ok bool) float64 {
 	if !ok || math.IsNaN(value) {
@@ -233,28 +228,9 @@ const (
 	fnvPrime  = 1099511628211
 )
 
-// A lot is a part of all names that no seed changes. SortRandom draws one lot after the other: see Lots.
-const (
-	lots    = 1 << lotBits
-	lotBits = 13
-)
-
-func lotOf(hash uint64) uint16 { return uint16(mix(hash) >> (64 - lotBits)) }
-
-// random places the hash of a name in the permutation of a seed: by its lot, then mixed with the seed. Without the seed a provider can only
-// choose an id for its lot. In the emptiest one a record is among the first ten up to 2.5 times as often as others, and the first one up to ten times:
-// see TestGrindersGainLittle.
+// random places the hash of a name in the permutation of a seed.
 func random(hash, mixedSeed uint64) float64 {
-	return lotValue(turn(lotOf(hash), mixedSeed), mix(hash^mixedSeed)>>32)
-}
-
-// turn returns the number by which a lot is drawn.
-func turn(lot uint16, mixedSeed uint64) uint64 { return mix(mixedSeed ^ uint64(lot)) }
-
-// lotValue combines the turn of a lot with 32 bits of the order in the lot.
-func lotValue(turn, within uint64) float64 {
-	const below = 32
-	return float64(turn>>(64-significand+below)<<below|within) / (1 << significand)
+	return float64(mix(hash^mixedSeed)>>(64-significand)) / (1 << significand)
 }
 
 // significand is the number of bits of a float64's significand.
@@ -308,9 +284,12 @@ func (q *Query) validateAfter() error {
 	return nil
 }
 
+// placeLen is the length of the cells in positions: with it a position has room in a significand.
+const placeLen = 8
+
 // position is where a record stands in SortStable.
 type position struct {
-	place uint64 // 0 without a place, else 1 + the number of its cell of geo.DeepLen
+	place uint64 // 0 without a place, else 1 + the number of its cell of placeLen
 	name  records.Name
 }
 
@@ -324,7 +303,7 @@ func positionOf(r *records.Record) position {
 
 // placeNumber returns position.place for a geo.Code. Those of the places of a cell lie between those of its geo.Cell.Codes.
 func placeNumber(code uint64) uint64 {
-	const beneath = 5 * (geo.MaxCellLen - geo.DeepLen)
+	const beneath = 5 * (geo.MaxCellLen - placeLen)
 	return 1 + code>>beneath
 }
 
@@ -332,7 +311,7 @@ func placeNumber(code uint64) uint64 {
 func (a position) String() string {
 	cell := geo.Global
 	if a.place > 0 {
-		cell = geo.CellAt(a.place-1, geo.DeepLen)
+		cell = geo.CellAt(a.place-1, placeLen)
 	}
 	return string(cell) + "/" + a.name.String()
 }
@@ -344,7 +323,7 @@ func parsePosition(s string) position {
 	case err != nil:
 	case k.Cell == geo.Global:
 		return position{name: k.Name}
-	case k.Cell.Len() == geo.DeepLen:
+	case k.Cell.Len() == placeLen:
 		first, _ := k.Cell.Codes()
 		return position{placeNumber(first), k.Name}
 	}
