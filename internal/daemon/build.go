@@ -174,7 +174,7 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 			Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM, Claims: query.Claims(d.Query.Claims)},
 			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL, Caller: access.Client, Instances: p.config.Agent.Enabled,
 		},
-		Loopback: profile != p2p.Public, OneMachine: profile == p2p.Dev, Logger: p.log, Conditions: p.conditions, Tracer: p.tracing.Tracer, Now: p.now,
+		Loopback: profile != p2p.Public, OneMachine: profile == p2p.Dev, Closed: profile != p2p.Public || p.network.private != nil, Logger: p.log, Conditions: p.conditions, Tracer: p.tracing.Tracer, Now: p.now,
 		Metrics: p.metrics, Resolver: newResolver(p.config.Data),
 	})
 	if err != nil {

@@ -3,7 +3,6 @@ package discovery
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -22,7 +21,7 @@ func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
 	hits := make([]query.Hit, 0, len(found.Records))
 	for _, r := range found.Records {
 		if !r.Expired(now) {
-			hits = append(hits, query.Hit{Record: r, Value: plan.Value(r)})
+			hits = append(hits, plan.Hit(r))
 		}
 	}
 	if !found.Local {
@@ -34,11 +33,11 @@ func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
 				unlisted[0].Name(), now.Sub(unlisted[0].Issued()).Round(time.Second))
 		}
 	}
-	slices.SortFunc(hits, query.Hit.Compare)
+	plan.Arrange(hits)
 	a := p.answer(plan, hits[:min(len(hits), plan.Limit())], found.Total)
 	a.AtLeast, a.Complete, a.Reason, a.Beyond = found.AtLeast, found.Complete, found.Reason, found.Beyond
 	if withheld := found.AtLeast || found.Total > len(found.Records); a.Complete && withheld && a.ExcludedTotal > 0 && len(a.Results) < plan.Shown() {
-		a.Complete, a.Reason = false, "offers whose endpoint does not answer took places of others: ask again"
+		a.Complete, a.Reason = false, "offers that do not answer took places of others: ask again"
 	}
 	if a.Complete && slices.ContainsFunc(a.Excluded, func(e query.Excluded) bool { return e.Reason == notYet }) {
 		a.Complete, a.Reason = false, "the domains of some offers are not checked yet: ask again"
@@ -58,19 +57,24 @@ func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
 // list and do not.
 func (p *Parts) localMatches(plan *query.Plan, found query.Found, now time.Time) (hits []query.Hit, unlisted []*records.Record) {
 	brought := make(map[records.Name]bool, len(found.Records))
-	last := query.Hit{Value: math.Inf(-1)} // the keepers' worst match
-	for _, r := range found.Records {
+	first := make([]query.Hit, len(found.Records))
+	for i, r := range found.Records {
 		brought[r.Name()] = true
-		if h := (query.Hit{Record: r, Value: plan.Value(r)}); last.Record == nil || last.Compare(h) < 0 {
-			last = h
-		}
+		first[i] = plan.Hit(r)
+	}
+	plan.Arrange(first)
+	var results []*records.Record // those that no keeper would withhold
+	for _, h := range first[:min(len(first), plan.Limit())] {
+		results = append(results, h.Record)
 	}
 	gone := p.Prober.Unreachable()
 	whole := !found.AtLeast && len(found.Records) >= found.Total // no match was cut off
 	for _, h := range p.Index.Search(plan, index.SearchOptions{Now: now, AtLeast: true}).Hits {
-		listed := whole || last.Record != nil && h.Compare(last) < 0 // at keepers that hold it
+		if brought[h.Record.Name()] {
+			continue
+		}
+		listed := whole || plan.Before(h.Record, results) // at keepers that hold it
 		switch {
-		case brought[h.Record.Name()]:
 		case p.leftOut(plan, h.Record, gone):
 		case h.Record.Name().Provider == p.Registry.Self():
 			hits = append(hits, h)
@@ -105,10 +109,10 @@ func (p *Parts) confirm(ctx context.Context, plan *query.Plan, found query.Found
 
 // answer converts ranked hits to an answer. It ranks those of a judged plan again, by all that this peer knows.
 func (p *Parts) answer(plan *query.Plan, hits []query.Hit, total int) *query.Answer {
-	hits, dead := p.living(plan, hits)
+	hits, dead, told := p.living(plan, hits)
 	a := &query.Answer{
-		Results: make([]query.Result, len(hits)), Total: max(total-len(dead), len(hits)), Source: query.SourceNetwork,
-		Excluded: dead[:min(len(dead), query.MaxExcluded)], ExcludedTotal: len(dead),
+		Results: make([]query.Result, len(hits)), Total: max(total-dead, len(hits)), Source: query.SourceNetwork,
+		Excluded: told[:min(len(told), query.MaxExcluded)], ExcludedTotal: len(told),
 	}
 	matches := make([]*records.Record, len(hits))
 	for i, h := range hits {
@@ -118,11 +122,7 @@ func (p *Parts) answer(plan *query.Plan, hits []query.Hit, total int) *query.Ans
 	for i, h := range hits {
 		a.Results[i] = p.result(plan, h.Record, &evidence[i])
 	}
-	if plan.Judged() {
-		slices.SortFunc(a.Results, func(x, y query.Result) int {
-			return query.Hit{Record: x.Record, Value: x.Rank}.Compare(query.Hit{Record: y.Record, Value: y.Rank})
-		})
-	}
+	a.Results = arranged(plan, a.Results)
 	p.endpoints.want(firstOf(a, likely+reserve))
 	a.Results = a.Results[:min(len(a.Results), plan.Shown())]
 	if plan.Explain() {
@@ -149,31 +149,18 @@ func (p *Parts) result(plan *query.Plan, r *records.Record, e *query.Evidence) q
 	}
 	res.Endpoint, res.Domain = p.endpoints.of(r, e), p.endpoints.domain(r)
 	res.Doubts = e.Doubts
-	res.Score, res.Rank = plan.Judge(r, e), plan.Rank(r, e)
-	return res
-}
-
-// living returns the matches whose endpoint may serve, and whose domain is checked if the plan asks for that; and the others, which stay
-// measured.
-func (p *Parts) living(plan *query.Plan, hits []query.Hit) (living []query.Hit, dead []query.Excluded) {
-	var gone []*records.Record
-	living = make([]query.Hit, 0, len(hits))
-	for _, h := range hits {
-		m, is := p.endpoints.dead(h.Record)
-		why := p.endpoints.notChecked(plan, h.Record)
-		if is && !plan.AnyHealth() {
-			why = notServing(m)
+	res.Score, res.Place = plan.Judge(r, e), plan.Hit(r)
+	res.Place.Value = plan.Rank(r, e)
+	if plan.Spreads() {
+		res.Place.Network = r.EndpointNetwork()
+		switch {
+		case e.Failed:
+			res.Place.Class = query.Nameless
+		case plan.Judged() && res.Endpoint != nil && res.Endpoint.State == records.Answers:
+			res.Place.Class = query.Serves
 		}
-		if why == "" {
-			living = append(living, h)
-			continue
-		}
-		n := h.Record.Name()
-		gone = append(gone, h.Record)
-		dead = append(dead, query.Excluded{Provider: n.Provider.String(), ID: n.ID, Reason: why, Since: m.Since})
 	}
-	p.endpoints.want(gone)
-	return living, dead
+	return res
 }
 
 // notServing says why an endpoint does not serve.

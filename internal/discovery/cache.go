@@ -28,14 +28,13 @@ type cached struct {
 	answer   *query.Answer
 	at       time.Time
 	fresh    time.Duration
-	heard    bool      // the answer is from other keepers; else it serves only while this peer keeps the cells
-	renewed  bool      // its early renewal has begun
-	outdated bool      // it serves no more, and follows its topics until the next answer does
-	excluded []peer.ID // unreachable providers with matches, left out
-	seq      uint64    // of the index, at or before the search
-	epoch    uint64    // of the prober, at the last successful agrees
-	custody  uint64    // epoch of the keepers, at or before the search
-	release  func()    // unfollows the answer's topics
+	heard    bool   // the answer is from other keepers; else it serves only while this peer keeps the cells
+	renewed  bool   // its early renewal has begun
+	outdated bool   // it serves no more, and follows its topics until the next answer does
+	seq      uint64 // of the index, at or before the search
+	epoch    uint64 // of the prober, at the last successful agrees
+	custody  uint64 // epoch of the keepers, at or before the search
+	release  func() // unfollows the answer's topics
 }
 
 // cache holds a bounded number of answers by their canonical question. An answer that a change would alter serves no
@@ -166,13 +165,17 @@ func (c *cache) close() {
 }
 
 // agrees reports whether all providers of the answer are still reachable, and all excluded ones still
-// unreachable.
+// unreachable, as far as it names them.
 func (e *cached) agrees(p Prober) bool {
 	if e.plan.Query().Health == query.HealthAny {
 		return true
 	}
-	for _, id := range e.excluded {
-		if m, ok := p.Measured(id); !ok || m.State != records.Unreachable {
+	if e.answer.ExcludedTotal > len(e.answer.Excluded) {
+		return false
+	}
+	for _, x := range e.answer.Excluded {
+		id, err := peer.Decode(x.Provider)
+		if m, ok := p.Measured(id); x.ID == "" && (err != nil || !ok || m.State != records.Unreachable) {
 			return false
 		}
 	}

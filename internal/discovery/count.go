@@ -25,7 +25,6 @@ const countedCells = 128
 type counter struct {
 	*Parts
 	defaults query.Defaults
-	plan     func(query.Query) (plan *query.Plan, unreachable []peer.ID, err error)
 }
 
 func (c *counter) answer(ctx context.Context, q query.Query) (*query.Answer, error) {
@@ -45,14 +44,13 @@ func (c *counter) answer(ctx context.Context, q query.Query) (*query.Answer, err
 	}
 	parts := make([]*part, len(list))
 	for i, one := range list {
-		plan, excluded, err := c.plan(one)
+		plan, err := query.Compile(one, c.defaults)
 		if err != nil {
 			return nil, fault.Wrap(op, err)
 		}
 		t.about = one.Type
 		a := c.count(ctx, plan, &t)
 		a.AtLeast = !a.Complete
-		c.tellUnreachable(a, excluded)
 		parts[i] = &part{about: one.Type, answer: a}
 	}
 	a := join(parts)
@@ -72,10 +70,11 @@ func (c *counter) count(ctx context.Context, plan *query.Plan, t *tally) *query.
 		}
 		found = query.Found{Reason: err.Error() + "; the counts are of those that this peer knows"}
 	}
+	gone := c.Prober.Unreachable()
 	a := &query.Answer{Source: query.SourceLocal, Complete: kept && found.Complete, Reason: found.Reason, Beyond: found.Beyond}
 	for _, cell := range plan.Cells(1) {
 		for r := range c.Index.In(cell, c.Now()) {
-			if plan.Match(r) {
+			if plan.Match(r) && !c.leftOut(plan, r, gone) {
 				a.Total++
 				t.add(plan, r)
 			}
@@ -145,6 +144,7 @@ func (c *counter) ask(ctx context.Context, plan *query.Plan, t *tally) (*query.A
 		}
 		places, found = parts, finer
 	}
+	c.leaveOut(plan, found, places, unplaced)
 	t.shorten(places[0].Len())
 	for i, f := range found {
 		t.put(places[i], f.Total, priceAmong(plan, f.Records), t.menu(f.Total, f.Menu))
@@ -157,6 +157,28 @@ func (c *counter) ask(ctx context.Context, plan *query.Plan, t *tally) (*query.A
 		a.Total, a.Complete, a.Reason = a.Total+f.Total, a.Complete && f.Complete, cmp.Or(a.Reason, f.Reason)
 	}
 	return a, nil
+}
+
+// leaveOut takes the matches of unreachable providers out of what keepers counted, as far as this peer knows them.
+func (c *counter) leaveOut(plan *query.Plan, found []query.Found, places []geo.Cell, unplaced []query.Found) {
+	for _, id := range c.Prober.Unreachable() {
+		for _, r := range c.Index.OfProvider(id) {
+			if !c.leftOut(plan, r, []peer.ID{id}) || r.Expired(c.Now()) || !plan.Match(r) {
+				continue
+			}
+			at, placed := r.Facts().Place()
+			for i := range found {
+				if placed && places[i].Contains(at) {
+					found[i].Total = max(found[i].Total-1, 0)
+				}
+			}
+			for i := range unplaced {
+				if !placed {
+					unplaced[i].Total = max(unplaced[i].Total-1, 0)
+				}
+			}
+		}
+	}
 }
 
 // tally are the counts of an answer.

@@ -15,8 +15,10 @@ import (
 
 // Bounds of deaths.
 const (
-	maxDeaths  = 64 // providers that wait
-	deathWidth = 8  // providers at a time
+	maxDeaths  = 64               // providers that wait
+	deathWidth = 64               // providers at a time: most of it is waiting
+	deathAgain = 10 * time.Second // between two questions to the witnesses of one
+	deathEnds  = 4 * time.Minute  // of the questions: own measurements decide by then
 )
 
 // deaths finds out soon that a provider's peer died. A peer whose connection with it breaks, and that cannot dial it, gives its finding to
@@ -28,6 +30,7 @@ type deaths struct {
 	opinions *witness.Opinions
 	provides func(peer.ID) bool // it has offers that are known here
 	enough   func([]witness.Heard, int) bool
+	others   func(provider peer.ID) int // whose failures decide with an own one
 	askers   func(provider peer.ID) []peer.ID
 	now      func() time.Time
 	queue    chan peer.ID
@@ -35,7 +38,7 @@ type deaths struct {
 
 func newDeaths(x *endpoints, sharing *EndpointSharing, p Prober, o *witness.Opinions, provides func(peer.ID) bool) *deaths {
 	d := &deaths{
-		sharing: sharing, prober: p, opinions: o, provides: provides, enough: x.enough, now: x.now, queue: make(chan peer.ID, maxDeaths),
+		sharing: sharing, prober: p, opinions: o, provides: provides, enough: x.enough, others: x.confirming, now: x.now, queue: make(chan peer.ID, maxDeaths),
 		askers: func(provider peer.ID) []peer.ID {
 			return x.askersOf(func(n records.Name) bool { return n.Provider == provider })
 		},
@@ -60,7 +63,7 @@ func (d *deaths) hear(st witness.Statement, from netip.Prefix) {
 	d.opinions.Hear(st, from, d.now())
 	for _, f := range st.Findings {
 		if f.Record == "" && f.State == records.Unreachable && d.provides(f.Provider) {
-			d.prober.Doubt(f.Provider, d.enough(d.opinions.Gone(f.Provider, d.now()), witness.Quorum-1))
+			d.prober.Doubt(f.Provider, d.enough(d.opinions.Gone(f.Provider, d.now()), d.others(f.Provider)))
 		}
 	}
 }
@@ -84,8 +87,8 @@ func (d *deaths) run(ctx context.Context) {
 	}
 }
 
-// share exchanges a failure with the witnesses of a provider, again while they may find out more. A witness that is sure tells those who
-// asked.
+// share exchanges a failure with the witnesses of a provider, again and again until it is settled: the peer is sure, or the provider
+// answers. A witness that is sure tells those who asked.
 func (d *deaths) share(ctx context.Context, id peer.ID) {
 	own, err := witness.Sign(d.sharing.Network, d.sharing.Key, []witness.Finding{{Provider: id, State: records.Unreachable, CheckedAt: d.now()}})
 	if err != nil { // impossible with a sound key
@@ -97,7 +100,8 @@ func (d *deaths) share(ctx context.Context, id peer.ID) {
 		}
 		return
 	}
-	for wait := time.Second; wait < 8*time.Second; wait *= 2 {
+	began := d.now()
+	for wait := time.Second; d.now().Sub(began) < deathEnds; wait = min(2*wait, deathAgain) {
 		for _, s := range d.sharing.Witness(ctx, id, []string{""}, own) {
 			d.hear(s.Statement, s.From)
 		}
@@ -106,6 +110,9 @@ func (d *deaths) share(ctx context.Context, id peer.ID) {
 		}
 		if !pause.For(ctx, wait) {
 			return
+		}
+		if m, ok := d.prober.Measured(id); ok && m.Since.IsZero() && m.State != records.Unreachable && m.Peers == 0 {
+			return // it answered since
 		}
 	}
 }

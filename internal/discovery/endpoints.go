@@ -81,7 +81,7 @@ func (x *endpoints) verdict(e *endpoint, now time.Time) (m records.Measured, dea
 	m = e.last
 	m.Since = e.since
 	o, failed, answered := e.others(now)
-	if e.fails > 0 && failed > answered && x.agree(e, false, witness.Quorum-1, now) {
+	if e.fails > 0 && failed > answered && x.agree(e, false, x.confirming(e.name.Provider), now) {
 		m.Peers, m.CheckedAt = failed, later(m.CheckedAt, o.CheckedAt)
 		return m, true
 	}
@@ -223,6 +223,7 @@ func (x *endpoints) of(r *records.Record, v *query.Evidence) *records.Measured {
 		return &records.Measured{State: records.Unmeasured}
 	}
 	m, _ := x.verdict(e, now)
+	v.Failed = e.fails > 0
 	switch {
 	case e.state == noEndpoint:
 		return nil
@@ -289,13 +290,15 @@ func (x *endpoints) buried() map[records.Name]*records.Record {
 	return list
 }
 
-// deadMatching counts the offers with a dead endpoint that match a plan, and the domains that are not checked if it asks for such.
+// deadMatching counts the offers that match a plan whose endpoint is dead or failed its last check, and the domains that are not checked
+// if the plan asks for such.
 func (x *endpoints) deadMatching(p *query.Plan) (n int) {
 	now := x.now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, e := range x.known.Values() {
-		if _, dead := x.verdict(e, now); dead && (!e.domain || p.Domain() != "") && p.Match(e.record) {
+		_, dead := x.verdict(e, now)
+		if (dead || e.fails > 0) && (!e.domain || p.Domain() != "") && p.Match(e.record) {
 			n++
 		}
 	}
@@ -442,7 +445,7 @@ func (x *endpoints) check(ctx context.Context, e *endpoint, limit time.Duration,
 		x.mu.Unlock()
 		return
 	}
-	was := e.dead
+	was, failed := e.dead, e.fails > 0
 	e.due = now.Add(cmp.Or(o.Again, endpointEvery))
 	if e.unclear = o.Detail; measured {
 		e.unclear = ""
@@ -451,7 +454,7 @@ func (x *endpoints) check(ctx context.Context, e *endpoint, limit time.Duration,
 		e.take(o, now)
 	}
 	_, dead := x.verdict(e, now)
-	changed := x.note(e, dead)
+	changed := x.note(e, dead) || failed != (e.fails > 0) // such an offer stands last
 	r, n, m := e.record, e.name, e.last
 	others, _, _ := e.others(now)
 	known := !duty && others.State.Alive() && now.Sub(others.CheckedAt) < endpointEvery

@@ -98,9 +98,14 @@ func (n *fakeKeepers) Query(ctx context.Context, p *query.Plan) (query.Found, er
 	}
 	found.Total = len(found.Records)
 	if n.limited.Load() {
-		slices.SortFunc(found.Records, func(a, b *records.Record) int {
-			return query.Hit{Record: a, Value: p.Value(a)}.Compare(query.Hit{Record: b, Value: p.Value(b)})
-		})
+		hits := make([]query.Hit, len(found.Records))
+		for i, r := range found.Records {
+			hits[i] = p.Hit(r)
+		}
+		p.Arrange(hits)
+		for i, h := range hits {
+			found.Records[i] = h.Record
+		}
 		limit := p.Limit()
 		if own := int(n.limit.Load()); own > 0 {
 			limit = own

@@ -25,7 +25,7 @@ func (s *Service) Query(ctx context.Context, q query.Query) (*query.Answer, erro
 	}
 	switch {
 	case q.Cells != 0:
-		return (&counter{&s.Parts, s.defaults, s.plan}).answer(ctx, q)
+		return (&counter{&s.Parts, s.defaults}).answer(ctx, q)
 	case q.GroupPrices:
 		return (&several{s.Query, s.defaults, s.Now}).grouped(ctx, q)
 	case len(q.Types) > 0:
@@ -47,14 +47,14 @@ func (s *Service) queryOne(ctx context.Context, q query.Query) (*query.Answer, e
 		}
 		return s.fromCache(e, start), nil
 	}
-	plan, excluded, err := s.plan(q)
+	plan, err := s.plan(q)
 	if err != nil {
 		s.Metrics.Failed("discovery.Query", err)
 		return nil, fault.Wrap("discovery.Query", err)
 	}
-	answer := s.local(plan, excluded)
+	answer := s.local(plan)
 	if answer == nil {
-		if answer, err = s.cache.searches.wait(ctx, plan, excluded); err != nil {
+		if answer, err = s.cache.searches.wait(ctx, plan); err != nil {
 			s.Metrics.Failed("discovery.Query", err)
 			return nil, fault.Wrap("discovery.Query", err)
 		}
@@ -77,30 +77,28 @@ func (s *Service) fromCache(e *cached, start time.Time) *query.Answer {
 
 // renew asks the keepers a question again, and does not wait for the answer.
 func (s *Service) renew(q query.Query) {
-	if plan, excluded, err := s.plan(q); err == nil {
-		s.cache.searches.begin(s.ctx, plan, excluded)
+	if plan, err := s.plan(q); err == nil {
+		s.cache.searches.begin(s.ctx, plan)
 	}
 }
 
-// plan compiles a query. It excludes unreachable providers with a match, except for health "any".
-func (s *Service) plan(q query.Query) (*query.Plan, []peer.ID, error) {
+// plan compiles a query. It asks for more matches by those that the answer will leave out.
+func (s *Service) plan(q query.Query) (*query.Plan, error) {
 	plan, err := query.Compile(q, s.defaults)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	excluded := s.unreachableMatches(plan)
-	if len(excluded) > 0 {
-		if plan, err = exclude(plan, excluded, plan.Limit(), s.defaults); err != nil {
-			return nil, nil, err
-		}
+	more := s.endpoints.deadMatching(plan) + s.unreachableMatching(plan)
+	if plan.Spreads() {
+		more += reserve
 	}
-	return plan.Window(s.endpoints.deadMatching(plan)), excluded, nil
+	return plan.Window(more), nil
 }
 
 // local answers and caches a plan whose cells this peer keeps. The cached answer serves while it keeps them: until
 // then it receives all changes, without a topic. It returns nil if other keepers are needed.
-func (s *Service) local(plan *query.Plan, excluded []peer.ID) *query.Answer {
-	e := &cached{plan: plan, excluded: excluded, release: func() {}, at: s.Now(), epoch: s.Prober.Epoch(), custody: s.cache.custody(), seq: s.Index.Seq()}
+func (s *Service) local(plan *query.Plan) *query.Answer {
+	e := &cached{plan: plan, release: func() {}, at: s.Now(), epoch: s.Prober.Epoch(), custody: s.cache.custody(), seq: s.Index.Seq()}
 	found, ok := s.Keepers.Local(plan)
 	if !ok {
 		return nil
@@ -109,7 +107,7 @@ func (s *Service) local(plan *query.Plan, excluded []peer.ID) *query.Answer {
 }
 
 // ask answers a plan from the network.
-func (s *Service) ask(ctx context.Context, plan *query.Plan, excluded []peer.ID) (*query.Answer, error) {
+func (s *Service) ask(ctx context.Context, plan *query.Plan) (*query.Answer, error) {
 	release, err := s.Updates.Follow(plan)
 	if fault.KindOf(err) == fault.LimitReached {
 		s.cache.unfollow(s.Now())
@@ -120,7 +118,7 @@ func (s *Service) ask(ctx context.Context, plan *query.Plan, excluded []peer.ID)
 		release = func() {}
 	}
 	e := &cached{plan: plan, release: release, heard: true}
-	found, err := s.askSteadily(ctx, e, excluded)
+	found, err := s.askSteadily(ctx, e)
 	if err != nil {
 		release()
 		return s.fallback(e, err)
@@ -131,11 +129,11 @@ func (s *Service) ask(ctx context.Context, plan *query.Plan, excluded []peer.ID)
 }
 
 // askSteadily asks the keepers, and once more if this peer may have missed changes meanwhile: it slept, was cut
-// off, or a keeper joined. It fills in the times and the excluded providers of e.
-func (s *Service) askSteadily(ctx context.Context, e *cached, excluded []peer.ID) (found query.Found, err error) {
+// off, or a keeper joined. It fills in the times of e.
+func (s *Service) askSteadily(ctx context.Context, e *cached) (found query.Found, err error) {
 	for range 2 {
 		e.at, e.epoch, e.custody = s.Now(), s.Prober.Epoch(), s.cache.custody()
-		found, e.excluded, err = s.askWithout(ctx, e.plan, excluded, s.defaults)
+		found, err = s.Keepers.Query(ctx, e.plan)
 		if err != nil || s.cache.custody() == e.custody {
 			return found, err
 		}
@@ -148,9 +146,8 @@ func (s *Service) askSteadily(ctx context.Context, e *cached, excluded []peer.ID
 
 // finish builds the answer and caches it as e, if nothing is missing. The caller may change the fields of the result.
 func (s *Service) finish(e *cached, found query.Found) *query.Answer {
-	s.dropUnreachable(e, &found)
 	a := s.assemble(e.plan, found)
-	s.tell(e.plan, a, e.excluded)
+	s.tellPaused(e.plan, a)
 	s.reportOutdated(a.Beyond)
 	if !a.Complete {
 		e.release()
@@ -178,7 +175,7 @@ func (s *Service) finish(e *cached, found query.Found) *query.Answer {
 const likely = 10
 
 // reserve is the number of further offers whose endpoints are measured, beyond the limit of the answer too: they take the places of those
-// that die, so it should be known before whether they serve.
+// that die, and of those whose network has its turn already, so it should be known before whether they serve.
 const reserve = 5
 
 // firstOf returns the first records of an answer, at most n.
@@ -218,7 +215,7 @@ func (s *Service) fallback(asked *cached, cause error) (*query.Answer, error) {
 	}
 	a := s.answer(plan, known.Hits, known.Total)
 	a.Source, a.AtLeast, a.Reason = query.SourceLocal, true, cause.Error()
-	s.tell(plan, a, asked.excluded)
+	s.tellPaused(plan, a)
 	return a, nil
 }
 

@@ -55,6 +55,7 @@ type Config struct {
 
 	Loopback   bool // all peers may share one address: see gossip.Config
 	OneMachine bool // all peers run on one machine, without quotas: see wire.Limits
+	Closed     bool // not everybody may join: see EndpointSharing
 
 	Metrics  *metrics.Discovery // nil: none
 	Logger   *slog.Logger       // nil: silent
@@ -172,7 +173,7 @@ func (p *Plane) Start(node Node) (*Service, error) {
 	settings := c.Settings
 	settings.Sharing = &Sharing{Network: c.Network, Key: c.Key, Findings: p.keepers.Exchange}
 	settings.EndpointSharing = &EndpointSharing{
-		Network: c.Network, Key: c.Key, Self: node.Host().ID(), OneMachine: c.OneMachine,
+		Network: c.Network, Key: c.Key, Self: node.Host().ID(), Closed: c.Closed, Knowers: p.keepers.Knowers,
 		Records: p.index.All, Witness: p.keepers.Witness, Tell: p.keepers.Tell, Hand: p.keepers.Hand, OwnWitnesses: p.keepers.OwnWitnesses,
 	}
 	service, err := NewService(Parts{

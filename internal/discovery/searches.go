@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 
-	"github.com/libp2p/go-libp2p/core/peer"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/blackhole/blackhole/internal/platform/trace"
@@ -17,7 +16,7 @@ import (
 type searches struct {
 	group singleflight.Group // by canonical question
 	ctx   context.Context    // of all searches
-	ask   func(ctx context.Context, plan *query.Plan, excluded []peer.ID) (*query.Answer, error)
+	ask   func(ctx context.Context, plan *query.Plan) (*query.Answer, error)
 
 	mu      sync.Mutex // guards closed
 	closed  bool
@@ -44,7 +43,7 @@ func (s *searches) enter() bool {
 
 // begin starts a search, or joins the one with the same question. The search is part of the trace of the caller that
 // started it.
-func (s *searches) begin(caller context.Context, plan *query.Plan, excluded []peer.ID) <-chan singleflight.Result {
+func (s *searches) begin(caller context.Context, plan *query.Plan) <-chan singleflight.Result {
 	return s.group.DoChan(plan.Key(), func() (any, error) {
 		if !s.enter() {
 			return nil, fault.New("", fault.Unavailable, "the peer is shutting down")
@@ -52,19 +51,19 @@ func (s *searches) begin(caller context.Context, plan *query.Plan, excluded []pe
 		defer s.running.Done()
 		ctx, cancel := context.WithTimeout(trace.Carry(s.ctx, caller), queryTimeout)
 		defer cancel()
-		return s.ask(ctx, plan, excluded)
+		return s.ask(ctx, plan)
 	})
 }
 
 // wait begins a search and returns its answer. Errors: of ask and ctx.
-func (s *searches) wait(ctx context.Context, plan *query.Plan, excluded []peer.ID) (*query.Answer, error) {
+func (s *searches) wait(ctx context.Context, plan *query.Plan) (*query.Answer, error) {
 	if ctx.Err() != nil { // before a fast answer, so that a canceled call always fails
 		return nil, ctx.Err()
 	}
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case r := <-s.begin(ctx, plan, excluded):
+	case r := <-s.begin(ctx, plan):
 		if r.Err != nil {
 			return nil, r.Err
 		}

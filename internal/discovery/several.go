@@ -11,6 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // several answers queries that single queries resolve: of several types, or of several groups of
@@ -44,30 +45,33 @@ func (s *several) ofTypes(ctx context.Context, q query.Query) (*query.Answer, er
 		return nil, err
 	}
 	a := join(parts)
-	a.Results = best(parts, plans[0].Limit())
+	a.Results = best(plans[0], parts)
 	a.Next = plans[0].Next(a.Results)
 	a.Took = s.now().Sub(start)
 	return a, nil
 }
 
-// best merges the first results of answers, each in rank order.
-func best(parts []*part, limit int) []query.Result {
-	out, left := []query.Result{}, make([][]query.Result, len(parts))
-	for i, p := range parts {
-		left[i] = p.answered().Results
+// best merges the first results of answers in the order of a plan.
+func best(plan *query.Plan, parts []*part) []query.Result {
+	all := []query.Result{}
+	for _, p := range parts {
+		all = append(all, p.answered().Results...)
 	}
-	hit := func(r *query.Result) query.Hit { return query.Hit{Record: r.Record, Value: r.Rank} }
-	for len(out) < limit {
-		next := -1
-		for i, list := range left {
-			if len(list) > 0 && (next < 0 || hit(&list[0]).Compare(hit(&left[next][0])) < 0) {
-				next = i
-			}
-		}
-		if next < 0 {
-			break
-		}
-		out, left[next] = append(out, left[next][0]), left[next][1:]
+	all = arranged(plan, all)
+	return all[:min(len(all), plan.Limit())]
+}
+
+// arranged returns results in the order of a plan.
+func arranged(plan *query.Plan, all []query.Result) []query.Result {
+	places, at := make([]query.Hit, len(all)), make(map[*records.Record]int, len(all))
+	for i := range all {
+		places[i], at[all[i].Record] = all[i].Place, i
+	}
+	plan.Arrange(places)
+	out := make([]query.Result, len(all))
+	for i, h := range places {
+		out[i] = all[at[h.Record]]
+		out[i].Place = h
 	}
 	return out
 }

@@ -49,11 +49,11 @@ func best(all []*records.Record, limit int, plans ...*query.Plan) (names []recor
 	for _, r := range all {
 		for _, p := range plans {
 			if p.Match(r) {
-				hits = append(hits, query.Hit{Record: r, Value: p.Value(r)})
+				hits = append(hits, p.Hit(r))
 			}
 		}
 	}
-	slices.SortFunc(hits, query.Hit.Compare)
+	plans[0].Arrange(hits)
 	for _, h := range hits[:min(limit, len(hits))] {
 		names = append(names, h.Record.Name())
 	}

@@ -32,7 +32,8 @@ type EndpointSharing struct {
 	Network      network.Name   // of the findings
 	Key          crypto.PrivKey // signs the own findings
 	Self         peer.ID
-	OneMachine   bool // all peers have one address, so prefixes say nothing
+	Closed       bool                       // the network lets nobody in whom its owner does not know, so peers count, and prefixes say nothing
+	Knowers      func(provider peer.ID) int // peers that can know a provider, this one included; nil: many
 	Records      func() iter.Seq[*records.Record]
 	Witness      func(ctx context.Context, provider peer.ID, ids []string, own []byte) []ask.Delivered
 	Tell         func(ctx context.Context, ids []peer.ID, own []byte)  // to some peers

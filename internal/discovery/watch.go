@@ -99,7 +99,7 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (disco
 	if err := watchable(q); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	q.Exclude, q.Limit, q.Sort = nil, query.MaxLimit, query.SortStable // request all, in pages
+	q.Limit, q.Sort = query.MaxLimit, query.SortStable // request all, in pages
 	w := &watcher{service: s, ended: make(chan struct{}, 1), again: make(chan struct{}, 1)}
 	resume, err := w.parse(after)
 	if err == nil {
@@ -575,9 +575,9 @@ func (w *watcher) askPage(ctx context.Context, q *query.Query) (more bool, misse
 	}
 	hits := make([]query.Hit, len(found.Records))
 	for i, r := range found.Records {
-		hits[i] = query.Hit{Record: r, Value: p.Value(r)}
+		hits[i] = p.Hit(r)
 	}
-	slices.SortFunc(hits, query.Hit.Compare)
+	p.Arrange(hits)
 	q.After = query.After(hits[p.Limit()-1].Record)
 	return true, missed
 }

@@ -211,9 +211,19 @@ func (x *endpoints) agree(e *endpoint, answers bool, n int, now time.Time) bool 
 	return x.enough(list, n)
 }
 
-// enough reports whether the measurers of a list are in at least n networks.
+// enough reports whether the measurers of a list are in at least n networks; in a closed network, whether they are n.
 func (x *endpoints) enough(list []witness.Heard, n int) bool {
-	return witness.Networks(list) >= n || len(list) >= n && x.sharing.OneMachine
+	return witness.Networks(list) >= n || len(list) >= n && x.sharing.Closed
+}
+
+// confirming is the number of others whose failures decide together with an own one: those of a quorum, or of all who can know the
+// provider, if they are fewer.
+func (x *endpoints) confirming(provider peer.ID) int {
+	n := witness.Quorum
+	if x.sharing.Knowers != nil {
+		n = min(n, x.sharing.Knowers(provider))
+	}
+	return max(n-1, 1)
 }
 
 // suspected reports whether somebody's check failed and nobody got an answer since.

@@ -88,7 +88,7 @@ func (w *cluster) join(n int) []*simPeer {
 	from := len(w.peers)
 	for range n {
 		i := len(w.peers)
-		p, err := startPeer(w.wire, newPlace(address(i), keyOf(w.params.Seed, uint64(i))), w.doors(), w.params.Connections)
+		p, err := startPeer(w.wire, newPlace(w.wire.addressOf(i), keyOf(w.params.Seed, uint64(i))), w.doors(), w.params.Connections)
 		require.NoError(w.t, err)
 		w.peers = append(w.peers, p)
 		time.Sleep(joinPause * time.Duration(max(joinCrowd, i)) / joinCrowd)

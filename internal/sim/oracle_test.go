@@ -172,10 +172,10 @@ func (o *oracle) find(q query.Query) []records.Name {
 	var hits []query.Hit
 	for _, r := range o.lives() {
 		if plan.Match(r) {
-			hits = append(hits, query.Hit{Record: r, Value: plan.Value(r)})
+			hits = append(hits, plan.Hit(r))
 		}
 	}
-	slices.SortFunc(hits, query.Hit.Compare)
+	plan.Arrange(hits)
 	var names []records.Name
 	for _, h := range hits[:min(plan.Limit(), len(hits))] {
 		names = append(names, h.Record.Name())

@@ -97,6 +97,7 @@ type simPeer struct {
 	connections int // see p2p.Config
 
 	shares  bool // see wire
+	closed  bool // see wire
 	service atomic.Pointer[engine.Service]
 
 	dead bool
@@ -105,7 +106,7 @@ type simPeer struct {
 
 // startPeer starts a peer that joins by the peers of bootstrap.
 func startPeer(w *wire, at place, bootstrap []peer.AddrInfo, connections int) (_ *simPeer, err error) {
-	s := &simPeer{place: at, connections: connections, counts: newCounts(), shares: w.shares}
+	s := &simPeer{place: at, connections: connections, counts: newCounts(), shares: w.shares, closed: w.closed}
 	s.skewed.Store(int64(at.skew))
 	s.conditions = condition.NewSet(slog.New(slog.DiscardHandler), s.now)
 	defer func() {
@@ -174,7 +175,7 @@ func (s *simPeer) offer(updates *gossip.Gossip) error {
 		settings.Sharing = &engine.Sharing{Network: networkName, Key: s.key, Findings: s.keeper.Exchange}
 		settings.EndpointSharing = &engine.EndpointSharing{
 			Network: networkName, Key: s.key, Self: s.id, Records: s.index.All,
-			Witness: s.keeper.Witness, Tell: s.keeper.Tell, OwnWitnesses: s.keeper.OwnWitnesses,
+			Witness: s.keeper.Witness, Tell: s.keeper.Tell, OwnWitnesses: s.keeper.OwnWitnesses, Knowers: s.keeper.Knowers, Closed: s.closed,
 		}
 	}
 	s.discovery, err = engine.NewService(parts, settings)

@@ -40,6 +40,7 @@ type wire struct {
 	net     *simnet.Simnet
 	refuses bool // a machine whose peer is dead refuses connections, as TCP does
 	shares  bool // peers share findings about endpoints and deaths
+	closed  bool // the network is closed, and of one office: peers count, not prefixes
 	half    time.Duration
 	seed    uint64
 
@@ -112,6 +113,14 @@ func (f *faults) stops(from, to netip.Addr, draw func() float64) bool {
 // address is the i-th peer's: public-looking, each in its own IPv4 /16.
 func address(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{byte(40 + i%50), byte(1 + i/50), 7, 10})
+}
+
+// addressOf is address, or in a closed network one of an office.
+func (w *wire) addressOf(i int) netip.Addr {
+	if w.closed {
+		return netip.AddrFrom4([4]byte{40, 7, 7, byte(10 + i)})
+	}
+	return address(i)
 }
 
 func listenOn(a netip.Addr) multiaddr.Multiaddr {

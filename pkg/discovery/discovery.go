@@ -127,7 +127,7 @@ func (p *Plane) start(ctx, life context.Context, s Settings, c p2p.Config) error
 	}
 	plane, err := engine.New(engine.Config{
 		Network: c.Network, Dir: s.Dir, Key: key, TTL: s.TTL, Refresh: s.Refresh, Logger: s.Logger,
-		Loopback: c.Profile != p2p.Public, OneMachine: c.Profile == p2p.Dev,
+		Loopback: c.Profile != p2p.Public, OneMachine: c.Profile == p2p.Dev, Closed: c.Profile != p2p.Public,
 		Settings: engine.Settings{Defaults: query.Defaults{Claims: query.ClaimsCheck}},
 	})
 	if err != nil {

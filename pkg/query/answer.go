@@ -12,27 +12,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Hit is one match with its rank value (Plan.Value).
-type Hit struct {
-	Record *records.Record
-	Value  float64 // smaller is better; never NaN
-}
-
-// Compare is negative if a ranks before b: by value, then by record name. Only versions of one
-// service are equal.
-func (a Hit) Compare(b Hit) int {
-	if c := cmp.Compare(a.Value, b.Value); c != 0 {
-		return c
-	}
-	return a.Record.Name().Compare(b.Record.Name())
-}
-
 // Result is one entry of an answer.
 type Result struct {
 	Record     *records.Record
 	DistanceKM *float64          // from the query's place; nil if either place is unknown
 	Score      float64           // Plan.Judge, in any order
-	Rank       float64           // Plan.Rank, by which the results of an answer are sorted
+	Place      Hit               // in the order of the answer: see Plan.Arrange; its value is Plan.Rank
 	Measured   *records.Measured // measurement of the provider's peer by this peer or by others; nil without one
 	Endpoint   *records.Measured // of the offer's endpoint in its own protocol; nil for an offer without an endpoint
 	Domain     *records.Measured // of the offer's domain: records.Checked or records.Claimed; nil for an offer without a domain

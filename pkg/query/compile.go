@@ -101,7 +101,6 @@ func (q *Query) clone() Query {
 	c.MinUptime = clonePtr(q.MinUptime)
 	c.MaxErrorRate = clonePtr(q.MaxErrorRate)
 	c.Attributes = maps.Clone(q.Attributes)
-	c.Exclude = slices.Clone(q.Exclude)
 	c.Types = slices.Clone(q.Types)
 	c.Volume = clonePtr(q.Volume)
 	c.Where = slices.Clone(q.Where)
@@ -136,7 +135,6 @@ func (q *Query) validate(maxLimit int) error {
 		q.validateOrder(),
 		q.validateAfter(),
 		q.validateLimit(maxLimit),
-		validateExclude(q.Exclude),
 	)
 }
 
@@ -264,14 +262,6 @@ func (q *Query) validateLimit(most int) error {
 	return nil
 }
 
-// validateExclude checks the excluded providers.
-func validateExclude(ids []peer.ID) error {
-	if n := len(ids); n > MaxExclude {
-		return fault.Invalidf("exclude_providers", n, "must be at most %d", MaxExclude)
-	}
-	return nil
-}
-
 // normalise converts a valid query to its canonical form, with the defaults that need no
 // configuration.
 func (q *Query) normalise() error {
@@ -291,8 +281,6 @@ func (q *Query) normalise() error {
 	q.Where = canonicalWhere(q.Where)
 	q.Countries = canonicalSet(q.Countries, upper)
 	q.Regions = canonicalSet(q.Regions, Fold)
-	slices.Sort(q.Exclude)
-	q.Exclude = slices.Compact(q.Exclude)
 	return q.normaliseProvider()
 }
 
@@ -393,7 +381,7 @@ func sorts() []Sort {
 func healths() []Health { return []Health{HealthAny, HealthUsable, HealthHealthy} }
 
 // weights returns the weights of claims.
-func weights() []Claims { return []Claims{ClaimsTrust, ClaimsCheck, ClaimsIgnore} }
+func weights() []Claims { return []Claims{ClaimsTrust, ClaimsCheck} }
 
 // oneOf joins names for an error message.
 func oneOf[T ~string](names []T) string {

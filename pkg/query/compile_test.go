@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -67,7 +66,6 @@ func TestCompileRefusesBadInput(t *testing.T) {
 		"distance from where": {func(q *Query) { q.Sort = SortDistance }, "near", "required"},
 		"limit negative":      {func(q *Query) { q.Limit = -1 }, "limit", "between 1 and 1000"},
 		"limit too large":     {func(q *Query) { q.Limit = MaxLimit + 1 }, "limit", "between 1 and 1000"},
-		"exclude too many":    {func(q *Query) { q.Exclude = make([]peer.ID, MaxExclude+1) }, "exclude_providers", "at most 1024"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -144,15 +142,13 @@ func TestPlanSharesNothing(t *testing.T) {
 		Price:      Price{MaxPrice: ptr(1.0)},
 		Quality:    Quality{MinUptime: ptr(1.0), MaxErrorRate: ptr(uint32(1))},
 		Attributes: map[string]string{"k": "v"},
-		Exclude:    []peer.ID{"b", "a"},
 	}
 	p, err := Compile(q, Defaults{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"FR", "de"}, q.Countries, "the input is left as it was")
-	require.Equal(t, []peer.ID{"b", "a"}, q.Exclude)
 	spoil := func(q Query) {
 		*q.Near.RadiusKM, *q.MaxPrice, *q.MinUptime, *q.MaxErrorRate = 9, 9, 9, 9
-		q.Countries[0], q.Regions[0], q.Exclude[0], q.Attributes["k"] = "x", "x", "x", "x"
+		q.Countries[0], q.Regions[0], q.Attributes["k"] = "x", "x", "x"
 	}
 	want := p.Query()
 	spoil(q)
@@ -160,5 +156,4 @@ func TestPlanSharesNothing(t *testing.T) {
 	require.Equal(t, want, p.Query())
 	require.Equal(t, string(AppendKey(nil, &want)), p.Key())
 	require.Equal(t, []string{"de", "fr"}, p.Filter().Countries)
-	require.Equal(t, []peer.ID{"a", "b"}, p.Filter().Exclude)
 }

@@ -5,8 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // Describe explains the query with its defaults, one part per line, for Query.Explain.
@@ -32,9 +30,6 @@ func (p *Plan) Describe() []string {
 		lines = append(lines, fmt.Sprintf("prices compared in %s only%s", priceTerms(q.Currency, q.PriceUnit), volume))
 	}
 	lines = append(lines, "health "+string(q.Health))
-	if n := len(q.Exclude); n > 0 {
-		lines = append(lines, "without "+fault.Counted(n, "provider")+" found unreachable")
-	}
 	order := fmt.Sprintf("by %s, at most %d", q.Sort, q.Limit)
 	if q.Sort == SortRandom {
 		order += fmt.Sprintf(", seed %d", q.Seed)

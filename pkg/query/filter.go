@@ -31,7 +31,6 @@ type Filter struct {
 	Regions         []string
 	Provider        peer.ID // "" for any
 	Attributes      []records.Attribute
-	Exclude         []peer.ID
 	Statuses        Statuses
 	Partial         bool // the plan has further checks, which need the whole record
 	Tiered          bool // prices depend on a volume: base prices neither check nor bound them
@@ -69,7 +68,6 @@ func filterOf(q *Query) Filter {
 		Countries:    foldedSet(q.Countries),
 		Regions:      foldedSet(q.Regions),
 		Attributes:   attributesOf(q.Attributes),
-		Exclude:      q.Exclude,
 		Statuses:     statusesOf(q.Health),
 	}
 	if id, err := peer.Decode(q.ProviderID); err == nil {

@@ -166,9 +166,6 @@ func queryGen(tb require.TestingT) *rapid.Generator[Query] {
 		if n := seldom(rapid.ByteRange(0, 3)).Draw(t, "provider"); n > 0 {
 			q.ProviderID = idOf(tb, n).String()
 		}
-		if n := seldom(rapid.ByteRange(0, 3)).Draw(t, "exclude"); n > 0 {
-			q.Exclude = []peer.ID{idOf(tb, n), idOf(tb, 4), idOf(tb, n)}
-		}
 		return q
 	})
 }
@@ -314,11 +311,6 @@ func naiveMatch(q Query, s *pb.ServiceRecord) bool {
 	if q.ProviderID != "" && q.ProviderID != s.ProviderId {
 		return false
 	}
-	for _, id := range q.Exclude {
-		if id.String() == s.ProviderId {
-			return false
-		}
-	}
 	for k, v := range q.Attributes {
 		if got, ok := m.Attributes[k]; !ok || got != v {
 			return false
@@ -389,6 +381,8 @@ func naiveValue(q Query, s *pb.ServiceRecord) (float64, bool) {
 		return naiveDistance(q, s), true
 	case q.Sort == SortPrice:
 		return naivePrice(q, s), true
+	case q.Claims == ClaimsCheck && (q.Sort == SortUptime || q.Sort == SortResponseTime):
+		return 0, false // measurements alone rank
 	case q.Sort == SortUptime && h != nil && h.UptimePercent != nil:
 		return -*h.UptimePercent, true
 	case q.Sort == SortResponseTime && h != nil && h.ResponseTimeMs != nil:

@@ -10,37 +10,25 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Claims says how much a score, or the order of uptime or response time, believes what providers claim of themselves: uptime, errors and
+// Claims says whether scores, and the orders of results, believe what providers claim of themselves: uptime, errors and
 // response time. Price and place are terms of the offer, and count in full.
 type Claims string
 
 // The weights of claims.
 const (
-	ClaimsTrust  Claims = "trust"  // in full: the formula of the U06 Service Discovery Protocol
-	ClaimsCheck  Claims = "check"  // a measurement replaces the claim; half without one
-	ClaimsIgnore Claims = "ignore" // measurements alone
+	ClaimsTrust Claims = "trust" // in full: the formula and the orders of the U06 Service Discovery Protocol
+	ClaimsCheck Claims = "check" // a measurement counts, a claim does not; offers are spread: see Plan.Arrange
 )
 
 // claims returns Claims with its default applied.
 func (q *Query) claims() Claims { return cmp.Or(q.Claims, ClaimsTrust) }
-
-// weight is the part of its points that a claim without a measurement earns.
-func (c Claims) weight() float64 {
-	switch c {
-	case ClaimsCheck:
-		return 0.5
-	case ClaimsIgnore:
-		return 0
-	default:
-		return 1
-	}
-}
 
 // Evidence is what a peer knows of an offer beyond its record. The zero value is nothing.
 type Evidence struct {
 	RoundTrip time.Duration // measured, of its endpoint or else of its provider's peer; 0: unknown
 	Checks    int           // of its endpoint, which answered or failed; 0: none
 	Answered  int           // of Checks
+	Failed    bool          // its last check by this peer failed
 	Closed    bool          // its endpoint lives behind a gate: nobody knows how fast and how well it serves
 	Doubts    []string      // claims that cannot be true: see Plan.Doubts
 	CheapAs   float64       // median price of like offers that makes its price one of the doubts; 0: none
@@ -62,10 +50,9 @@ func (e *Evidence) AskedFor(r *records.Record, price float64, currency string) {
 
 // Judge returns the score of a record with the evidence of the asking peer, 0 to 100. With ClaimsTrust it is Score. Otherwise:
 //
-//   - health is the share of the checks that its endpoint answered; without checks uptime and errors count as claims;
-//   - performance is that of the measured time; without one the response time counts as a claim;
-//   - with doubts no claim counts, and a price that is impossible, or that its endpoint contradicts, earns nothing;
-//   - a closed endpoint earns nothing for health and performance, whatever is claimed: anybody can close a door.
+//   - health is the share of the checks that its endpoint answered, performance that of the measured time: nothing without one;
+//   - with doubts a price that is impossible, or that its endpoint contradicts, earns nothing;
+//   - a closed endpoint earns nothing for health and performance: anybody can close a door.
 //
 // Judge is equal at peers with equal evidence.
 func (p *Plan) Judge(r *records.Record, e *Evidence) float64 {
@@ -78,18 +65,10 @@ func (p *Plan) judge(x *records.Facts, e *Evidence) points {
 	if p.query.Claims == ClaimsTrust {
 		return s
 	}
-	s.performance = 0
-	switch {
-	case len(e.Doubts) > 0:
-		s.uptime, s.errors = 0, 0
-	case x.Has(records.KnownResponseTime):
-		s.performance = float64(p.query.Claims.weight() * pointsFor(performancePoints, remaining(float64(x.ResponseMS), worstResponseMS)))
-	}
 	if e.CheapAs > 0 || e.Asks > 0 {
 		s.price = 0
 	}
 	if e.Closed {
-		s.uptime, s.errors, s.performance = 0, 0, 0
 		return s
 	}
 	if e.Checks > 0 {
@@ -112,29 +91,22 @@ func contradicted(x *records.Facts, e *Evidence) bool {
 	return x.Has(records.KnownResponseTime) && e.RoundTrip > 0 && measured > 2*claim && measured > claim+way
 }
 
-// Rank is Value with the evidence of the asking peer: smaller is better. It differs in a judged plan. SortScore ranks
-// by Judge. SortUptime and SortResponseTime rank by the measurement, without one by the whole claim: an offer that
-// claims much is soon shown, and so measured. No claim counts with doubts, ClaimsIgnore, or a closed endpoint; then
-// the value is +Inf, unknown. Rank is equal at peers with equal evidence, and never NaN.
+// Rank is Value with the evidence of the asking peer: smaller is better. It differs in a judged plan: SortScore ranks by Judge, and
+// SortUptime and SortResponseTime by the measurement; without one the value is +Inf, unknown. Rank is equal at peers with equal
+// evidence, and never NaN.
 func (p *Plan) Rank(r *records.Record, e *Evidence) float64 {
-	if !p.Judged() {
-		return p.Value(r)
-	}
-	x, believed := factsFor(p, r), p.query.Claims == ClaimsCheck && len(e.Doubts) == 0
 	switch {
+	case !p.Judged():
+		return p.Value(r)
 	case p.query.Sort == SortScore:
-		return 0 - p.judge(x, e).total()
+		return 0 - p.judge(factsFor(p, r), e).total()
 	case e.Closed:
-		return math.Inf(1)
 	case p.query.Sort == SortUptime && e.Checks > 0:
 		return -100 * float64(e.Answered) / float64(e.Checks)
 	case p.query.Sort == SortResponseTime && e.RoundTrip > 0:
 		return millis(e.RoundTrip)
-	case believed:
-		return p.Value(r)
-	default:
-		return math.Inf(1)
 	}
+	return math.Inf(1)
 }
 
 // Judged reports whether the order of the plan depends on evidence, so that the asking peer ranks what keepers send.
@@ -147,16 +119,8 @@ func (p *Plan) Judged() bool {
 	}
 }
 
-// judgedBeside is the number of matches beyond the limit that a judged plan asks keepers for.
-const judgedBeside = 90
-
-// Window returns a plan that asks for more matches than it shows: at least so many more, and those that a judged plan ranks again.
-// Keepers rank by what the record alone says: Value, which leaves claims of speed out of a score. So the order is exact among the best of
-// that rank, and all others rank no better by what the record says.
+// Window returns a plan that asks for some more matches than it shows.
 func (p *Plan) Window(more int) *Plan {
-	if p.Judged() {
-		more = max(more, judgedBeside)
-	}
 	if p.shown > 0 || more <= 0 {
 		return p
 	}
@@ -172,11 +136,13 @@ func (p *Plan) Shown() int { return cmp.Or(p.shown, p.query.Limit) }
 // explainHealth and explainPerformance say what the points are for.
 func (p *Plan) explainHealth(x *records.Facts, e *Evidence) string {
 	claim := stated(x, records.KnownUptime, "uptime %v %%", x.Uptime) + ", " + stated(x, records.KnownErrorRate, "errors %d of 10000", x.ErrorRate)
-	if e.Closed && p.query.Claims != ClaimsTrust {
+	switch {
+	case p.query.Claims == ClaimsTrust:
+		return claim
+	case e.Closed:
 		return "its endpoint is closed, which earns nothing"
-	}
-	if p.query.Claims == ClaimsTrust || e.Checks == 0 {
-		return claim + p.believed(e, x.Known&(records.KnownUptime|records.KnownErrorRate) != 0)
+	case e.Checks == 0:
+		return claim + believed(e, x.Known&(records.KnownUptime|records.KnownErrorRate) != 0)
 	}
 	return fmt.Sprintf("its endpoint answered %d of %d checks", e.Answered, e.Checks)
 }
@@ -184,10 +150,12 @@ func (p *Plan) explainHealth(x *records.Facts, e *Evidence) string {
 func (p *Plan) explainPerformance(x *records.Facts, e *Evidence) string {
 	claim := stated(x, records.KnownResponseTime, "response time %d ms", x.ResponseMS)
 	switch {
-	case e.Closed && p.query.Claims != ClaimsTrust:
+	case p.query.Claims == ClaimsTrust:
+		return claim
+	case e.Closed:
 		return "its endpoint is closed, which earns nothing"
-	case p.query.Claims == ClaimsTrust || e.RoundTrip == 0:
-		return claim + p.believed(e, x.Has(records.KnownResponseTime))
+	case e.RoundTrip == 0:
+		return claim + believed(e, x.Has(records.KnownResponseTime))
 	case contradicted(x, e):
 		return fmt.Sprintf("measured %.0f ms contradicts the claimed %d ms, which earns nothing", millis(e.RoundTrip), x.ResponseMS)
 	default:
@@ -195,17 +163,15 @@ func (p *Plan) explainPerformance(x *records.Facts, e *Evidence) string {
 	}
 }
 
-// believed says how much a claim counts.
-func (p *Plan) believed(e *Evidence, claimed bool) string {
+// believed says why a claim does not count.
+func believed(e *Evidence, claimed bool) string {
 	switch {
-	case !claimed || p.query.Claims == ClaimsTrust:
+	case !claimed:
 		return ""
 	case len(e.Doubts) > 0:
 		return " (claimed, and not believed: " + e.Doubts[0] + ")"
-	case p.query.Claims == ClaimsIgnore:
-		return " (claimed: earns nothing)"
 	default:
-		return " (claimed, not measured: half)"
+		return " (claimed, not measured: earns nothing)"
 	}
 }
 

@@ -16,12 +16,12 @@ func TestJudgeReplacesClaims(t *testing.T) {
 	q := scored()
 	q.Claims = ClaimsCheck
 	p, r := compile(t, q), seal(t, 1, rich()) // 100 ms claimed
-	require.InDelta(t, (99.5*.3+9.5)/2+22.5+10, p.Score(r), 1e-9, "what keepers rank by")
-	require.InDelta(t, (99.5*.3+9.5)/2+22.5+10+9, p.Judge(r, &Evidence{}), 1e-9)
+	require.InDelta(t, 22.5+10, p.Score(r), 1e-9, "what keepers rank by: no claim")
+	require.InDelta(t, 22.5+10, p.Judge(r, &Evidence{}), 1e-9)
 	require.Equal(t, []string{
-		"health 19.68 of 40: uptime 99.5 %, errors 50 of 10000 (claimed, not measured: half)",
+		"health 0.00 of 40: uptime 99.5 %, errors 50 of 10000 (claimed, not measured: earns nothing)",
 		"price 22.50 of 30: 0.5 of at most 2 USDC per-hour",
-		"performance 9.00 of 20: response time 100 ms (claimed, not measured: half)",
+		"performance 0.00 of 20: response time 100 ms (claimed, not measured: earns nothing)",
 		"location 10.00 of 10: 0.000 km of 100.000 km",
 	}, p.ExplainScore(r, &Evidence{}))
 
@@ -43,14 +43,12 @@ func TestJudgeReplacesClaims(t *testing.T) {
 	require.Zero(t, closed.Asks, "another unit")
 	require.Empty(t, closed.Doubts)
 
-	q.Claims = ClaimsIgnore
-	require.InDelta(t, 32.5, compile(t, q).Judge(r, &Evidence{}), 1e-9)
 	q.Claims = ClaimsTrust
 	require.InDelta(t, 99.5*.3+9.5+22.5+18+10, compile(t, q).Judge(r, measured), 1e-9)
 }
 
-// The orders of uptime and response time put a measurement in the place of a claim. Value, by which keepers rank and skip cells, stays.
-func TestRankBelievesMeasurementsFirst(t *testing.T) {
+// The orders of uptime and response time rank by measurements, without a claim.
+func TestRankIsByMeasurement(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		q := queryGen(t).Draw(rt, "query")
 		q.After = ""
@@ -61,28 +59,20 @@ func TestRankBelievesMeasurementsFirst(t *testing.T) {
 		}
 		p := compile(t, q)
 		for _, s := range recordsGen(t, 4).Draw(rt, "world") {
-			nothing := Evidence{}
-			doubted := Evidence{Doubts: []string{"no"}}
 			seen := Evidence{Checks: rapid.IntRange(1, 9).Draw(rt, "checks"), RoundTrip: time.Duration(rapid.Int64Range(1, 2e9).Draw(rt, "ns"))}
 			seen.Answered = rapid.IntRange(0, seen.Checks).Draw(rt, "answered")
-			if rapid.Bool().Draw(rt, "doubted") {
-				seen.Doubts = doubted.Doubts
-			}
 			measured := -100 * float64(seen.Answered) / float64(seen.Checks)
 			if q.Sort == SortResponseTime {
 				measured = float64(seen.RoundTrip) / 1e6
 			}
-			claimed := p.Value(s.record)
-			want := map[Claims][3]float64{
-				ClaimsTrust:  {claimed, claimed, claimed},
-				ClaimsCheck:  {claimed, math.Inf(1), measured},
-				ClaimsIgnore: {math.Inf(1), math.Inf(1), measured},
-			}[q.Claims]
-			for i, e := range []*Evidence{&nothing, &doubted, &seen} {
+			value := p.Value(s.record)
+			want := map[Claims][2]float64{ClaimsTrust: {value, value}, ClaimsCheck: {math.Inf(1), measured}}[q.Claims]
+			for i, e := range []*Evidence{{}, &seen} {
 				require.Equal(rt, want[i], p.Rank(s.record, e))
 				require.Equal(rt, want[i], compile(t, p.Query()).Rank(s.record, e), "equal knowledge, equal rank")
 			}
-			require.Equal(rt, claimed, p.Window(9).Value(s.record))
+			require.True(rt, q.Claims == ClaimsTrust || value >= 0 && value < 1, "keepers know no claim")
+			require.Equal(rt, value, p.Window(9).Value(s.record))
 		}
 	})
 }
@@ -133,7 +123,7 @@ func TestWindowHoldsTheBest(t *testing.T) {
 			require.True(rt, judged >= 0 && judged <= 100)
 			require.Equal(rt, judged, compile(t, p.Query()).Judge(s.record, &e), "equal knowledge, equal score")
 			if p.query.Claims != ClaimsTrust && e.Checks == 0 && e.RoundTrip == 0 {
-				require.LessOrEqual(rt, judged, p.Score(s.record)+performancePoints/2)
+				require.LessOrEqual(rt, judged, p.Score(s.record))
 			}
 		}
 	})

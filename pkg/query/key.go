@@ -21,8 +21,7 @@ const smallList = 16
 // AppendKey appends the canonical key of a query to dst. Two queries have equal keys exactly if
 // they ask for the same answer. Lists count as sets, case matters only where it matters for
 // matches, and the defaults of Sort, Health, Currency and PriceUnit apply. Length prefixes make
-// the encoding of the fields unambiguous. The key contains Explain, which changes the answer,
-// but not Exclude, which the asking peer finds out itself.
+// the encoding of the fields unambiguous. The key contains Explain, which changes the answer.
 //
 // The query may be invalid. A missing limit or radius stays missing in the key, because only
 // Defaults know the value: Defaults.Fill before AppendKey yields Plan.Key.

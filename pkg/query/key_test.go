@@ -46,7 +46,7 @@ func variants(tb require.TestingT) map[string][]func(*Query) {
 			func(q *Query) { q.Attributes = map[string]string{"a": "B"} }, func(q *Query) { q.Attributes = map[string]string{"a": "b", "c": "d"} },
 		},
 		"sort":        {func(q *Query) { q.Sort = SortPrice }, func(q *Query) { q.Sort = SortUptime }, func(q *Query) { q.Sort = SortRandom }},
-		"claims":      {func(q *Query) { q.Claims = ClaimsCheck }, func(q *Query) { q.Claims = ClaimsIgnore }},
+		"claims":      {func(q *Query) { q.Claims = ClaimsCheck }},
 		"domain":      {func(q *Query) { q.Domain = AnyDomain }, func(q *Query) { q.Domain = "a.net" }},
 		"limit":       {func(q *Query) { q.Limit = 7 }},
 		"explain":     {func(q *Query) { q.Explain = true }},
@@ -126,7 +126,6 @@ func TestKeyIsCanonical(t *testing.T) {
 		}
 		pa, pb := compile(t, a), compile(t, b)
 		qa, qb := pa.Query(), pb.Query()
-		qa.Exclude, qb.Exclude = nil, nil
 		want := reflect.DeepEqual(qa, qb)
 		require.Equal(rt, want, pa.Key() == pb.Key())
 		if a.Limit == b.Limit {
@@ -203,7 +202,6 @@ func shuffle(rt *rapid.T, list []string) []string {
 func TestKeyIgnores(t *testing.T) {
 	base := Query{Type: "storage", Near: &Near{Longitude: 180}, Countries: []string{"DE", "FR"}}
 	same := map[string]func(*Query){
-		"exclude":           func(q *Query) { q.Exclude = []peer.ID{"x"} },
 		"seed of no random": func(q *Query) { q.Seed = 4 },
 		"default order":     func(q *Query) { q.Sort = SortDistance },
 		"default health":    func(q *Query) { q.Health = HealthUsable },
@@ -270,7 +268,6 @@ func TestJSONAndProtoRoundTrip(t *testing.T) {
 		require.NoError(rt, err)
 		back, err = ParseJSON(raw)
 		require.NoError(rt, err)
-		want.Exclude = nil // not part of the API
 		require.Equal(rt, want, back)
 
 		back, err = ParseValues(values(want))

@@ -215,8 +215,6 @@ func TestFromProtoRefuses(t *testing.T) {
 		"sort negative":  {&pb.Query{Sort: -1}, "sort"},
 		"health":         {&pb.Query{Health: 4}, "health"},
 		"limit":          {&pb.Query{Limit: 1 << 31}, "limit"},
-		"exclude":        {&pb.Query{ExcludeProviders: []string{idOf(t, 1).String(), "x"}}, "exclude_providers[1]"},
-		"exclude many":   {&pb.Query{ExcludeProviders: make([]string, MaxExclude+1)}, "exclude_providers"},
 		"of bad query":   {Query{Sort: "x"}.Proto(), "sort"},
 		"of bad health":  {Query{Quality: Quality{Health: "x"}}.Proto(), "health"},
 		"negative limit": {Query{Limit: -1}.Proto(), "limit"},

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -95,7 +94,7 @@ func (p *Plan) Cells(maxCells int) []records.CellKey {
 	return keys
 }
 
-// Match reports whether a record passes all filters, claimed health and exclusion included. It
+// Match reports whether a record passes all filters, claimed health included. It
 // ignores expiry and this peer's measurements. A tombstone never matches, nor does a record that
 // needs features of a later version.
 func (p *Plan) Match(r *records.Record) bool {
@@ -104,7 +103,7 @@ func (p *Plan) Match(r *records.Record) bool {
 		(q.Subtype == "" || r.Subtype() == q.Subtype) &&
 		!r.Withdrawn() &&
 		r.Needs() == "" &&
-		f.passProvider(r) &&
+		(f.Provider == "" || r.Name().Provider == f.Provider) &&
 		p.columns.Pass(r.Facts()) && // before the reading of signed bytes
 		(p.query.Volume == nil || f.Pass(factsFor(p, r))) &&
 		p.inDisc(r.Facts()) &&
@@ -119,7 +118,7 @@ func (p *Plan) Beyond(r *records.Record) bool {
 	return r.Needs() != "" &&
 		r.Type() == q.Type &&
 		(q.Subtype == "" || r.Subtype() == q.Subtype) &&
-		p.filter.passProvider(r) &&
+		(p.filter.Provider == "" || r.Name().Provider == p.filter.Provider) &&
 		p.inDisc(r.Facts())
 }
 
@@ -141,8 +140,6 @@ func (p *Plan) Reject(r *records.Record) string {
 		return r.Paused().Reason()
 	case f.Provider != "" && provider != f.Provider:
 		return fmt.Sprintf("provider_id: of %s, %s asked for", provider, f.Provider)
-	case !f.passProvider(r):
-		return fmt.Sprintf("exclude_providers: %s was found unreachable", provider)
 	}
 	if !isAfter(p, r) {
 		return fmt.Sprintf("after: on an earlier page, which ended at %s", q.After)
@@ -159,15 +156,6 @@ func (p *Plan) rejectPlace(x *records.Facts) string {
 		return fmt.Sprintf("near: no place stated, at most %v km away asked for", p.radius/1000)
 	}
 	return fmt.Sprintf("near: %.3f km away, at most %v asked for", geo.Distance(p.center, place)/1000, p.radius/1000)
-}
-
-// passProvider checks a record's provider.
-func (f *Filter) passProvider(r *records.Record) bool {
-	if f.Provider != "" && r.Name().Provider != f.Provider {
-		return false
-	}
-	_, excluded := slices.BinarySearch(f.Exclude, r.Name().Provider)
-	return !excluded
 }
 
 func (p *Plan) inDisc(x *records.Facts) bool {
@@ -192,11 +180,15 @@ func (p *Plan) distance(x *records.Facts) (metres float64, ok bool) {
 	return geo.Distance(p.center, place), true
 }
 
-// Value ranks a record: smaller is better, and +Inf means unknown. Depending on the order it is
+// Value ranks a record by its facts: smaller is better, and +Inf means unknown. Depending on the order it is
 // the distance in metres, the price, the negated uptime, the response time in milliseconds, the
 // negated score, or a number in [0, 1): derived from the record's name and the seed for SortRandom, from its place and name for
-// SortStable. Value is never NaN and equal on every peer.
+// SortStable, and from the name alone where no fact orders: see byName. Value is never NaN and equal on every peer.
 func (p *Plan) Value(r *records.Record) float64 {
+	if p.byName() {
+		const below = 64 - significand
+		return float64(mix(hash(r.Name()))>>below) / (1 << significand)
+	}
 	x := factsFor(p, r)
 	switch p.query.Sort {
 	case SortDistance:
@@ -215,6 +207,11 @@ func (p *Plan) Value(r *records.Record) float64 {
 	default:
 		return 0 - p.score(x).total()
 	}
+}
+
+// byName reports whether the plan has no facts to order by: it asks for measurements, and no price or place counts.
+func (p *Plan) byName() bool {
+	return p.Judged() && (p.query.Sort != SortScore || !p.placed && p.query.MaxPrice == nil)
 }
 
 // rankOrInf returns a known value, or +Inf.

@@ -16,10 +16,6 @@
 // network.
 package query
 
-import (
-	"github.com/libp2p/go-libp2p/core/peer"
-)
-
 // Query selects, orders and cuts records. Its JSON form is the API's. The zero value of a filter
 // means no filter. A record with an unknown value fails a filter on that value.
 type Query struct {
@@ -44,9 +40,6 @@ type Query struct {
 	Cells      int               `json:"cells,omitempty"`       // count the matches of each cell with a geohash of this length, 1 to MaxCellLength, in place of results
 	Claims     Claims            `json:"claims,omitempty"`      // how much scores believe claims; empty: the peer's default
 	Seed       uint64            `json:"seed,omitempty"`        // permutation of SortRandom, ignored by other orders; the asking peer draws one for 0
-
-	// Exclude lists up to MaxExclude providers that the asking peer found unreachable.
-	Exclude []peer.ID `json:"-"`
 }
 
 // AnyDomain is a Query.Domain.
@@ -128,7 +121,6 @@ const (
 const (
 	DefaultLimit = 100
 	MaxLimit     = 1000
-	MaxExclude   = 1024
 	MaxTypes     = 8
 	MaxGroups    = 8 // of currency and unit, for GroupPrices
 

@@ -46,7 +46,7 @@ func (s points) total() float64 {
 //     the Earth's circumference without a radius; 0 without a place.
 //
 // Unknown values earn no points. A better value never lowers the score. The score is equal on
-// every peer. Other Claims than ClaimsTrust lower the points for uptime and errors, and leave out those for performance: see Judge.
+// every peer. Without ClaimsTrust health and performance earn nothing here: see Judge.
 func (p *Plan) Score(r *records.Record) float64 {
 	return p.score(factsFor(p, r)).total()
 }
@@ -70,21 +70,22 @@ func (p *Plan) ExplainScore(r *records.Record, e *Evidence) []string {
 	}
 }
 
-// score rates a record's facts, as keepers do.
+// score rates a record's facts, as keepers do: claims count with ClaimsTrust alone.
 func (p *Plan) score(x *records.Facts) points {
 	var s points
-	weight := p.query.Claims.weight()
-	if x.Has(records.KnownUptime) {
-		s.uptime = float64(weight * pointsFor(uptimePoints, x.Uptime/100))
-	}
-	if x.Has(records.KnownErrorRate) {
-		s.errors = float64(weight * pointsFor(errorPoints, 1-float64(x.ErrorRate)/worstErrorRate))
+	if p.query.Claims == ClaimsTrust {
+		if x.Has(records.KnownUptime) {
+			s.uptime = pointsFor(uptimePoints, x.Uptime/100)
+		}
+		if x.Has(records.KnownErrorRate) {
+			s.errors = pointsFor(errorPoints, 1-float64(x.ErrorRate)/worstErrorRate)
+		}
+		if x.Has(records.KnownResponseTime) {
+			s.performance = pointsFor(performancePoints, remaining(float64(x.ResponseMS), worstResponseMS))
+		}
 	}
 	if limit := p.query.MaxPrice; limit != nil && pricedIn(x, p.currency, p.unit) {
 		s.price = pointsFor(pricePoints, remaining(x.Price, *limit))
-	}
-	if x.Has(records.KnownResponseTime) && p.query.Claims == ClaimsTrust {
-		s.performance = pointsFor(performancePoints, remaining(float64(x.ResponseMS), worstResponseMS))
 	}
 	if metres, ok := p.distance(x); ok {
 		s.location = pointsFor(locationPoints, remaining(metres, p.reach()))

@@ -18,7 +18,7 @@ func TestEveryFieldIsNarrowingOrNot(t *testing.T) {
 		"type", "types", "subtype", "provider_id", // choose the cells
 		"near", "sort", "currency", "price_unit", "volume", "group_prices", "seed", // choose the order
 		"health", // its absence filters too
-		"limit", "explain", "exact_total", "after", "cells",
+		"limit", "explain", "exact_total", "after", "cells", "claims",
 	}
 	fields := new(pb.Query).ProtoReflect().Descriptor().Fields()
 	var all []protoreflect.Name
@@ -36,7 +36,7 @@ func TestWithoutFiltersAgainstMatch(t *testing.T) {
 		set := p.query.Proto().ProtoReflect()
 		var dropped []string
 		for _, name := range narrowing() {
-			if name == "max_price" && p.Sort() == SortScore || name == "claims" && !p.Judged() {
+			if name == "max_price" && p.Sort() == SortScore {
 				continue
 			}
 			if set.Has(set.Descriptor().Fields().ByName(name)) && rapid.Bool().Draw(t, string(name)) {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/libp2p/go-libp2p/core/peer"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -66,24 +65,8 @@ func (q *Query) setProto(m *pb.Query) error {
 		q.Claims = weights()[m.Claims-1]
 	}
 	var err error
-	if q.Where, err = clausesOf(m.Where); err != nil {
-		return err
-	}
-	return q.setExclude(m.ExcludeProviders)
-}
-
-func (q *Query) setExclude(list []string) error {
-	if n := len(list); n > MaxExclude {
-		return fault.Invalidf("exclude_providers", n, "must be at most %d", MaxExclude)
-	}
-	for i, s := range list {
-		id, err := peer.Decode(s)
-		if err != nil {
-			return fault.Invalidf(indexed("exclude_providers", i), clip(s), "must be a peer id: %w", err)
-		}
-		q.Exclude = append(q.Exclude, id)
-	}
-	return nil
+	q.Where, err = clausesOf(m.Where)
+	return err
 }
 
 // clausesOf converts clauses from their wire form.
@@ -134,9 +117,6 @@ func (q Query) Proto() *pb.Query {
 	if q.Near != nil {
 		m.Near = &pb.Near{Latitude: q.Near.Latitude, Longitude: q.Near.Longitude, RadiusKm: q.Near.RadiusKM}
 	}
-	for _, id := range q.Exclude {
-		m.ExcludeProviders = append(m.ExcludeProviders, id.String())
-	}
 	return m
 }
 
@@ -162,12 +142,12 @@ func limit32(limit int) uint32 {
 func indexed(field string, i int) string { return field + "[" + strconv.Itoa(i) + "]" }
 
 // narrowing returns the fields of the wire form that only filter: without one of them a query has at least the
-// same matches, and ranks them equally. Without claims it ranks them equally or better, and the asker ranks again. All other fields
+// same matches, and ranks them equally. All other fields
 // choose the cells, the order, or the form of the answer.
 func narrowing() []protoreflect.Name {
 	return []protoreflect.Name{
 		"countries", "regions", "min_cpu_cores", "min_memory_mb", "require_gpu", "min_storage_gb", "min_bandwidth_mbps",
-		"max_price", "min_uptime", "max_error_rate", "attributes", "where", "domain", "exclude_providers", "claims",
+		"max_price", "min_uptime", "max_error_rate", "attributes", "where", "domain",
 	}
 }
 

@@ -26,6 +26,7 @@ const (
 	KnownErrorRate
 	KnownResponseTime
 	KnownEndpoint
+	KnownCallable // an endpoint that peers can measure
 )
 
 // Facts are the values of a record for filters and orders, in a flat struct without pointers.
@@ -73,8 +74,11 @@ func factsOf(s *pb.ServiceRecord) Facts {
 	f.setLocation(s.GetLocation())
 	f.setPricing(s.GetPricing())
 	f.setHealth(s.GetHealth())
-	if len(s.GetMetadata().GetEndpoints()) > 0 {
+	if all := s.GetMetadata().GetEndpoints(); len(all) > 0 {
 		f.Known |= KnownEndpoint
+		if slices.ContainsFunc(all, Callable) {
+			f.Known |= KnownCallable
+		}
 	}
 	return f
 }

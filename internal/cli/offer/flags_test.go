@@ -28,7 +28,6 @@ func TestEveryFieldHasAFlag(t *testing.T) {
 		require.NotNil(t, cmd.Flags().Lookup(flag), "%s: no flag --%s", field, flag)
 	}
 	require.Equal(t, "near.altitude", queryFields().Of("near.altitude"))
-	require.Equal(t, "exclude_providers[0]", queryFields().Of("exclude_providers[0]"))
 }
 
 func FuzzPlaceAndDistance(f *testing.F) {

@@ -296,7 +296,7 @@ func (a *answer) checkWithheld(q cellQuery, envelopes [][]byte) error {
 	switch {
 	case len(envelopes) < q.plan.Limit() && size < fullAnswer && !(a.bound > q.worst):
 		return wire.Breach("withholds matches after %d of %d, and %d bytes", len(envelopes), q.plan.Limit(), size)
-	case a.bound < math.Nextafter(last, math.Inf(-1)):
+	case !q.plan.Spreads() && a.bound < math.Nextafter(last, math.Inf(-1)):
 		return wire.Breach("withholds a match of value %g, and sent one of %g", a.bound, last)
 	}
 	return nil
@@ -449,7 +449,7 @@ func incomplete(plan *query.Plan, recs []*records.Record, groups []group) string
 			return why
 		}
 	}
-	worst := worstValue(plan, recs)
+	worst := plan.Worst(recs)
 	for _, g := range groups {
 		for _, a := range g.answers {
 			if a.withheld && (len(recs) < plan.Limit() || worst > a.bound) {
@@ -458,19 +458,6 @@ func incomplete(plan *query.Plan, recs []*records.Record, groups []group) string
 		}
 	}
 	return ""
-}
-
-// worstValue returns the rank value of the last record within the limit; +Inf below the limit.
-func worstValue(plan *query.Plan, recs []*records.Record) float64 {
-	if len(recs) < plan.Limit() {
-		return math.Inf(1)
-	}
-	values := make([]float64, len(recs))
-	for i, r := range recs {
-		values[i] = plan.Value(r)
-	}
-	slices.Sort(values)
-	return values[plan.Limit()-1]
 }
 
 // incomplete returns the reason why the answers of a group may miss records; "" if they cannot.

@@ -155,7 +155,7 @@ func referenceKeeper(plan *query.Plan, recs []*records.Record, cut int) answer {
 func ranked(plan *query.Plan, recs []*records.Record) []query.Hit {
 	var hits []query.Hit
 	for _, r := range recs {
-		hits = append(hits, query.Hit{Record: r, Value: plan.Value(r)})
+		hits = append(hits, plan.Hit(r))
 	}
 	slices.SortFunc(hits, query.Hit.Compare)
 	return hits

@@ -75,7 +75,7 @@ func (x *answer) unlisted(p *query.Plan, newest map[records.Name]*records.Record
 		case slices.ContainsFunc(x.crowded, r.In): // full cells differ
 		case slices.Contains(x.probed, name) || r.Expires().Before(now.Add(expiresSoon)):
 		case ok && records.Compare(mine, r) >= 0:
-		case !ok && x.withheld && p.Value(r) >= x.bound:
+		case !ok && x.withheld && (p.Value(r) >= x.bound || p.Spreads() && !p.Before(r, x.records)):
 		default:
 			x.probed = append(x.probed, name)
 			some = append(some, r)

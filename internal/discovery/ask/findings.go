@@ -120,6 +120,14 @@ func (f *Findings) OwnWitnesses(provider peer.ID) []peer.ID {
 	return nil
 }
 
+// Knowers counts the peers that can know a provider, this one included and the provider not, at most Witnesses. It sends no request.
+func (f *Findings) Knowers(provider peer.ID) int {
+	near := append(f.Router.Nearby(route.KeyOf(records.ProviderCell(provider)), Witnesses+1), f.Self)
+	slices.Sort(near)
+	near = slices.DeleteFunc(slices.Compact(near), func(id peer.ID) bool { return id == provider })
+	return min(len(near), Witnesses)
+}
+
 func (f *Findings) exchangeAll(ctx context.Context, ids []peer.ID, req *pb.Request) []Delivered {
 	all := make([][]Delivered, len(ids))
 	wire.Bounded(len(ids), len(ids), func(i int) { all[i] = f.exchange(ctx, ids[i], req) })

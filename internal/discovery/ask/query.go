@@ -353,9 +353,6 @@ func (a *Asker) askPeer(ctx context.Context, id peer.ID, q cellQuery) (answer, e
 func requestOf(q cellQuery) *pb.QueryRequest {
 	req := &pb.QueryRequest{Query: q.plan.Query().Proto(), Menu: q.menu}
 	req.Query.Explain = false // only the asker explains
-	if !q.plan.Judged() || q.plan.Sort() != query.SortScore {
-		req.Query.Claims = 0 // keepers rank by claims in other orders, and only the asker shows scores
-	}
 	req.Cells = wire.CellNames(q.cells)
 	if !math.IsInf(q.worst, 1) {
 		req.Worst = &q.worst
@@ -419,9 +416,9 @@ func (a *Asker) reconcile(p *query.Plan, cells []records.CellKey, found []*recor
 			}
 			r = newer
 		}
-		hits = append(hits, query.Hit{Record: r, Value: p.Value(r)})
+		hits = append(hits, p.Hit(r))
 	}
-	slices.SortFunc(hits, query.Hit.Compare)
+	p.Arrange(hits)
 	return recordsOf(hits)
 }
 

@@ -114,12 +114,15 @@ func responseOf(found index.Found, worst float64) *pb.QueryResponse {
 	size := 0
 	for _, h := range found.Hits {
 		size += len(h.Record.Envelope())
-		if h.Value > worst {
+		if h.Value > worst { // none behind it is of use: see query.Plan.Worst
 			resp.Withheld, resp.Bound = true, h.Value
 			return resp
 		}
 		if size > wire.MaxAnswer { // another keeper's matches of the same value may rank behind this one
 			resp.Withheld, resp.Bound = true, math.Nextafter(h.Value, math.Inf(-1))
+			if h.Class > query.Callable || h.Turn > 0 {
+				resp.Bound = math.Inf(-1) // matches of any value wait for their turn
+			}
 			return resp
 		}
 		resp.Envelopes = append(resp.Envelopes, h.Record.Envelope())

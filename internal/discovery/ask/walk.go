@@ -139,7 +139,7 @@ func (w *walk) next(ctx context.Context) []records.CellKey {
 				live = append(live, r)
 			}
 		}
-		w.q.worst = worstValue(w.q.plan, live)
+		w.q.worst = w.q.plan.Worst(live)
 		n = min(w.able(w.q.worst), orderedWidth)
 	}
 	n = min(n, maxSearchedCells-len(w.asked))
@@ -172,7 +172,7 @@ func (w *walk) incomplete(recs []*records.Record) string {
 	if ago, recent := w.authority.Know.Returned(w.authority.Clock()); recent && slices.ContainsFunc(w.groups, group.foreign) {
 		return fmt.Sprintf("contact with other peers returned %s ago: the keepers may not have compared their records yet", ago.Round(time.Millisecond))
 	}
-	able := w.able(worstValue(w.q.plan, recs))
+	able := w.able(w.q.plan.Worst(recs))
 	if n := len(w.due) - able; n > 0 {
 		w.trace.add("skipped %d children of full cells, which are behind the last result", n)
 	}

@@ -32,7 +32,7 @@ func (a *answer) narrow(q cellQuery) {
 	a.records = slices.DeleteFunc(a.records, func(r *records.Record) bool { return !q.matches(r) })
 	a.beyond = slices.DeleteFunc(a.beyond, func(r *records.Record) bool { return !q.beyond(r) })
 	a.total, a.atLeast = len(a.records), a.withheld
-	if a.withheld && a.bound <= q.worst && a.bound < worstValue(q.plan, a.records) {
+	if a.withheld && a.bound <= q.worst && a.bound < q.plan.Worst(a.records) {
 		a.full, a.withheld, a.bound = false, false, 0
 	}
 }

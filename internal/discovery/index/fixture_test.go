@@ -92,13 +92,13 @@ func scan(all []*records.Record, p *query.Plan, o index.SearchOptions) index.Fou
 	hits := []query.Hit{}
 	for _, r := range all {
 		if !r.Expired(o.Now) && inCells(r, o.Cells) && p.Match(r) {
-			hits = append(hits, query.Hit{Record: r, Value: p.Value(r)})
+			hits = append(hits, p.Hit(r))
 		}
 	}
-	slices.SortFunc(hits, query.Hit.Compare)
+	p.Arrange(hits)
 	f := index.Found{Hits: hits, Total: len(hits), Next: math.Inf(1)}
 	if len(hits) > p.Limit() {
-		f.Hits, f.Next = hits[:p.Limit()], hits[p.Limit()].Value
+		f.Hits, f.Next = hits[:p.Limit()], hits[p.Limit()].Bound()
 	}
 	return f
 }
@@ -223,7 +223,7 @@ func question(s source) query.Query {
 	rarely := func() bool { return s(8) == 0 }
 	q := query.Query{Type: pick(s, kinds()...), Limit: pick(s, 1, 2, 5, 10, 100, 1000), Seed: 7}
 	q.Health = pick(s, query.HealthDefault, query.HealthDefault, query.HealthAny, query.HealthHealthy)
-	q.Claims = pick(s, query.ClaimsTrust, query.ClaimsCheck, query.ClaimsIgnore)
+	q.Claims = pick(s, query.ClaimsTrust, query.ClaimsCheck)
 	q.Sort = pick(s, query.SortPrice, query.SortUptime, query.SortResponseTime, query.SortRandom, query.SortScore, query.SortStable)
 	if s(4) > 0 {
 		lat, lon := spot(s)

@@ -179,9 +179,6 @@ func TestSearchEqualsScan(t *testing.T) {
 					if s(8) == 0 {
 						q.ProviderID = m.ids[0].String()
 					}
-					if s(8) == 0 {
-						q.Exclude = m.ids[1:3]
-					}
 					o := index.SearchOptions{Now: m.now().Add(time.Duration(s(3)-1) * time.Minute), Cells: cells(s)}
 					p := plan(t, q)
 					want := scan(m.m.live(), p, o)

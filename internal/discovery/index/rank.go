@@ -47,7 +47,10 @@ type ranker struct {
 	order order
 	keep  int
 	best  []query.Hit // best first, at most keep
+	moved []query.Hit // scratch of rank
 	worst float64     // matches with a greater lower bound cannot reach best
+
+	spreads bool // the plan does
 
 	facts records.Facts // scratch of scoreBound
 
@@ -66,9 +69,10 @@ type candidate struct {
 
 func (k *ranker) begin(p *query.Plan, s query.Sort) {
 	k.plan, k.order, k.keep = p, orderOf(s), p.Limit()+1
-	if p.Filter().Tiered && (k.order == byPrice || k.order == byScore) {
-		k.order = byValue // the column has base prices
+	if p.Filter().Tiered && (k.order == byPrice || k.order == byScore) || p.Judged() && p.Sort() != query.SortScore {
+		k.order = byValue // the column has base prices, or claims
 	}
+	k.spreads = p.Spreads()
 	k.best, k.worst, k.queued = k.best[:0], math.Inf(1), 0
 }
 
@@ -159,7 +163,7 @@ func (k *ranker) value(list []candidate) {
 		if c.lower > k.worst {
 			break
 		}
-		k.rank(query.Hit{Record: c.record, Value: k.plan.Value(c.record)})
+		k.rank(k.plan.Hit(c.record))
 	}
 }
 
@@ -201,24 +205,61 @@ func lowest(list []candidate, n int) {
 	}
 }
 
-// rank inserts a hit into best.
+// rank inserts a hit into best. If the plan spreads, the hit takes its place among those of its provider, and one of each later turn
+// waits for one more: see query.Plan.Arrange.
 func (k *ranker) rank(h query.Hit) {
-	n := len(k.best)
-	if n == k.keep {
-		if h.Compare(k.best[n-1]) >= 0 {
-			return
-		}
-		n--
-		k.best = k.best[:n]
+	if n := len(k.best); n == k.keep && h.Compare(k.best[n-1]) >= 0 {
+		return
 	}
-	at := n
-	if n > 0 && h.Compare(k.best[n-1]) < 0 {
+	if k.spreads {
+		k.takeTurn(&h)
+	}
+	if n := len(k.best); n < k.keep || h.Compare(k.best[n-1]) < 0 {
+		k.insert(h)
+	}
+	for _, h := range k.moved {
+		k.insert(h)
+	}
+	k.best = k.best[:min(len(k.best), k.keep)]
+	if len(k.best) == k.keep {
+		k.worst = k.upperBound(k.best[k.keep-1].Bound())
+	}
+}
+
+// takeTurn finds the turn of a hit, and takes those out of best that move to a later one.
+func (k *ranker) takeTurn(h *query.Hit) {
+	ahead, behind, kept := 0, 0, k.best[:0]
+	k.moved = k.moved[:0]
+	for _, b := range k.best {
+		if b.Class != h.Class || b.Record.Name().Provider != h.Record.Name().Provider {
+			kept = append(kept, b)
+			continue
+		}
+		first := *h
+		first.Turn = b.Turn // their values decide
+		if b.Compare(first) < 0 {
+			ahead++
+			kept = append(kept, b)
+			continue
+		}
+		behind++
+		if turn := query.TurnOf(ahead + behind); turn != b.Turn {
+			b.Turn = turn
+			k.moved = append(k.moved, b)
+		} else {
+			kept = append(kept, b)
+		}
+	}
+	k.best, h.Turn = kept, query.TurnOf(ahead)
+}
+
+// insert puts a hit where it belongs.
+func (k *ranker) insert(h query.Hit) {
+	at := len(k.best)
+	if at > 0 && h.Compare(k.best[at-1]) < 0 {
 		at, _ = slices.BinarySearchFunc(k.best, h, query.Hit.Compare)
 	}
 	k.best = slices.Insert(k.best, at, h)
-	if len(k.best) == k.keep {
-		k.worst = k.upperBound(k.best[k.keep-1].Value)
-	}
 }
 
 // upperBound returns the greatest lower bound of a match with this value.
@@ -241,5 +282,6 @@ func (k *ranker) finish() []query.Hit {
 // release drops all references to records.
 func (k *ranker) release() {
 	clear(k.best)
-	k.plan, k.best = nil, k.best[:0]
+	clear(k.moved[:cap(k.moved)])
+	k.plan, k.best, k.moved = nil, k.best[:0], k.moved[:0]
 }

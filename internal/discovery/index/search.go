@@ -25,11 +25,11 @@ type Found struct {
 	Hits  []query.Hit // best first, at most the plan's limit; the caller owns the slice
 	Total int         // matches before the cut; a lower bound unless Exact
 	Exact bool        // whether Total is exact; always true without SearchOptions.AtLeast
-	Next  float64     // rank value of the best match beyond the limit; +Inf without one
+	Next  float64     // query.Hit.Bound of the first match beyond the limit; +Inf without one
 }
 
 // Search returns the matches of a plan. The result equals a scan of all live records with
-// Plan.Match, sorted by Plan.Value and cut to the limit. A search sees every completed Put, and
+// Plan.Match, in the order of Plan.Arrange and cut to the limit. A search sees every completed Put, and
 // each completely or not at all.
 func (x *Index) Search(p *query.Plan, o SearchOptions) Found {
 	s := x.pool.Get().(*search)
@@ -111,7 +111,7 @@ func (s *search) end() Found {
 	f := Found{Total: s.total, Exact: !s.partial, Next: math.Inf(1)}
 	best := s.ranker.finish()
 	if limit := s.plan.Limit(); len(best) > limit {
-		f.Next = best[limit].Value
+		f.Next = best[limit].Bound()
 		best = best[:limit]
 	}
 	f.Hits = slices.Clone(best)
@@ -156,7 +156,7 @@ func (s *search) translate(c *codec) {
 	s.terms.codec = c
 	s.terms.kindValues, s.terms.placeValues = c.kinds.values(), c.places.values()
 	s.terms.limits = c.scale.thresholds(f)
-	s.terms.exact = s.terms.limits.blind || f.Partial || len(f.Attributes) > 0 || len(f.Exclude) > 0
+	s.terms.exact = s.terms.limits.blind || f.Partial || len(f.Attributes) > 0
 	s.terms.compared = s.terms.limits.comparisons(s.terms.compared[:0])
 	s.terms.kinds.begin(len(s.terms.kindValues), s.subtype != "" || f.Need&records.KnownPrice != 0)
 	s.terms.places.begin(len(s.terms.placeValues), len(f.Countries) > 0 || len(f.Regions) > 0)

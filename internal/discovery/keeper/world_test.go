@@ -78,6 +78,7 @@ func worldOffer(random *rand.Rand, i int, places spread) records.Offer {
 	uptime, response := 90+10*random.Float64(), uint64(1+random.IntN(2000))
 	o := keepertest.Offer(fmt.Sprintf("s%d", i), keepertest.Priced(0.01+random.Float64()*10))
 	o.Metadata.Subtype = ""
+	o.Metadata.Endpoints = []string{fmt.Sprintf("https://o%d.net", i)}
 	o.Location.Latitude, o.Location.Longitude = &lat, &lon
 	o.Health = &records.Health{Status: "HEALTHY", UptimePercent: &uptime, ResponseTimeMs: &response}
 	if random.IntN(200) == 0 {
@@ -99,10 +100,10 @@ func best(plan *query.Plan, recs []*records.Record) []string {
 	var hits []query.Hit
 	for _, r := range recs {
 		if !r.Expired(time.Now()) && plan.Match(r) {
-			hits = append(hits, query.Hit{Record: r, Value: plan.Value(r)})
+			hits = append(hits, plan.Hit(r))
 		}
 	}
-	slices.SortFunc(hits, query.Hit.Compare)
+	plan.Arrange(hits)
 	names := []string{}
 	for _, h := range hits[:min(plan.Limit(), len(hits))] {
 		names = append(names, h.Record.Name().ID)
@@ -115,7 +116,7 @@ func middlePage(t testing.TB, recs []*records.Record) *query.Plan {
 	q := query.Query{Sort: query.SortStable, Explain: true}
 	first := keepertest.Compile(t, q)
 	sorted := slices.SortedFunc(slices.Values(recs), func(a, b *records.Record) int {
-		return query.Hit{Record: a, Value: first.Value(a)}.Compare(query.Hit{Record: b, Value: first.Value(b)})
+		return first.Hit(a).Compare(first.Hit(b))
 	})
 	q.After = query.After(sorted[len(sorted)/2])
 	return keepertest.Compile(t, q)

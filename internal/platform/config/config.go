@@ -103,7 +103,7 @@ type Limits struct {
 type Query struct {
 	MaxResults      int     `yaml:"max_results" help:"Results of a query without a limit: 1 to 1000."`
 	DefaultRadiusKM float64 `yaml:"default_radius_km" help:"Radius of a query with a place and without a radius. 0: no bound."`
-	Claims          string  `yaml:"claims" help:"How much scores believe what providers claim of themselves: check (a measurement replaces the claim; half without one), trust (the formula of the specification) or ignore."`
+	Claims          string  `yaml:"claims" help:"How much scores believe what providers claim of themselves: check (measurements count, claims do not, and providers are spread) or trust (the formula of the specification)."`
 }
 
 // Coordination are the settings of the coordination plane. Without founders, the

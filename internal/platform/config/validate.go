@@ -46,7 +46,7 @@ func (c *Config) Validate() error {
 		zeroOr("discovery.limits.index_bytes", d.Limits.IndexBytes, 1<<20, 1<<44),
 		between("discovery.query.max_results", d.Query.MaxResults, 1, 1000),
 		between("discovery.query.default_radius_km", d.Query.DefaultRadiusKM, 0, 20015),
-		oneOf("discovery.query.claims", d.Query.Claims, "check", "trust", "ignore"),
+		oneOf("discovery.query.claims", d.Query.Claims, "check", "trust"),
 		c.Coordination.validate(),
 		c.Agent.validate(),
 		c.validateDNS(),

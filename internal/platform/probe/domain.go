@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/net/publicsuffix"
+
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // What names the peers of a domain: TXT records of a name below it, or lines of a file at it.
@@ -26,7 +28,7 @@ func Domain(name, peer string) (Target, bool) {
 	}
 	t := Target{Kind: "domain", Host: name, Port: 443, Path: wellKnown, Secure: true, peer: peer}
 	t.kind = kind{name: t.Kind, late: true, speak: speakDomain}
-	return t, err == nil && !reserved(name)
+	return t, err == nil && !records.Reserved(name)
 }
 
 // speakDomain looks into DNS first.

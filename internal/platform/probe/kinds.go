@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // kind is a protocol of endpoints. A new one is a file with a function that returns it, and a row in kinds.
@@ -45,13 +47,10 @@ type Target struct {
 	without string // what was left out of the endpoint: see Withheld
 }
 
-// maxEndpoint bounds an endpoint, in bytes.
-const maxEndpoint = 256
-
 // Parse reads an endpoint of an offer with the protocols that the offer declares. It reports false for an endpoint of no known kind, which
 // nobody can measure.
 func Parse(endpoint string, protocols []string) (Target, bool) {
-	if len(endpoint) > maxEndpoint {
+	if !records.Callable(endpoint) {
 		return Target{}, false
 	}
 	if strings.HasPrefix(endpoint, "/") {
@@ -62,7 +61,7 @@ func Parse(endpoint string, protocols []string) (Target, bool) {
 		scheme, rest = "", endpoint
 	}
 	u, err := url.Parse("x://" + rest)
-	if err != nil || u.Hostname() == "" || u.User != nil || reserved(u.Hostname()) {
+	if err != nil || u.Hostname() == "" || u.User != nil {
 		return Target{}, false
 	}
 	t := Target{Host: strings.ToLower(u.Hostname()), Path: u.EscapedPath()}
@@ -70,14 +69,6 @@ func Parse(endpoint string, protocols []string) (Target, bool) {
 		t.Path += "?" + u.RawQuery
 	}
 	return t.as(strings.ToLower(scheme), u.Port(), protocols)
-}
-
-// reserved reports whether a name is for documentation and tests (RFC 2606, RFC 6761): it stands for no service.
-func reserved(host string) bool {
-	host = "." + strings.ToLower(strings.TrimSuffix(host, "."))
-	return slices.ContainsFunc([]string{".example", ".test", ".invalid", ".example.com", ".example.net", ".example.org"}, func(end string) bool {
-		return strings.HasSuffix(host, end)
-	})
 }
 
 // as finds the kind of a target.

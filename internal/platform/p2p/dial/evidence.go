@@ -41,6 +41,18 @@ func Interpret(err error) Evidence {
 	return strongest
 }
 
+// Everywhere reports whether a dial met a closed port, or another program, at every address that this peer has a route to. Where one
+// address was silent the peer may live behind it.
+func Everywhere(err error) bool {
+	var dial *swarm.DialError
+	if !errors.As(err, &dial) || len(dial.DialErrors) == 0 {
+		return interpretOne(err) == Closed
+	}
+	return !dial.Timeout() && Interpret(err) == Closed && !slices.ContainsFunc(dial.DialErrors, func(e swarm.TransportError) bool {
+		return interpretOne(e.Cause) != Closed && !isAny(e.Cause, []error{syscall.ENETUNREACH, syscall.EADDRNOTAVAIL})
+	})
+}
+
 // interpretOne interprets the error of one address or stream.
 func interpretOne(err error) Evidence {
 	switch {

@@ -146,6 +146,9 @@ func (d *dialer) resultOf(id peer.ID, err error) result {
 	case errors.Is(err, errNoAddress):
 		return undecided
 	}
+	if dial.Everywhere(err) {
+		return refused
+	}
 	return d.conclude(id, dial.Interpret(err))
 }
 

@@ -61,8 +61,9 @@ type Prober struct {
 	events event.Subscription // to connections
 	wake   chan struct{}      // capacity 1: an earlier probe may be due
 
-	mu      sync.Mutex // guards tracker and running, held for computation only
+	mu      sync.Mutex // guards the fields below, held for computation only
 	tracker *tracker
+	pulse   pulse
 	running int // probes
 	failed  func(peer.ID)
 }
@@ -206,6 +207,8 @@ func (p *Prober) Run(ctx context.Context) {
 	events := p.events.Out()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	beat := time.NewTicker(pulseEvery)
+	defer beat.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -218,6 +221,11 @@ func (p *Prober) Run(ctx context.Context) {
 			p.handle(e)
 		case <-p.wake:
 		case <-timer.C:
+		case <-beat.C:
+			p.mu.Lock()
+			p.pulse.beat(time.Now())
+			p.mu.Unlock()
+			continue
 		}
 		due, wait := p.step(time.Now())
 		for _, pr := range due {
@@ -244,11 +252,13 @@ func (p *Prober) step(now time.Time) ([]probe, time.Duration) {
 func (p *Prober) probe(ctx context.Context, pr probe) {
 	bounded, cancel := context.WithTimeout(ctx, p.conf.Timeout)
 	defer cancel()
+	began := time.Now()
 	o := p.net.check(bounded, pr)
 	if ctx.Err() != nil {
 		o = outcome{result: undecided} // the shutdown caused the failure
 	}
 	p.mu.Lock()
+	o.late = p.pulse.lateSince(began, time.Now())
 	p.running--
 	if p.conf.OnCheck != nil {
 		p.conf.OnCheck()
@@ -262,6 +272,28 @@ func (p *Prober) probe(ctx context.Context, pr probe) {
 		}
 	}
 	p.wakeUp()
+}
+
+// pulse notices that this process runs late, on a busy machine or after a sleep: then an answer may wait unread, and its absence is
+// no silence of the other peer.
+type pulse struct{ last, late time.Time }
+
+const (
+	pulseEvery = 250 * time.Millisecond
+	lateness   = time.Second
+)
+
+// beat takes the time of a beat, which comes each pulseEvery.
+func (p *pulse) beat(now time.Time) {
+	if !p.last.IsZero() && now.Sub(p.last) >= lateness {
+		p.late = now
+	}
+	p.last = now
+}
+
+// lateSince reports whether the process ran late at some time since began, or does now.
+func (p *pulse) lateSince(began, now time.Time) bool {
+	return p.late.After(began) || !p.last.IsZero() && now.Sub(p.last) >= lateness
 }
 
 func (p *Prober) handle(e any) {

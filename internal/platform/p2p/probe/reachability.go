@@ -25,6 +25,8 @@ const (
 	addressMisses  = 3                // consecutive addressUnknown results that make a peer unreachable
 	suspectAfter   = 5 * time.Second  // age of evidence that a suspicion overrides
 
+	refusedAgain = 10 * time.Second // from a first refusal to the second, which decides
+
 	avoidFirst  = 30 * time.Second // about the time of a conclusive measurement
 	avoidMost   = 5 * time.Minute  // after repeated silence
 	avoidMemory = 10 * time.Minute // a later silence starts at avoidFirst again
@@ -42,6 +44,7 @@ type outcome struct {
 	result    result
 	dialed    bool // the probe dialed, so a failure is evidence
 	linked    bool // the dial succeeded, so its connection event adds no evidence
+	late      bool // this process ran late meanwhile, so silence says nothing
 	roundTrip time.Duration
 }
 
@@ -50,7 +53,8 @@ type result uint8
 const (
 	answered       result = iota
 	busy                  // alive: it accepted a connection, then refused it
-	failed                // silence, or refused connections, at all addresses
+	failed                // silence at all addresses, or another program
+	refused               // nothing listens at any address: what silence is not, an answer of the machine
 	undecided             // possibly a local fault: a failed lookup, no resources, no network
 	addressUnknown        // weak evidence: a new peer may not be in the DHT yet
 )
@@ -67,6 +71,7 @@ type observation struct {
 	due       time.Time            // of the next probe
 	dialed    time.Time            // of the last probe that dialed
 	since     time.Time            // of the first failed probe since the last sign of life; zero without one
+	refused   bool                 // the first failed probe was refused
 	failures  int                  // failed probes since the peer became unreachable, for the backoff
 	misses    int                  // consecutive addressUnknown results
 
@@ -97,8 +102,10 @@ const (
 //   - A failed ping on an open connection leads to a fresh dial.
 //   - A failed fresh dial and ping is a first failure: lookups avoid the peer. A probe of newly found addresses
 //     follows soon. A failure Config.Confirm after the first makes the peer unreachable.
+//   - Refusals at all addresses, refusedAgain apart, make it unreachable: a machine whose process died refuses.
 //   - Failures of enough others make the first failure decide.
-//   - A lost connection is no evidence. It triggers a probe, unless one dialed less than an interval ago.
+//   - A lost connection is no evidence. It triggers a probe at once, unless a probe dialed shortly before: a crowded peer ends new
+//     connections first, and is dialed once in an interval.
 type tracker struct {
 	conf     Config                                // complete
 	observed *simplelru.LRU[peer.ID, *observation] // by the time of track; evict keeps its bounds
@@ -254,10 +261,10 @@ func (t *tracker) disconnected(id peer.ID, now time.Time) {
 	}
 }
 
-// afterLoss is the time of the probe after a lost connection. A crowded peer closes connections, so each loss
-// must not cause a dial.
+// afterLoss is the time of the probe after a lost connection. A crowded peer closes new connections, so the loss of one must not cause
+// a dial.
 func (t *tracker) afterLoss(o *observation, now time.Time) time.Time {
-	if next := o.dialed.Add(t.interval(o, now)); !o.dialed.IsZero() && next.After(now) {
+	if next := o.dialed.Add(t.interval(o, now)); now.Sub(o.dialed) < min(t.conf.Interval, watchInterval) && next.After(now) {
 		return next
 	}
 	return now
@@ -404,7 +411,7 @@ func (t *tracker) done(p probe, out outcome, now time.Time) bool {
 			return t.failed(o, outcome{dialed: true}, now)
 		}
 		o.due = now.Add(min(t.conf.Interval, addressRetry))
-	case failed:
+	case failed, refused:
 		return t.failed(o, out, now)
 	}
 	return false
@@ -424,6 +431,9 @@ func (t *tracker) failed(o *observation, out outcome, now time.Time) bool {
 	case o.change == opened && !o.excused && !out.linked:
 		o.excused, o.due = true, now // the dial failed, but another connection succeeded
 		return false
+	case !out.dialed && out.late:
+		o.due = now // this process may have missed the answer: the connection stays
+		return false
 	case !out.dialed:
 		o.redial, o.due = true, now
 		return false
@@ -435,7 +445,9 @@ func (t *tracker) failed(o *observation, out outcome, now time.Time) bool {
 		return t.confirmed(o, now)
 	case o.since.IsZero():
 		o.since, o.due = now, now.Add(min(t.conf.Confirm, searchAfter)) // the peer may have moved, or have a relay by now
+		o.refused = out.result == refused
 		return true
+	case o.refused && out.result == refused && !now.Before(o.since.Add(refusedAgain)):
 	case now.Before(o.since.Add(t.conf.Confirm)): // too early for a second failure
 		o.due = o.since.Add(t.conf.Confirm)
 		return false

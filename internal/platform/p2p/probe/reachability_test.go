@@ -210,6 +210,66 @@ func TestLossIsCheckedAtOnce(t *testing.T) {
 	f.quiet()
 }
 
+// TestRefusalsDecideSoon: a machine whose process died refuses connections. Two refusals decide, ten seconds apart; silence waits longer.
+func TestRefusalsDecideSoon(t *testing.T) {
+	for _, again := range []result{refused, failed} {
+		f := newTrackerFixture(t)
+		f.conf.Interval, f.conf.Confirm, f.conf.Keep = 10*time.Minute, 2*time.Minute, time.Hour
+		f.track("t", "a", true, f.now)
+		f.pong(f.probe())
+		f.pass(5 * time.Minute)
+		f.disconnected("a", f.now)
+		require.True(t, f.done(f.probe(), outcome{result: refused, dialed: true}, f.now))
+		f.require("a", reachable)
+		f.pass(refusedAgain - 1)
+		f.quiet()
+		f.pass(1)
+		f.done(f.probe(), outcome{result: again, dialed: true}, f.now)
+		f.require("a", map[result]records.Reachability{refused: unreachable, failed: reachable}[again])
+	}
+}
+
+// TestNewConnectionsMayEnd: a crowded peer ends connections soon, and is dialed once in an interval. One that lasted is missed at once.
+func TestNewConnectionsMayEnd(t *testing.T) {
+	f := newTrackerFixture(t)
+	f.conf.Interval, f.conf.Keep = 10*time.Minute, time.Hour
+	f.track("t", "a", false, f.now)
+	f.done(f.probe(), outcome{result: answered, dialed: true, linked: true}, f.now)
+	f.pass(time.Second)
+	f.disconnected("a", f.now)
+	f.quiet()
+	f.pass(10 * time.Minute)
+	f.done(f.probe(), outcome{result: answered, dialed: true, linked: true}, f.now)
+	f.pass(2 * time.Minute)
+	f.disconnected("a", f.now)
+	f.probe()
+}
+
+// TestOwnLatenessIsNoSilence: while this process runs late, a ping without an answer ends no connection.
+func TestOwnLatenessIsNoSilence(t *testing.T) {
+	f := newTrackerFixture(t)
+	f.track("t", "a", true, f.now)
+	require.False(t, f.done(f.probe(), outcome{result: failed, late: true}, f.now))
+	p := f.probe()
+	require.False(t, p.fresh, "the connection stays")
+	require.False(t, f.done(p, outcome{result: failed}, f.now))
+	require.True(t, f.probe().fresh)
+
+	var p1 pulse
+	at := f.now
+	require.False(t, p1.lateSince(at, at))
+	for range 8 {
+		p1.beat(at)
+		at = at.Add(pulseEvery)
+		require.False(t, p1.lateSince(f.now, at))
+	}
+	at = at.Add(lateness)
+	require.True(t, p1.lateSince(at.Add(-time.Second), at), "the beat itself is late")
+	p1.beat(at)
+	require.True(t, p1.lateSince(at.Add(-time.Second), at))
+	require.False(t, p1.lateSince(at, at.Add(pulseEvery)), "a probe that began afterwards")
+}
+
 func TestLossDuringProbeOutdatesItsAnswer(t *testing.T) {
 	f := newTrackerFixture(t)
 	f.track("t", "a", true, f.now)
@@ -425,7 +485,7 @@ func TestTrackerInvariants(t *testing.T) {
 				flying = append(flying, m.next(rapid.IntRange(0, 3).Draw(t, "slots"), now)...)
 			case 4:
 				if len(flying) > 0 {
-					o := outcome{result: result(rapid.IntRange(0, 4).Draw(t, "result")), dialed: rapid.Bool().Draw(t, "dialed")}
+					o := outcome{result: result(rapid.IntRange(0, 5).Draw(t, "result")), dialed: rapid.Bool().Draw(t, "dialed")}
 					m.done(flying[0], o, now)
 					flying = flying[1:]
 				}

@@ -80,8 +80,7 @@ type Claims int32
 const (
 	Claims_CLAIMS_UNSPECIFIED Claims = 0
 	Claims_CLAIMS_TRUST       Claims = 1 // in full
-	Claims_CLAIMS_CHECK       Claims = 2 // a measurement replaces the claim; half without one. A keeper leaves speed out: the asker ranks again
-	Claims_CLAIMS_IGNORE      Claims = 3 // measurements alone
+	Claims_CLAIMS_CHECK       Claims = 2 // claims do not count: keepers rank by facts of records, in turns of providers, and the asker by measurements
 )
 
 // Enum value maps for Claims.
@@ -90,13 +89,11 @@ var (
 		0: "CLAIMS_UNSPECIFIED",
 		1: "CLAIMS_TRUST",
 		2: "CLAIMS_CHECK",
-		3: "CLAIMS_IGNORE",
 	}
 	Claims_value = map[string]int32{
 		"CLAIMS_UNSPECIFIED": 0,
 		"CLAIMS_TRUST":       1,
 		"CLAIMS_CHECK":       2,
-		"CLAIMS_IGNORE":      3,
 	}
 )
 
@@ -283,8 +280,6 @@ type Query struct {
 	Explain bool `protobuf:"varint,21,opt,name=explain,proto3" json:"explain,omitempty"`
 	// Permutation of the random order; the peer draws one for 0.
 	Seed uint64 `protobuf:"varint,22,opt,name=seed,proto3" json:"seed,omitempty"`
-	// Providers that the asking peer found unreachable, at most 1024.
-	ExcludeProviders []string `protobuf:"bytes,23,rep,name=exclude_providers,json=excludeProviders,proto3" json:"exclude_providers,omitempty"`
 	// Count all matches, which may take longer than the search.
 	ExactTotal bool `protobuf:"varint,24,opt,name=exact_total,json=exactTotal,proto3" json:"exact_total,omitempty"`
 	// All of these, at most 16.
@@ -301,7 +296,7 @@ type Query struct {
 	After string `protobuf:"bytes,29,opt,name=after,proto3" json:"after,omitempty"`
 	// Count the matches of each cell with a geohash of this length, in place of results. Only for the application's API.
 	Cells uint32 `protobuf:"varint,30,opt,name=cells,proto3" json:"cells,omitempty"`
-	// How much scores believe what providers claim of themselves. Absent between peers: in full; from an application: the peer's default.
+	// Whether scores and orders believe what providers claim of themselves. Absent between peers: in full; from an application: the peer's default.
 	Claims Claims `protobuf:"varint,31,opt,name=claims,proto3,enum=blackhole.discovery.v1.Claims" json:"claims,omitempty"`
 	// Only records that claim this domain, or any one for "*". The asked peer leaves out those whose claim is not checked.
 	Domain        string `protobuf:"bytes,32,opt,name=domain,proto3" json:"domain,omitempty"`
@@ -491,13 +486,6 @@ func (x *Query) GetSeed() uint64 {
 		return x.Seed
 	}
 	return 0
-}
-
-func (x *Query) GetExcludeProviders() []string {
-	if x != nil {
-		return x.ExcludeProviders
-	}
-	return nil
 }
 
 func (x *Query) GetExactTotal() bool {
@@ -820,7 +808,7 @@ var File_blackhole_discovery_v1_query_proto protoreflect.FileDescriptor
 
 const file_blackhole_discovery_v1_query_proto_rawDesc = "" +
 	"\n" +
-	"\"blackhole/discovery/v1/query.proto\x12\x16blackhole.discovery.v1\"\xf6\t\n" +
+	"\"blackhole/discovery/v1/query.proto\x12\x16blackhole.discovery.v1\"\xe2\t\n" +
 	"\x05Query\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\asubtype\x18\x02 \x01(\tR\asubtype\x120\n" +
@@ -850,8 +838,7 @@ const file_blackhole_discovery_v1_query_proto_rawDesc = "" +
 	"\x04sort\x18\x13 \x01(\x0e2\x1c.blackhole.discovery.v1.SortR\x04sort\x12\x14\n" +
 	"\x05limit\x18\x14 \x01(\rR\x05limit\x12\x18\n" +
 	"\aexplain\x18\x15 \x01(\bR\aexplain\x12\x12\n" +
-	"\x04seed\x18\x16 \x01(\x04R\x04seed\x12+\n" +
-	"\x11exclude_providers\x18\x17 \x03(\tR\x10excludeProviders\x12\x1f\n" +
+	"\x04seed\x18\x16 \x01(\x04R\x04seed\x12\x1f\n" +
 	"\vexact_total\x18\x18 \x01(\bR\n" +
 	"exactTotal\x124\n" +
 	"\x05where\x18\x19 \x03(\v2\x1e.blackhole.discovery.v1.ClauseR\x05where\x12\x14\n" +
@@ -869,7 +856,7 @@ const file_blackhole_discovery_v1_query_proto_rawDesc = "" +
 	"_max_priceB\r\n" +
 	"\v_min_uptimeB\x11\n" +
 	"\x0f_max_error_rateB\t\n" +
-	"\a_volume\"\xa2\x03\n" +
+	"\a_volumeJ\x04\b\x17\x10\x18R\x11exclude_providers\"\xa2\x03\n" +
 	"\x04Menu\x12=\n" +
 	"\x05types\x18\x01 \x03(\v2'.blackhole.discovery.v1.Menu.TypesEntryR\x05types\x12I\n" +
 	"\tcountries\x18\x02 \x03(\v2+.blackhole.discovery.v1.Menu.CountriesEntryR\tcountries\x12\x1b\n" +
@@ -916,12 +903,11 @@ const file_blackhole_discovery_v1_query_proto_rawDesc = "" +
 	"\n" +
 	"HEALTH_ANY\x10\x01\x12\x11\n" +
 	"\rHEALTH_USABLE\x10\x02\x12\x12\n" +
-	"\x0eHEALTH_HEALTHY\x10\x03*W\n" +
+	"\x0eHEALTH_HEALTHY\x10\x03*Y\n" +
 	"\x06Claims\x12\x16\n" +
 	"\x12CLAIMS_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fCLAIMS_TRUST\x10\x01\x12\x10\n" +
-	"\fCLAIMS_CHECK\x10\x02\x12\x11\n" +
-	"\rCLAIMS_IGNORE\x10\x03*\x9a\x01\n" +
+	"\fCLAIMS_CHECK\x10\x02\"\x04\b\x03\x10\x03*\rCLAIMS_IGNORE*\x9a\x01\n" +
 	"\x04Sort\x12\x14\n" +
 	"\x10SORT_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
