@@ -175,7 +175,7 @@ func TestStoreRefusesForeignCells(t *testing.T) {
 		if !keeps {
 			require.Equal(t, "cells", resp.GetStore().Results[0].Refusal.Field)
 		}
-		k.Index = index.New(index.Config{})
+		k.Index.Remove(r.Name())
 	}
 	require.NotZero(t, counts.Refusals("not_kept"))
 	require.Less(t, counts.Refusals("not_kept"), 40)
