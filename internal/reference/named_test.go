@@ -41,10 +41,16 @@ func TestNamed(t *testing.T) {
 	world := known{operations(t), tests(t), source(t, "docs/reference/settings.md"), source(t, "docs/metrics.md")}
 	found := map[string]int{}
 	documents(t, func(name, text string) {
+		past := name == "CHANGELOG.md" // which names what was there, too
 		for _, fault := range p.misnamed(text) {
-			t.Errorf("%s: %s", name, fault)
+			if !past {
+				t.Errorf("%s: %s", name, fault)
+			}
 		}
 		for _, m := range named(text) {
+			if past && m.kind != "link" {
+				continue
+			}
 			found[m.kind]++
 			if fault := world.fault(name, m); fault != "" {
 				t.Errorf("%s: %s", name, fault)

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"encoding/json"
 	"errors"
 
 	"github.com/blackhole/blackhole/internal/contract/coord"
@@ -36,12 +37,22 @@ func keyValue(kv *api.KeyVal) *KeyValue {
 	}
 }
 
+// MarshalJSON implements json.Marshaler, with the names of the API. Bytes that are not text have names of their own:
+// key_base64 and value_base64.
+func (kv *KeyValue) MarshalJSON() ([]byte, error) {
+	return json.Marshal(&coord.KeyValue{
+		Key: kv.Key, Value: kv.Value, CreateRevision: coord.Revision(kv.CreateRevision),
+		ModRevision: coord.Revision(kv.ModRevision), Version: kv.Version, Lease: coord.LeaseID(kv.Lease),
+	})
+}
+
 // KeyEvent is one change of one key.
 type KeyEvent struct {
-	Revision Revision
-	Key      string
-	KV       *KeyValue // the new version; nil after a delete
-	Prev     *KeyValue // the version before, if the watch asked for it; nil for a new key
+	Revision Revision  `json:"revision"`
+	Key      string    `json:"key"`
+	KV       *KeyValue `json:"kv,omitempty"` // the new version; nil after a delete
+	// Prev is the version before, if the watch asked for it; nil for a new key.
+	Prev *KeyValue `json:"prev_kv,omitempty"`
 }
 
 // Deletes reports whether the event deletes its key.

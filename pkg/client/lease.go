@@ -67,6 +67,10 @@ func (c *Client) Locks() Locks { return Locks{c} }
 // name is its credential.
 type LeaseID int64
 
+// MarshalText implements encoding.TextMarshaler: the id in decimal, which has more digits than a JavaScript number, or
+// "hidden" for an id that the caller may not learn.
+func (id LeaseID) MarshalText() ([]byte, error) { return coord.LeaseID(id).MarshalText() }
+
 // Session grants a lease and keeps it alive until Close. It retries until ctx ends while the
 // group is unreachable. Errors: the errors of a grant; Unavailable if no group was reachable in
 // time.

@@ -13,7 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/netns"
 	"github.com/blackhole/blackhole/testnet/process"
@@ -24,7 +24,7 @@ const readerLimit = 30 * time.Second
 
 // desk is a machine as a reader of a document has it: a shell in an empty directory, and no settings.
 type desk struct {
-	*client.Client
+	*operator.Client
 	*host
 	home string
 	env  []string
@@ -63,7 +63,7 @@ func (o *office) desk() (err error) {
 		return fault.As("lab.desk", fault.Unavailable, err)
 	}
 	d.env = o.environment(d.home)
-	d.Client, err = client.New(grpcAddress, grpc.WithContextDialer(d.space.Dial))
+	d.Client, err = operator.New(grpcAddress, operator.Dial(grpc.WithContextDialer(d.space.Dial)))
 	o.desks, o.daemons = append(o.desks, d), append(o.daemons, nil)
 	return err
 }

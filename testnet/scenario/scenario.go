@@ -25,6 +25,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/operator"
+	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/client/fence"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -338,7 +339,7 @@ func empty(ctx context.Context, ends, survivor *network.Peer) error {
 	if err != nil || from.ID == "" || from.ID == to.ID {
 		return err
 	}
-	if _, err = ends.KV().Delete(ctx, coord.Under("app/")); err != nil {
+	if _, err = ends.KV().Delete(ctx, client.Under("app/")); err != nil {
 		return err
 	}
 	_, err = survivor.KV().Put(ctx, "app/raised", nil)

@@ -199,7 +199,7 @@ func keyList(page Page, keysOnly bool) term.Document {
 	rows := make([][]string, len(page.Keys))
 	head := []string{"KEY", "VALUE", "REVISION", "LEASE"}
 	for i, kv := range page.Keys {
-		rows[i] = []string{kv.Key, shortened(valueText(kv)), strconv.FormatInt(int64(kv.ModRevision), 10), leaseOf(kv)}
+		rows[i] = []string{kv.Key, shortened(valueText(kv.Value)), strconv.FormatInt(int64(kv.ModRevision), 10), leaseOf(kv)}
 		if keysOnly {
 			rows[i] = slices.Delete(rows[i], 1, 2)
 		}
@@ -219,11 +219,11 @@ func leaseOf(kv *coord.KeyValue) string {
 }
 
 // valueText is a value for people: bytes that are not text are in base64.
-func valueText(kv *coord.KeyValue) string {
-	if utf8.Valid(kv.Value) {
-		return string(kv.Value)
+func valueText(value []byte) string {
+	if utf8.Valid(value) {
+		return string(value)
 	}
-	return base64.StdEncoding.EncodeToString(kv.Value)
+	return base64.StdEncoding.EncodeToString(value)
 }
 
 // readKeys reads keys.
@@ -324,24 +324,12 @@ func listen(r *remote.Peer) (heard, stop func()) {
 	return heard, func() { timer.Stop() }
 }
 
-// version is a version of a key as commands print it; nil for none.
-func version(kv *client.KeyValue) *coord.KeyValue {
-	if kv == nil {
-		return nil
-	}
-	return &coord.KeyValue{
-		Key: kv.Key, Value: kv.Value, CreateRevision: coord.Revision(kv.CreateRevision), ModRevision: coord.Revision(kv.ModRevision),
-		Version: kv.Version, Lease: coord.LeaseID(kv.Lease),
-	}
-}
-
 // printChanges prints the events of a batch. A table omits progress events.
 func printChanges(r *remote.Peer, b client.Batch) error {
-	for _, change := range b.Events {
-		e := coord.Event{Revision: coord.Revision(change.Revision), Key: change.Key, KV: version(change.KV), Prev: version(change.Prev)}
+	for _, e := range b.Events {
 		kind, value := "delete", ""
 		if e.KV != nil {
-			kind, value = "put", valueText(e.KV)
+			kind, value = "put", valueText(e.KV.Value)
 		}
 		line := term.Clean(fmt.Sprintf("%-6s  %8d  %s  %s", kind, e.Revision, e.Key, value))
 		if err := r.PrintNext(term.Document{Value: e, Table: term.Plain(strings.TrimRight(line, " ") + "\n")}); err != nil {

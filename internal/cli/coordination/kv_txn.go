@@ -338,7 +338,7 @@ func txnDocument(txn *apiv1.TxnRequest, r *apiv1.TxnResponse) term.Document {
 			kv := coord.KeyValueOf(one)
 			line := kv.Key
 			if !step.GetRange().GetKeysOnly() {
-				line += "  " + valueText(kv)
+				line += "  " + valueText(kv.Value)
 			}
 			b.WriteString(term.Clean(line) + "\n")
 			results[i].Keys = append(results[i].Keys, kv)

@@ -15,7 +15,6 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/command"
 	"github.com/blackhole/blackhole/internal/cli/file"
 	"github.com/blackhole/blackhole/internal/cli/term"
-	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/environ"
 	"github.com/blackhole/blackhole/internal/platform/spelling"
 	"github.com/blackhole/blackhole/internal/platform/strictjson"

@@ -368,9 +368,9 @@ func (c *client) wipe(p *proc) {
 	for _, key := range keys {
 		steps = append(steps, coordtest.Delete(coord.Exactly(key)))
 	}
-	this, r, ok := c.do(p, &apiv1.TxnRequest{Then: steps}, patience)
+	this, _, ok := c.do(p, &apiv1.TxnRequest{Then: steps}, patience)
 	for _, key := range keys {
-		c.record(from, input{kind: write, key: key}, this, ok, wrote(r))
+		c.record(from, history.Op{Kind: history.Put, Object: key}, this, ok)
 	}
 	for i := range 3 {
 		c.do(p, &apiv1.DeleteRequirementRequest{Name: fmt.Sprintf("need-%d", i)}, patience/16)

@@ -56,7 +56,6 @@ func TestWhatPeersMaySend(t *testing.T) {
 		"the addresses of members":            {group(&coordv1.Command{Request: &coordv1.Command_SetAddresses{SetAddresses: &coordv1.SetAddresses{}}}), ""},
 		"a new incarnation":                   {group(&coordv1.Command{Request: &coordv1.Command_BumpIncarnation{BumpIncarnation: &coordv1.BumpIncarnation{}}}), ""},
 		"the end of the group":                {group(&coordv1.Command{Request: &coordv1.Command_Dissolve{Dissolve: &coordv1.Dissolve{}}}), ""},
-		"a raised revision":                   {group(&coordv1.Command{Request: &coordv1.Command_RaiseRevision{RaiseRevision: &coordv1.RaiseRevision{To: 1 << 50}}}), ""},
 		"an entry of its own":                 {published(""), "t"},
 		"an entry of an authenticated caller": {published("@web"), "t"},
 		"a backup":                            {nil, "t"},

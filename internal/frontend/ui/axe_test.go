@@ -13,6 +13,7 @@ const serious = `axe.run(document).then(r => r.violations.filter(v => v.impact =
 
 // TestAccessible checks every view with axe, light and dark.
 func TestAccessible(t *testing.T) {
+	long(t)
 	t.Parallel()
 	axe, err := os.ReadFile("testdata/axe/node_modules/axe-core/axe.min.js")
 	if err != nil {

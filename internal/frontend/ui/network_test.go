@@ -30,9 +30,18 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
+// long skips what takes a browser a minute.
+func long(t *testing.T) {
+	t.Helper()
+	if os.Getenv("BLACKHOLE_LONG") == "" {
+		t.Skip("a browser plays it for a minute: set BLACKHOLE_LONG=1, as .ci/night does")
+	}
+}
+
 // TestNetwork shows the page of a network of eight peers that keep 800 offers of 8 providers, or PAGE_OFFERS. It logs
 // the figures of the page.
 func TestNetwork(t *testing.T) {
+	long(t)
 	t.Parallel()
 	b := openBrowser(t)
 	offers := 800
