@@ -148,7 +148,7 @@ func (p *Parts) result(plan *query.Plan, r *records.Record, e *query.Evidence) q
 		finding := m // a copy, so that unmeasured results need no allocation
 		res.Measured, e.RoundTrip = &finding, m.RoundTrip
 	}
-	res.Endpoint, res.Domain = p.truth.Of(r, e), p.truth.Domain(r)
+	res.Endpoint, res.Domain = p.truth.Of(r, e), p.truth.DomainOf(r)
 	res.Doubts = e.Doubts
 	res.Score, res.Place = plan.Judge(r, e), plan.Hit(r)
 	res.Place.Value = plan.Rank(r, e)

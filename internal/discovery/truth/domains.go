@@ -36,7 +36,7 @@ func (x *Checks) NotChecked(plan *query.Plan, r *records.Record) string {
 		return ""
 	}
 	x.seek(r)
-	m := x.Domain(r)
+	m := x.DomainOf(r)
 	switch {
 	case m == nil || m.Peers > 0:
 		return NotYet
@@ -130,8 +130,8 @@ func (x *Checks) proof(e *endpoint, now time.Time) (m records.Measured, unproven
 	return m, failed > 0 || !x.agree(e, true, witness.Quorum, now)
 }
 
-// Domain says whether the domain that an offer claims is checked; nil without a claim.
-func (x *Checks) Domain(r *records.Record) *records.Measured {
+// DomainOf says whether the domain that an offer claims is checked; nil without a claim.
+func (x *Checks) DomainOf(r *records.Record) *records.Measured {
 	n, ok := domainOf(r)
 	if !ok {
 		return nil

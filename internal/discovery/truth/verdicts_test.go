@@ -125,6 +125,6 @@ func TestMinorityClosesNothing(t *testing.T) {
 		d, ok := asker.known.Peek(n)
 		require.True(t, ok)
 		require.Empty(t, d.heard)
-		require.False(t, slices.ContainsFunc(s.peers, func(m *member) bool { return m.Domain(s.claims).State == records.Checked }))
+		require.False(t, slices.ContainsFunc(s.peers, func(m *member) bool { return m.DomainOf(s.claims).State == records.Checked }))
 	})
 }
