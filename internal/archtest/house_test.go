@@ -82,7 +82,7 @@ func floors() []room {
 			{path: "internal/platform/metrics", floor: 0},
 			{path: "internal/platform/metrics/metricstest", floor: 0, support: true},
 			{path: "internal/platform/pause", floor: 0},
-			{path: "internal/platform/probe", floor: 1, only: []string{"internal/platform/bounded", "internal/platform/special"}, users: wiring("internal/discovery", "internal/agent/health", "internal/cli", "internal/cli/offer")},
+			{path: "internal/platform/probe", floor: 2, only: []string{"internal/platform/bounded", "internal/platform/special", "pkg/records"}, users: wiring("internal/discovery", "internal/agent/health", "internal/cli", "internal/cli/offer")},
 			{path: "internal/platform/secret", floor: 0},
 			{path: "internal/platform/spelling", floor: 0},
 			{path: "internal/platform/special", floor: 0, users: []string{"internal/platform/probe", "internal/frontend"}},

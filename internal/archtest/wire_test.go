@@ -202,10 +202,10 @@ func (p *pkg) constants(visit func(name string, value ast.Expr)) {
 func limited() (folders []string, ownMatter []string) {
 	return []string{
 			"pkg/records", "pkg/network", "pkg/gossip", "internal/discovery/wire", "internal/discovery/route", "internal/discovery/place", "internal/discovery/ask", "internal/discovery/keeper",
-			"internal/discovery/digest", "internal/discovery/cell",
+			"internal/discovery/digest",
 			"internal/discovery/witness", "internal/discovery/clock", "internal/coordination/bootstrap", "internal/coordination/transport",
 		},
-		[]string{"records.MaxOffer", "wire.AskedAtOnce", "wire.SyncEvery", "route.JoiningGrace", "place.MaintainEvery"}
+		[]string{"records.MaxOffer", "wire.AskedAtOnce", "wire.SyncEvery", "route.JoiningGrace"}
 }
 
 // checkLimits compares the table of limits with the constants.

@@ -124,7 +124,7 @@ func (m *market) question() query.Query {
 	return q
 }
 
-// worldwide is a question without a place: its answer may be in any part of a divided cell.
+// worldwide is a question without a place: its answer may be in any part of a full cell.
 func (m *market) worldwide() query.Query {
 	least := 90 + 10*m.Float64()
 	q := query.Query{Type: kinds()[0], Limit: 10, Quality: query.Quality{Health: query.HealthAny}}

@@ -132,7 +132,7 @@ func startPeer(w *wire, at place, bootstrap []peer.AddrInfo, connections int) (_
 	s.onClose(func() error { updates.Close(); return nil })
 	s.keeper, err = keeper.New(keepers.Config{
 		Network: networkName, Host: s.node.QuickHost(), Router: s.node.Routing(), Index: s.index, Verifier: verifier, Now: s.now,
-		Signals: keepers.Signals{Conditions: s.conditions, Metrics: s.counts.Discovery}, Heard: s.heard, Asked: s.asked,
+		Signals: keepers.Signals{Conditions: s.conditions, Metrics: s.counts.Discovery}, Heard: s.heard, Asked: s.asked, Limits: keepers.Limits{Cell: 1000},
 	})
 	if err != nil {
 		return nil, err

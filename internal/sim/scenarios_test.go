@@ -8,7 +8,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/contract/discovery"
-	"github.com/blackhole/blackhole/internal/discovery/cell"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -20,11 +19,10 @@ func playJoin(w *cluster) {
 	w.use(2, 100)
 }
 
-// worldwide: a type with so many services that its widest cell divides, and questions without a place.
+// worldwide: a type with so many services that its widest cells are full, and questions without a place.
 func playWorldwide(w *cluster) {
 	w.market.single = true
 	w.grow()
-	time.Sleep(2 * cell.Grace) // until the cell is divided and summaries have come
 	for _, name := range []string{"first worldwide questions", "again"} {
 		w.ask(w.peers, asking{name: name, quiet: true, each: 5, within: time.Minute, draw: w.market.worldwide})
 	}

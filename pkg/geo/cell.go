@@ -23,9 +23,9 @@ const Global Cell = "global"
 // index keys too, so each cell has 32 parts.
 const MaxLen = 6
 
-// DeepLen is the length of the smallest cells in index keys, about 38 m by 19 m. They divide an
-// overfull cell of length MaxLen.
-const DeepLen = 8
+// DeepLen is the length of the smallest cells in index keys, about 5 m by 5 m. They are parts of a
+// full cell of length MaxLen.
+const DeepLen = 9
 
 // MaxCellLen is the length of the smallest cells, about 37 mm by 19 mm.
 const MaxCellLen = 12

@@ -332,8 +332,7 @@ func (p *Plan) derive() {
 		p.columns.Need &^= records.KnownPrice
 	}
 	p.mixedSeed = mix(q.Seed)
-	p.early = earlyLots(q.Sort, p.mixedSeed)
-	p.tokens, p.words = tokensFor(q), wordsFor(q)
+	p.words = wordsFor(q)
 }
 
 // code checks a currency or price unit: printable ASCII without spaces.

@@ -265,7 +265,7 @@ func naiveCell(s *pb.ServiceRecord) string {
 	if l == nil || l.Latitude == nil || l.Longitude == nil {
 		return ""
 	}
-	return string(geo.CellOf(geo.Point{Lat: *l.Latitude, Lon: *l.Longitude}, geo.DeepLen))
+	return string(geo.CellOf(geo.Point{Lat: *l.Latitude, Lon: *l.Longitude}, placeLen))
 }
 
 // naiveMatch implements Plan.Match directly from the specification, filter by filter.

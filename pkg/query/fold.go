@@ -101,7 +101,7 @@ func forTexts(b []byte, at path, depth int, take func(at path, key, text []byte)
 			continue
 		}
 		switch at[depth] = number; {
-		case at == attribute():
+		case at == path{3, 8}: // attributes
 			key, v := readEntry(value.bytes)
 			take(at, key, v.bytes)
 		case depth == 0 && number >= 3 && number <= 5, at[0] == 4 && depth == 1, at == path{4, 2, 3}:

@@ -64,7 +64,7 @@ func cellOf(r *records.Record) string {
 	if !placed {
 		return ""
 	}
-	return string(geo.CellOf(at, geo.DeepLen))
+	return string(geo.CellOf(at, placeLen))
 }
 
 // The value never contradicts the position, so that the bounds of keepers are right, and tells most neighbours apart.

@@ -26,11 +26,9 @@ type Plan struct {
 	placed    bool    // center is valid
 	bounded   bool    // radius is valid
 	mixedSeed uint64
-	after     position   // with query.After: only later positions match
-	early     []uint16   // in SortRandom the lots drawn first, in order
-	shown     int        // see Window; 0: the limit
-	words     [][]Words  // see wordsFor
-	tokens    [][]uint64 // a match has at least one token of each list: see TokensOf
+	after     position  // with query.After: only later positions match
+	shown     int       // see Window; 0: the limit
+	words     [][]Words // see wordsFor
 }
 
 // Query returns the normalised query: defaults applied, lists sorted and distinct. Compiling it
@@ -230,28 +228,9 @@ const (
 	fnvPrime  = 1099511628211
 )
 
-// A lot is a part of all names that no seed changes. SortRandom draws one lot after the other: see Lots.
-const (
-	lots    = 1 << lotBits
-	lotBits = 13
-)
-
-func lotOf(hash uint64) uint16 { return uint16(mix(hash) >> (64 - lotBits)) }
-
-// random places the hash of a name in the permutation of a seed: by its lot, then mixed with the seed. Without the seed a provider can only
-// choose an id for its lot. In the emptiest one a record is among the first ten up to 2.5 times as often as others, and the first one up to ten times:
-// see TestGrindersGainLittle.
+// random places the hash of a name in the permutation of a seed.
 func random(hash, mixedSeed uint64) float64 {
-	return lotValue(turn(lotOf(hash), mixedSeed), mix(hash^mixedSeed)>>32)
-}
-
-// turn returns the number by which a lot is drawn.
-func turn(lot uint16, mixedSeed uint64) uint64 { return mix(mixedSeed ^ uint64(lot)) }
-
-// lotValue combines the turn of a lot with 32 bits of the order in the lot.
-func lotValue(turn, within uint64) float64 {
-	const below = 32
-	return float64(turn>>(64-significand+below)<<below|within) / (1 << significand)
+	return float64(mix(hash^mixedSeed)>>(64-significand)) / (1 << significand)
 }
 
 // significand is the number of bits of a float64's significand.
@@ -305,9 +284,12 @@ func (q *Query) validateAfter() error {
 	return nil
 }
 
+// placeLen is the length of the cells in positions: with it a position has room in a significand.
+const placeLen = 8
+
 // position is where a record stands in SortStable.
 type position struct {
-	place uint64 // 0 without a place, else 1 + the number of its cell of geo.DeepLen
+	place uint64 // 0 without a place, else 1 + the number of its cell of placeLen
 	name  records.Name
 }
 
@@ -321,7 +303,7 @@ func positionOf(r *records.Record) position {
 
 // placeNumber returns position.place for a geo.Code. Those of the places of a cell lie between those of its geo.Cell.Codes.
 func placeNumber(code uint64) uint64 {
-	const beneath = 5 * (geo.MaxCellLen - geo.DeepLen)
+	const beneath = 5 * (geo.MaxCellLen - placeLen)
 	return 1 + code>>beneath
 }
 
@@ -329,7 +311,7 @@ func placeNumber(code uint64) uint64 {
 func (a position) String() string {
 	cell := geo.Global
 	if a.place > 0 {
-		cell = geo.CellAt(a.place-1, geo.DeepLen)
+		cell = geo.CellAt(a.place-1, placeLen)
 	}
 	return string(cell) + "/" + a.name.String()
 }
@@ -341,7 +323,7 @@ func parsePosition(s string) position {
 	case err != nil:
 	case k.Cell == geo.Global:
 		return position{name: k.Name}
-	case k.Cell.Len() == geo.DeepLen:
+	case k.Cell.Len() == placeLen:
 		first, _ := k.Cell.Codes()
 		return position{placeNumber(first), k.Name}
 	}

@@ -77,7 +77,7 @@ func TestKeep(t *testing.T) {
 
 	var out bytes.Buffer
 	require.NoError(t, r.report.Show(&out))
-	require.Contains(t, out.String(), "VIOLATION H1: no order explains")
+	require.Contains(t, out.String(), "VIOLATION H1: k: no order explains")
 	require.Contains(t, out.String(), "VIOLATION V1: nobody serves")
 	require.Contains(t, out.String(), "2 violations\n")
 	require.Contains(t, out.String(), dir)

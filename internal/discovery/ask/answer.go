@@ -3,7 +3,6 @@ package ask
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -12,8 +11,8 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/blackhole/blackhole/internal/discovery/cell"
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/place"
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/clean"
@@ -34,8 +33,7 @@ type cellQuery struct {
 	cells []records.CellKey
 	worst float64 // the asker has no use for matches of larger values; +Inf for no bound
 
-	tokens bool // the asker takes over splits: see place.Splits.ForQuery
-	menu   bool // the asker counts
+	menu bool // the asker counts
 }
 
 // answer is a keeper's verified answer to a cellQuery.
@@ -60,7 +58,8 @@ type answer struct {
 	beyond     []*records.Record // may match, but need features that this peer lacks
 	moreBeyond bool              // beyond misses some
 
-	splits map[records.CellKey]cell.SplitInfo // split cells of the query
+	crowded  []records.CellKey // full cells of the query: their children have the records
+	unplaced bool              // the peer lacks records without a place
 
 	menu menu.Menu // of all matches, if asked for
 }
@@ -95,17 +94,12 @@ func (g group) foreign() bool {
 	return !slices.ContainsFunc(g.answers, func(a answer) bool { return a.own && a.full })
 }
 
-// divided reports whether the group's keepers split a cell: most of the full answers, or half of them, say so. The others hold it whole.
-func (g *group) divided(c records.CellKey) bool {
-	split, whole := 0, 0
-	for i := range g.answers {
-		if _, is := g.answers[i].splits[c]; is {
-			split++
-		} else if g.answers[i].full {
-			whole++
-		}
-	}
-	return split > 0 && split >= whole
+// crowded reports whether a cell is full at the group's keepers: most of the full answers, or half of them, say so. A true
+// one costs a question, a false one would hide records.
+func (g *group) crowded(c records.CellKey) bool {
+	full := count(g.answers, func(a *answer) bool { return slices.Contains(a.crowded, c) })
+	whole := count(g.answers, func(a *answer) bool { return a.full && !slices.Contains(a.crowded, c) })
+	return full > 0 && full >= whole
 }
 
 // odd returns the peer whose full answer contradicts all others, if there are at least three and these agree.
@@ -131,16 +125,16 @@ func (g *group) odd() (id peer.ID, some bool) {
 // total returns the number of matches that the median of the keepers has, so that one alone cannot tell another one. AtLeast reports
 // a lower bound.
 func (g *group) total() (n int, atLeast bool) {
-	atLeast = g.full() == 0 || slices.ContainsFunc(g.cells, g.divided) || slices.ContainsFunc(g.answers, func(a answer) bool { return a.atLeast })
-	return g.median(false), atLeast
+	atLeast = g.full() == 0 || slices.ContainsFunc(g.answers, func(a answer) bool { return a.atLeast })
+	return g.median(), atLeast
 }
 
-// median returns the median of the totals of the keepers that hold the cells whole, or also of those that split some. A peer that keeps
+// median returns the median of the totals of the keepers that most agree with about what is full. A peer that keeps
 // only some cells, or lacks a change, counts too few records. Its total counts only beside no full answer.
-func (g *group) median(split bool) int {
+func (g *group) median() int {
 	var totals []int
 	for i := range g.answers {
-		if a := &g.answers[i]; (split || len(a.splits) == 0) && g.counts(a) {
+		if a := &g.answers[i]; g.counts(a) {
 			totals = append(totals, a.total)
 		}
 	}
@@ -151,22 +145,11 @@ func (g *group) median(split bool) int {
 	return totals[len(totals)/2]
 }
 
-// counts reports whether an answer is full, or no answer is.
-func (g *group) counts(a *answer) bool { return a.full || g.full() == 0 }
-
-// children returns the best bound of each child of a split cell that may have a match.
-func (g *group) children(c records.CellKey, p *query.Plan) map[geo.Cell]float64 {
-	bounds := make(map[geo.Cell]float64)
-	for _, a := range g.answers {
-		for place, s := range a.splits[c].Children {
-			if bound, some := s.Bound(p, place); some {
-				if known, ok := bounds[place]; !ok || bound < known {
-					bounds[place] = bound
-				}
-			}
-		}
-	}
-	return bounds
+// counts reports whether an answer is full, or no answer is, and whether it has of each cell what most have.
+func (g *group) counts(a *answer) bool {
+	return (a.full || g.full() == 0) && !slices.ContainsFunc(g.cells, func(c records.CellKey) bool {
+		return slices.Contains(a.crowded, c) != g.crowded(c)
+	})
 }
 
 // askedAround are asked of the region of a cell, beside one of the closest peers, whose ids somebody chose.
@@ -181,13 +164,13 @@ func (g *group) needed() int {
 	return min(wire.AskedAtOnce, len(g.set.Peers))
 }
 
-// wanted returns the number of full answers to wait for: needed, one more without any match or
-// with answers from one network only, and two more after contradictory totals. A keeper may
+// wanted returns the number of full answers to wait for: needed, one more without any match, or
+// with answers from one network only, or after contradictions about what is full, and two more after contradictory totals. A keeper may
 // hide records, and an owner of many peers seldom has them in many networks.
 func (g *group) wanted() int {
 	n := g.needed()
 	var first *answer // full
-	none, agreed := true, true
+	none, agreed, alike := true, true, true
 	for i := range g.answers {
 		a := &g.answers[i]
 		if !a.full {
@@ -196,11 +179,11 @@ func (g *group) wanted() int {
 		if first == nil {
 			first = a
 		}
-		none, agreed = none && a.empty(), agreed && a.agrees(first)
+		none, agreed, alike = none && a.total == 0 && len(a.crowded) == 0, agreed && a.agrees(first), alike && slices.Equal(a.crowded, first.crowded)
 	}
 	switch {
 	case g.full() < n || len(g.set.Peers) <= n:
-	case none:
+	case none, !alike:
 		n++
 	case !agreed:
 		n += 2
@@ -208,16 +191,6 @@ func (g *group) wanted() int {
 		n++
 	}
 	return min(n, len(g.set.Peers))
-}
-
-// empty reports whether there is no match in the cells, nor in children of split ones.
-func (a *answer) empty() bool {
-	for _, s := range a.splits {
-		if len(s.Children) > 0 {
-			return false
-		}
-	}
-	return a.total == 0
 }
 
 // commonNetwork returns the network of all full answers; zero for different or unknown ones.
@@ -235,13 +208,13 @@ func (g *group) commonNetwork() netip.Prefix {
 	return network
 }
 
-// agrees reports whether two keepers seem to hold the same matches: they split the same cells, and have the same total or,
+// agrees reports whether two keepers seem to hold the same matches: the same cells are full, and they have the same total or,
 // for a lower bound, the same best withheld match.
 func (a *answer) agrees(b *answer) bool {
-	if !maps.EqualFunc(a.splits, b.splits, func(_, _ cell.SplitInfo) bool { return true }) {
+	if !slices.Equal(a.crowded, b.crowded) {
 		return false
 	}
-	if len(a.splits) > 0 {
+	if slices.ContainsFunc(a.crowded, place.Sends) { // each has those that it had room for
 		return true
 	}
 	if !a.atLeast && !b.atLeast {
@@ -254,7 +227,7 @@ func (a *answer) agrees(b *answer) bool {
 // future, since clocks differ and this peer's may be the wrong one, and records that this version
 // does not understand. Unauthentic answers: forged
 // records, records that do not match, belong to other cells or exceed the limit, a bound that is
-// not a number, and malformed splits.
+// not a number, and full cells outside the query.
 func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now time.Time) (answer, error) {
 	if resp == nil {
 		return answer{}, wire.Breach("the response does not answer a query")
@@ -273,6 +246,7 @@ func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now
 		bound:    resp.Bound,
 		full:     !lacksAny(resp.NotKept, q.cells),
 		doubt:    clean.Text(resp.Doubt, maxDoubt),
+		unplaced: resp.UnplacedFull,
 	}
 	for _, envelope := range resp.Envelopes {
 		r, left, err := wire.Receive(verifier, envelope, now)
@@ -300,7 +274,7 @@ func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now
 	if err := a.readMenu(resp.Menu); err != nil {
 		return answer{}, err
 	}
-	return a, a.setSplits(q, resp.Splits)
+	return a, a.readFull(q, resp.Full)
 }
 
 // fullAnswer is the size of envelopes that is reason enough to withhold others, in bytes. Another version may have another maximum.
@@ -328,18 +302,16 @@ func (a *answer) checkWithheld(q cellQuery, envelopes [][]byte) error {
 	return nil
 }
 
-// setSplits sets the split cells of the query.
-func (a *answer) setSplits(q cellQuery, splits []*pb.Split) error {
-	a.splits = make(map[records.CellKey]cell.SplitInfo, len(splits))
-	for _, m := range splits {
-		c, err := records.ParseCellKey(m.GetCell())
-		if _, twice := a.splits[c]; err != nil || twice || !slices.Contains(q.cells, c) {
-			return wire.Breach("a split of a cell outside the query")
+// readFull reads the full cells of the query.
+func (a *answer) readFull(q cellQuery, full []string) error {
+	for _, key := range full {
+		c, err := records.ParseCellKey(key)
+		if err != nil || c.OfProvider() || !slices.Contains(q.cells, c) || slices.Contains(a.crowded, c) {
+			return wire.Breach("a full cell outside the query")
 		}
-		if a.splits[c], err = cell.SplitInfoFromProto(c.Cell, m); err != nil {
-			return wire.Breach("a malformed split: %w", err)
-		}
+		a.crowded = append(a.crowded, c)
 	}
+	slices.SortFunc(a.crowded, wire.CompareCells)
 	return nil
 }
 
@@ -355,27 +327,82 @@ func lacksAny(notKept []string, cells []records.CellKey) bool {
 
 // search searches this peer's index for a plan, restricted to cells.
 func (a *Asker) search(p *query.Plan, cells []records.CellKey) index.Found {
+	if len(cells) == 0 {
+		return index.Found{Exact: true, Next: math.Inf(1)}
+	}
 	return a.Index.Search(p, index.SearchOptions{Now: a.Now(), Cells: geoCells(cells), AtLeast: !p.ExactTotal()})
+}
+
+// holdings are the parts of some cells that this peer answers with.
+type holdings struct {
+	parts   []records.CellKey // of a full cell, if anything, those without a place
+	counted []records.CellKey // parts without those whose records the children may have too
+	full    []records.CellKey
+}
+
+func (a *Asker) held(cells []records.CellKey) (h holdings) {
+	for _, c := range cells {
+		part := c
+		if full := !c.OfProvider() && a.cells.Full(c); full {
+			h.full = append(h.full, c)
+			switch {
+			case place.Divisible(c) && a.cells.Young(c):
+				h.parts = append(h.parts, c)
+				continue
+			case c.Cell == geo.Global:
+				part = place.Unplaced(c)
+			case place.Divisible(c):
+				continue
+			}
+		}
+		h.parts, h.counted = append(h.parts, part), append(h.counted, part)
+	}
+	slices.SortFunc(h.full, wire.CompareCells)
+	return h
+}
+
+// searchHeld searches what this peer answers with.
+func (a *Asker) searchHeld(p *query.Plan, h *holdings) index.Found {
+	found := a.search(p, h.parts)
+	if len(h.counted) < len(h.parts) {
+		found.Total, found.Exact = a.search(p, h.counted).Total, false
+	}
+	return found
+}
+
+// unplacedFull reports whether this peer lacks records without a place of some cells.
+func (a *Asker) unplacedFull(cells []records.CellKey) bool {
+	return slices.ContainsFunc(cells, func(c records.CellKey) bool {
+		return c.Cell == geo.Global && !c.OfProvider() && a.cells.Full(place.Unplaced(c))
+	})
 }
 
 // answerHere answers a query from this peer's index.
 func (a *Asker) answerHere(q cellQuery) answer {
-	found := a.search(q.plan, q.cells)
+	h := a.held(q.cells)
+	found := a.searchHeld(q.plan, &h)
 	x := answer{
 		from: a.Self, own: true, records: recordsOf(found.Hits), total: found.Total, atLeast: !found.Exact,
-		withheld: found.Total > len(found.Hits), bound: found.Next,
+		withheld: !math.IsInf(found.Next, 1) || found.Total > len(found.Hits), bound: found.Next, crowded: h.full, unplaced: a.unplacedFull(q.cells),
 	}
 	if q.menu {
-		x.menu, x.total = a.menuOf(q.plan, q.cells)
+		x.menu, x.total = a.menuOf(q.plan, h.counted)
 	}
-	x.beyond, x.moreBeyond = index.SomeBeyond(a.Index, q.plan, q.cells, a.Now(), wire.MaxBeyond)
+	x.beyond, x.moreBeyond = index.SomeBeyond(a.Index, q.plan, h.parts, a.Now(), wire.MaxBeyond)
 	var lacking []records.CellKey
-	lacking, x.doubt = a.authority.Unauthoritative(q.cells)
+	lacking, x.doubt = a.unsure(q.cells)
 	x.full = len(lacking) == 0
-	if err := x.setSplits(q, a.splits.ForQuery(q.plan, q.cells, q.tokens)); err != nil {
-		a.Logger.Error("own answer rejected: please report this defect", "error", err)
-	}
 	return x
+}
+
+// unsure returns the cells for which this peer has no authority, and the reason for a cell that it keeps all the same. That a
+// cell is full is true whatever it lacks.
+func (a *Asker) unsure(cells []records.CellKey) (lacking []records.CellKey, doubt string) {
+	lacking, doubt = a.authority.Unauthoritative(cells)
+	lacking = slices.DeleteFunc(lacking, func(c records.CellKey) bool {
+		return !place.Sends(c) && c.Cell != geo.Global && a.cells.Full(c) && a.authority.Accepts(c)
+	})
+	return lacking, doubt
 }
 
 // findHere answers a plan from this peer's index, which is settled for the cells.
@@ -404,16 +431,14 @@ func addNewest(newest map[records.Name]*records.Record, answers []answer) {
 	}
 }
 
-// total estimates the number of matches. Groups have no common cell, and the keepers of one
-// group should hold the same records. For a split cell only the asked children count: their
-// records include the sample. AtLeast reports a lower bound: children were not asked, or a
-// keeper stopped counting.
+// total counts the matches. Groups have no common cell, and the keepers of one group hold the same records: of full cells
+// none, or those that the children have too. AtLeast reports a lower bound: a keeper stopped counting.
 func total(groups []group, found int) (sum int, atLeast bool) {
 	for i := range groups {
 		n, least := groups[i].total()
 		sum, atLeast = sum+n, atLeast || least
 	}
-	return max(sum, found), atLeast
+	return max(sum, found), atLeast || sum < found
 }
 
 // incomplete returns the reason why the merged records may miss a best match; "" if they
@@ -446,6 +471,14 @@ func (g *group) incomplete() string {
 	}
 	if g.set.Chosen {
 		return fmt.Sprintf("the peers closest to %s are closer than chance explains: somebody may have chosen their ids to hide records", where)
+	}
+	for _, c := range g.cells {
+		if !place.Divisible(c) && g.crowded(c) {
+			return fmt.Sprintf("the cell %s is full, and has no parts: it has more offers than its keepers hold", c)
+		}
+	}
+	if n := count(g.answers, func(a *answer) bool { return a.unplaced }); n > 0 && 2*n >= len(g.answers) {
+		return fmt.Sprintf("the cell %s has more offers without a place than its keepers hold", where)
 	}
 	got, need, behind := g.full(), g.needed(), count(g.answers, func(a *answer) bool { return a.behind })
 	if got < need && got+behind < len(g.set.Peers) { // otherwise all keepers answered: together they have all records

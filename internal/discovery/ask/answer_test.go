@@ -14,7 +14,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
-	"github.com/blackhole/blackhole/internal/discovery/cell"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/internal/discovery/recordstest"
@@ -120,7 +119,7 @@ func TestMergeAgainstReference(t *testing.T) {
 		if rapid.Bool().Draw(t, "an old version") {
 			groups[0].answers[0].records = append(groups[0].answers[0].records, old)
 		}
-		search := &treeSearch{results: make(map[records.Name]*records.Record)}
+		search := &walk{results: make(map[records.Name]*records.Record)}
 		for _, g := range groups {
 			addNewest(search.results, g.answers)
 		}
@@ -382,19 +381,18 @@ func TestWithheldMatches(t *testing.T) {
 	}
 }
 
-// One keeper alone decides neither the total nor whether a cell is split, and is found out.
+// One keeper alone decides neither the total nor whether a cell is full, and is found out.
 func TestContradictions(t *testing.T) {
 	c := keepertest.CellOfBerlin(4)
-	split := map[records.CellKey]cell.SplitInfo{c: {}}
 	whole := func(from peer.ID, total int) answer { return answer{from: from, full: true, total: total} }
-	divided := func(from peer.ID) answer { return answer{from: from, full: true, total: 7, splits: split} }
+	full := func(from peer.ID) answer { return answer{from: from, full: true, crowded: []records.CellKey{c}} }
 	partial := group{cells: []records.CellKey{c}, answers: []answer{{total: 2}, {total: 3, behind: true}}}
 	n, lowerBound := partial.total()
 	require.Equal(t, []any{3, true}, []any{n, lowerBound}, "without a full answer")
 	for name, tt := range map[string]struct {
 		answers []answer
 		total   int
-		divided bool
+		crowded bool
 		odd     peer.ID
 	}{
 		"agreed":                    {[]answer{whole("a", 5), whole("b", 5)}, 5, false, ""},
@@ -402,40 +400,38 @@ func TestContradictions(t *testing.T) {
 		"more":                      {[]answer{whole("a", 5), whole("b", 99), whole("c", 5), whole("d", 5)}, 5, false, "b"},
 		"fewer":                     {[]answer{whole("a", 1), whole("b", 5), whole("c", 5)}, 5, false, "a"},
 		"all differ":                {[]answer{whole("a", 1), whole("b", 5), whole("c", 6)}, 5, false, ""},
-		"split by one":              {[]answer{whole("a", 5), divided("b"), whole("c", 5), whole("d", 5)}, 5, false, "b"},
-		"split by half":             {[]answer{whole("a", 5), divided("b")}, 5, true, ""},
-		"split":                     {[]answer{divided("a"), divided("b"), whole("c", 5)}, 5, true, "c"},
+		"full at one":               {[]answer{whole("a", 5), full("b"), whole("c", 5), whole("d", 5)}, 5, false, "b"},
+		"full at half":              {[]answer{whole("a", 5), full("b")}, 0, true, ""},
+		"full":                      {[]answer{full("a"), full("b"), whole("c", 5)}, 0, true, "c"},
 		"partial ones do not count": {[]answer{whole("a", 5), whole("b", 5), {from: "c", total: 2}, {from: "d", total: 2}, {from: "e", total: 3}}, 5, false, ""},
 		"behind does not count":     {[]answer{whole("a", 5), whole("b", 5), {from: "c", behind: true, total: 2}}, 5, false, ""},
 	} {
 		g := group{cells: []records.CellKey{c}, answers: tt.answers}
-		total, atLeast := g.total()
+		total, _ := g.total()
 		require.Equal(t, tt.total, total, name)
-		require.Equal(t, tt.divided, atLeast, name)
-		require.Equal(t, tt.divided, g.divided(c), name)
+		require.Equal(t, tt.crowded, g.crowded(c), name)
 		id, some := g.odd()
 		require.Equal(t, tt.odd, id, name)
 		require.Equal(t, tt.odd != "", some, name)
 	}
+	g := group{cells: []records.CellKey{c}, set: route.NewSet(keepertest.PeersOf(10), nil), answers: []answer{whole("a", 5), full("b")}}
+	require.Equal(t, 3, g.wanted(), "a third one decides")
 }
 
-// Splits of other cells, and malformed splits, are violations of the protocol.
-func TestMalformedSplits(t *testing.T) {
+// Full cells outside of the question are violations of the protocol.
+func TestFullCellsOfAnAnswer(t *testing.T) {
 	plan := keepertest.Compile(t, query.Query{})
 	q := cellQuery{plan: plan, cells: plan.Cells(1), worst: math.Inf(1)}
 	global := q.cells[0].String()
-	for name, splits := range map[string][]*pb.Split{
-		"another cell": {{Cell: keepertest.CellOfBerlin(4).String()}},
-		"no cell":      {{Cell: "x"}},
-		"twice":        {{Cell: global}, {Cell: global}},
-		"no child":     {{Cell: global, Children: []*pb.Summary{{Cell: "u33", Count: 1}}}},
+	for name, full := range map[string][]string{
+		"another cell": {keepertest.CellOfBerlin(4).String()}, "no cell": {"x"}, "twice": {global, global},
 	} {
-		_, err := verifyAnswer(q, &pb.QueryResponse{Splits: splits}, keepertest.NewVerifier(t), time.Now())
+		_, err := verifyAnswer(q, &pb.QueryResponse{Full: full}, keepertest.NewVerifier(t), time.Now())
 		require.ErrorIs(t, err, fault.Unauthentic, name)
 	}
-	a, err := verifyAnswer(q, &pb.QueryResponse{Splits: []*pb.Split{{Cell: global}}}, keepertest.NewVerifier(t), time.Now())
+	a, err := verifyAnswer(q, &pb.QueryResponse{Full: []string{global}}, keepertest.NewVerifier(t), time.Now())
 	require.NoError(t, err)
-	require.Len(t, a.splits, 1)
+	require.Equal(t, q.cells, a.crowded)
 }
 
 // The answer to a wider query is full if nothing that the keeper withheld can be a result.

@@ -56,8 +56,8 @@ func (a *Asker) judge(ctx context.Context, q cellQuery, g *group, trace *queryTr
 // unlisted returns records that the answer must list and does not, or lists in an older version. Each record is
 // returned once in the life of the answer.
 func (x *answer) unlisted(p *query.Plan, newest map[records.Name]*records.Record, now time.Time) (some []*records.Record) {
-	if len(x.splits) > 0 || x.around {
-		return nil // samples of a split cell differ, and a peer around the keepers need not have all
+	if x.around {
+		return nil // a peer around the keepers need not have all
 	}
 	listed := make(map[records.Name]*records.Record, len(x.records))
 	for _, r := range x.records {
@@ -72,6 +72,7 @@ func (x *answer) unlisted(p *query.Plan, newest map[records.Name]*records.Record
 		switch {
 		case len(x.probed) >= maxProbes:
 			return some
+		case slices.ContainsFunc(x.crowded, r.In): // full cells differ
 		case slices.Contains(x.probed, name) || r.Expires().Before(now.Add(expiresSoon)):
 		case ok && records.Compare(mine, r) >= 0:
 		case !ok && x.withheld && (p.Value(r) >= x.bound || p.Spreads() && !p.Before(r, x.records)):

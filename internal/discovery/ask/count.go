@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"math"
 	"slices"
 
 	"github.com/blackhole/blackhole/internal/discovery/wire"
@@ -18,96 +16,60 @@ import (
 )
 
 // Count counts the matches of a plan that counts exactly, in each of some places that do not overlap: one Found for each, with the best
-// match, and the first of them with what all leave out. Below a split cell it adds up the children. It asks about at most maxSearchedCells cells. Unplaced reports that the plan's
-// matches have no place and the only place is geo.Global: its keepers hold all of them, even if they split it.
+// match, and the first of them with what all leave out. It adds up the children of full cells. Unplaced reports that the plan's
+// matches have no place and the only place is geo.Global: its keepers hold all of them, even if it is full.
 func (a *Asker) Count(ctx context.Context, p *query.Plan, places []geo.Cell, unplaced bool) (found []query.Found, err error) {
 	ctx, end, err := a.Begin(ctx, "query", a.Limits.Query)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { end(err) }()
-	found = slices.Repeat([]query.Found{{Complete: true}}, len(places))
-	c := counting{Asker: a, plan: p, unplaced: unplaced, found: found}
+	w := newWalk(a, cellQuery{plan: p, menu: true})
+	w.each, w.upper = true, unplaced
+	cells, of := make([]records.CellKey, len(places)), make(map[geo.Cell]int, len(places))
 	for i, place := range places {
-		c.due, c.of = append(c.due, wire.CellAt(p.Cells(1)[0], place)), append(c.of, i)
+		cells[i], of[place] = wire.CellAt(p.Cells(1)[0], place), i
 	}
-	var all []group
-	for asked := 0; len(c.due) > 0; {
-		if most := max(maxSearchedCells-asked, 0); len(c.due) > most {
-			for _, i := range c.of[most:] {
-				c.doubt(i, fmt.Sprintf("the count reached its limit of %d cells", maxSearchedCells))
+	if err := w.run(ctx, cells); err != nil {
+		return nil, fault.Wrap("keeper.Count", err)
+	}
+	found = slices.Repeat([]query.Found{{Complete: true}}, len(places))
+	around := func(c geo.Cell) *query.Found { // the place that a cell is a part of
+		for i, ok := of[c]; ; i, ok = of[c] {
+			if ok {
+				return &found[i]
 			}
-			c.due, c.of = c.due[:most], c.of[:most]
-		}
-		asked += len(c.due)
-		groups, err := c.round(ctx)
-		if err != nil {
-			return nil, fault.Wrap("keeper.Count", err)
-		}
-		all = append(all, groups...)
-	}
-	if why := a.timeDoubt(all); why != "" {
-		for i := range found {
-			c.doubt(i, why)
+			c, _ = c.Parent()
 		}
 	}
-	found[0].Beyond = a.beyond(all)
-	return found, unanswered(ctx, all)
-}
-
-// counting is the state of one Count.
-type counting struct {
-	*Asker
-	plan     *query.Plan
-	unplaced bool
-	found    []query.Found
-	due      []records.CellKey
-	of       []int // of each due cell: the place that it is a part of
-}
-
-// doubt notes why the count of a place is a lower bound.
-func (c *counting) doubt(place int, why string) {
-	f := &c.found[place]
-	f.Complete, f.AtLeast, f.Reason = false, true, cmp.Or(f.Reason, why)
-}
-
-// round asks about the due cells, each by itself, and replaces them by the children of those that are split.
-func (c *counting) round(ctx context.Context) ([]group, error) {
-	cells, of := c.due, c.of
-	c.due, c.of = nil, nil
-	sets, err := c.closest.KeepersOf(ctx, cells)
-	if err != nil {
-		return nil, err
-	}
-	groups := make([]group, len(cells))
-	q := cellQuery{plan: c.plan, worst: math.Inf(1), menu: true}
-	wire.Bounded(searchWidth, len(cells), func(i int) {
-		groups[i] = group{cells: cells[i : i+1], set: sets[i]}
-		c.askGroup(ctx, q, &groups[i], &queryTrace{})
-	})
-	for i := range groups {
-		g, f := &groups[i], &c.found[of[i]]
+	doubt := func(f *query.Found, why string) { f.Complete, f.AtLeast, f.Reason = false, true, cmp.Or(f.Reason, why) }
+	for i := range w.groups {
+		g := &w.groups[i]
+		f := around(g.cells[0].Cell)
 		newest := make(map[records.Name]*records.Record)
 		addNewest(newest, g.answers)
 		for _, r := range newest {
-			if len(f.Records) == 0 || c.plan.Value(r) < c.plan.Value(f.Records[0]) {
+			if len(f.Records) == 0 || p.Value(r) < p.Value(f.Records[0]) {
 				f.Records = []*records.Record{r}
 			}
 		}
 		if why := g.incomplete(); why != "" {
-			c.doubt(of[i], why)
+			doubt(f, why)
 		}
-		if !c.unplaced && g.divided(cells[i]) {
-			for _, place := range slices.Sorted(maps.Keys(g.children(cells[i], c.plan))) {
-				c.due, c.of = append(c.due, wire.CellAt(cells[i], place)), append(c.of, of[i])
-			}
-			continue
-		}
-		n := g.median(c.unplaced)
-		f.Total += n
+		n, atLeast := g.total()
+		f.Total, f.AtLeast = f.Total+n, f.AtLeast || atLeast
 		f.Menu.Join(g.menu(n))
 	}
-	return groups, nil
+	for _, c := range w.due {
+		doubt(around(c.cell.Cell), fmt.Sprintf("the count reached its limit of %d cells, or of its time", maxSearchedCells))
+	}
+	if why := a.timeDoubt(w.groups); why != "" {
+		for i := range found {
+			doubt(&found[i], why)
+		}
+	}
+	found[0].Beyond = a.beyond(w.groups)
+	return found, nil
 }
 
 // menuOf describes the matches of cells in this peer's index, and counts them: a total of another moment would contradict the menu.

@@ -9,7 +9,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/internal/discovery/cell"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/internal/discovery/place"
@@ -31,7 +30,12 @@ func bare(t testing.TB) (*Asker, *keepertest.Counts) {
 	}}
 	closest := route.NewClosest(e)
 	authority := route.NewAuthority(closest, func() string { return "" })
-	return NewAsker(closest, authority, wire.NewClient(e, closest.Suspect), place.NewSplits(closest, authority), place.NewIntake(e)), counts
+	return NewAsker(closest, authority, wire.NewClient(e, closest.Suspect), cellsOf(e), place.NewIntake(e.Index, e.Now, e.Signals.Metrics.Refused, e.Logger)), counts
+}
+
+// cellsOf returns the cells of a peer in a large network, each for 10 records.
+func cellsOf(e *wire.Env) *place.Cells {
+	return place.NewCells(e.Index, e.Now, 10, func() bool { return false }, func() {})
 }
 
 // Any response of a later version means what today's part of it means, or counts as a refusal. It is never a
@@ -39,17 +43,13 @@ func bare(t testing.TB) (*Asker, *keepertest.Counts) {
 func FuzzLaterResponse(f *testing.F) {
 	p, now := keepertest.NewProvider(f), time.Now()
 	r := p.Sign(f, keepertest.Offer("one"), 1, now)
-	price := 1.0
-	summary := &pb.Summary{Cell: "u", Count: 3, Prices: []*pb.BestPrice{{Currency: "usdc", PriceUnit: "per-hour", Price: price}}}
 	plan := keepertest.Compile(f, query.Query{Limit: 3})
 	q := cellQuery{plan: plan, cells: plan.Cells(coverCells)}
-	split := &pb.Split{Cell: q.cells[0].String(), Children: []*pb.Summary{summary}}
 	refusal := &peerv1.Refusal{Code: peerv1.Code_CODE_UNSUPPORTED, Field: "query.query.15", Message: "no", Unknown: []string{"query.query.15"}}
 	responses := []*pb.Response{
-		{Op: &pb.Response_Query{Query: &pb.QueryResponse{Envelopes: [][]byte{r.Envelope()}, Total: 1, Splits: []*pb.Split{split}}}},
+		{Op: &pb.Response_Query{Query: &pb.QueryResponse{Envelopes: [][]byte{r.Envelope()}, Total: 1, Full: wire.CellNames(q.cells)}}},
 		{Op: &pb.Response_Resolve{Resolve: &pb.ResolveResponse{Envelope: r.Envelope()}}},
 		{Refusal: refusal},
-		{Op: &pb.Response_Summary{Summary: &pb.SummaryResponse{Summaries: []*pb.Summary{{Cell: string(q.cells[0].Cell), Count: 3, Prices: summary.Prices}}}}},
 	}
 	keepertest.AddFutures(f, len(responses))
 	asker, counts := bare(f)
@@ -72,16 +72,11 @@ func FuzzLaterResponse(f *testing.F) {
 			var a answer
 			a, err = verifyAnswer(q, op.Query, asker.Verifier, now)
 			require.Len(t, a.records, 1)
-			require.Len(t, a.splits, 1)
+			require.Equal(t, q.cells, a.crowded)
 		case *pb.Response_Resolve:
 			var v versionReply
 			v, err = asker.readVersion(op.Resolve, r.Key())
 			require.Equal(t, r.Digest(), v.newest.Digest())
-		case *pb.Response_Summary:
-			var all []cell.Summary
-			all, err = parseSummaries(op.Summary, q.cells[:1])
-			require.Len(t, all, 1)
-			require.EqualValues(t, 3, all[0].Count)
 		}
 		require.NoError(t, err)
 		require.Empty(t, counts.Distrust())

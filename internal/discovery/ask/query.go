@@ -1,7 +1,6 @@
 // Package ask asks keepers and merges their answers. Each keeper answers a query with its best matches and a bound on the withheld
 // ones, so that a merged answer can be proven complete. A keeper cannot forge a record, and a second keeper reveals
-// omissions: a query asks two at once, and more after failures and delays. Below split cells it continues at the children that
-// can have a result.
+// omissions: a query asks two at once, and more after failures and delays. Below full cells it continues at the children.
 //
 // A resolution returns the newest version of one record by its name: its provider's cell leads to the keepers that
 // have it.
@@ -32,11 +31,10 @@ import (
 
 const (
 	coverCells       = 9                // cells that cover the disc of a query
-	maxSearchedCells = 256              // cells of one query
-	searchWidth      = 16               // child cells of one query at a time
+	maxSearchedCells = 1024             // cells of one query
+	orderedWidth     = 16               // children at a time of a query in an order of places, which may end early
+	searchWidth      = 64               // groups of keepers of one query asked at a time
 	resolveTimeout   = 10 * time.Second // of a Resolve without a deadline
-	summariesTimeout = 15 * time.Second // of the summaries of many cells
-	summariesWidth   = 130              // groups of keepers asked for summaries at a time
 )
 
 // Asker asks keepers: queries, resolutions. It merges their answers with those of this peer's own index, and adds
@@ -46,20 +44,20 @@ type Asker struct {
 	closest   *route.Closest
 	authority *route.Authority
 	client    *wire.Client
-	splits    *place.Splits
+	cells     *place.Cells
 	intake    *place.Intake
 }
 
 // NewAsker returns an asker that adds records to the index by way of in.
-func NewAsker(closest *route.Closest, authority *route.Authority, c *wire.Client, s *place.Splits, in *place.Intake) *Asker {
+func NewAsker(closest *route.Closest, authority *route.Authority, c *wire.Client, cells *place.Cells, in *place.Intake) *Asker {
 	return &Asker{
-		Env: c.Env, closest: closest, authority: authority, client: c, splits: s, intake: in,
+		Env: c.Env, closest: closest, authority: authority, client: c, cells: cells, intake: in,
 	}
 }
 
 // Query asks the keepers of the plan's cells, merges the verified answers, and adds the records
-// to the index, where newer versions and tombstones win. Below a split cell it searches the
-// children that can have a result, best bound first. The result is the union of the answers
+// to the index, where newer versions and tombstones win. Below a full cell it searches the
+// children that can have a result. The result is the union of the answers
 // in rank order, possibly more records than the plan's limit. Found.Complete is false if some
 // keepers did not answer. Without any answer Query fails with Unavailable, Timeout or Canceled.
 func (a *Asker) Query(ctx context.Context, p *query.Plan) (found query.Found, err error) {
@@ -83,7 +81,7 @@ func (a *Asker) Local(p *query.Plan) (query.Found, bool) {
 	return a.findHere(p, cells), true
 }
 
-// Holds reports whether this peer holds all cells of a plan whole and has compared them with other
+// Holds reports whether this peer holds all cells of a plan and has compared them with other
 // keepers. It ends without a change of Epoch: when nearer peers join, publishers turn to them.
 func (a *Asker) Holds(p *query.Plan) bool { return a.lacks(p.Cells(coverCells)) == "" }
 
@@ -92,8 +90,11 @@ func (a *Asker) lacks(cells []records.CellKey) string {
 	if why := a.authority.ClockFault(); why != "" {
 		return why
 	}
-	if c, some := a.splits.Partial(cells); some {
-		return fmt.Sprintf("the cell %s has so many offers that it has split: this peer keeps only some of them", c)
+	if c, some := a.cells.FirstFull(cells); some {
+		return fmt.Sprintf("the cell %s is full: this peer keeps only some of its offers", c)
+	}
+	if a.unplacedFull(cells) {
+		return "this peer has no room for all offers without a place"
 	}
 	if !a.authority.Settled(cells) {
 		return "this peer does not keep all of these offers, or has not yet compared them with their other keepers"
@@ -103,23 +104,23 @@ func (a *Asker) lacks(cells []records.CellKey) string {
 
 // Find answers a plan for the given cells.
 func (a *Asker) Find(ctx context.Context, p *query.Plan, cells []records.CellKey) (query.Found, error) {
-	t := newTreeSearch(a, p)
-	if err := t.run(ctx, cells); err != nil {
+	w := newWalk(a, cellQuery{plan: p})
+	if err := w.run(ctx, cells); err != nil {
 		return query.Found{}, fault.Wrap("keeper.Query", err)
 	}
-	beyond := a.beyond(t.groups) // first: a record that needs more may replace a match
-	recs := a.reconcile(p, t.asked, t.found())
-	reason := cmp.Or(a.timeDoubt(t.groups), t.incomplete(recs))
-	matches, atLeast := total(t.groups, len(recs))
+	beyond := a.beyond(w.groups) // first: a record that needs more may replace a match
+	recs := a.reconcile(p, w.asked, w.found())
+	reason := cmp.Or(a.timeDoubt(w.groups), w.incomplete(recs))
+	matches, atLeast := total(w.groups, len(recs))
 	return query.Found{
 		Records:  recs,
 		Total:    matches,
-		AtLeast:  atLeast || reason != "",
+		AtLeast:  atLeast || reason != "" || len(w.due) > 0,
 		Complete: reason == "",
 		Reason:   reason,
 		Beyond:   beyond,
-		Local:    a.onlyKeeper(t.groups),
-		Notes:    t.trace.sorted(),
+		Local:    a.onlyKeeper(w.groups),
+		Notes:    w.trace.sorted(),
 	}, nil
 }
 
@@ -350,7 +351,7 @@ func (a *Asker) askPeer(ctx context.Context, id peer.ID, q cellQuery) (answer, e
 
 // requestOf returns the request for a query at a keeper.
 func requestOf(q cellQuery) *pb.QueryRequest {
-	req := &pb.QueryRequest{Query: q.plan.Query().Proto(), Tokens: q.tokens, Menu: q.menu}
+	req := &pb.QueryRequest{Query: q.plan.Query().Proto(), Menu: q.menu}
 	req.Query.Explain = false // only the asker explains
 	req.Cells = wire.CellNames(q.cells)
 	if !math.IsInf(q.worst, 1) {
@@ -440,8 +441,8 @@ func (a answer) String() string {
 	if a.withheld {
 		fmt.Fprintf(&b, ", best withheld value %g", a.bound)
 	}
-	if n := len(a.splits); n > 0 {
-		fmt.Fprintf(&b, ", %d split cells", n)
+	if n := len(a.crowded); n > 0 {
+		fmt.Fprintf(&b, ", %d full cells", n)
 	}
 	if len(a.lacks) > 0 {
 		fmt.Fprintf(&b, ", asked without %s, which it does not know", strings.Join(a.lacks, ", "))

@@ -23,7 +23,8 @@ func (a *Asker) ServeQuery(ctx context.Context, req *pb.QueryRequest) (*pb.Query
 	if err != nil {
 		return nil, err
 	}
-	found := a.search(plan, cells)
+	h := a.held(cells)
+	found := a.searchHeld(plan, &h)
 	if ctx.Err() != nil {
 		return nil, fault.Wrap("", ctx.Err())
 	}
@@ -32,13 +33,13 @@ func (a *Asker) ServeQuery(ctx context.Context, req *pb.QueryRequest) (*pb.Query
 		worst = *w
 	}
 	resp := responseOf(found, worst)
-	a.addBeyond(resp, plan, cells)
-	resp.Splits = a.splits.ForQuery(plan, cells, req.Tokens)
+	a.addBeyond(resp, plan, h.parts)
+	resp.Full, resp.UnplacedFull = wire.CellNames(h.full), a.unplacedFull(cells)
 	if req.Menu {
-		described, total := a.menuOf(plan, cells)
+		described, total := a.menuOf(plan, h.counted)
 		resp.Menu, resp.Total = described.Proto(), uint64(total)
 	}
-	lacking, doubt := a.authority.Unauthoritative(cells)
+	lacking, doubt := a.unsure(cells)
 	resp.NotKept, resp.Doubt = wire.CellNames(lacking), doubt
 	return resp, nil
 }
@@ -126,7 +127,7 @@ func responseOf(found index.Found, worst float64) *pb.QueryResponse {
 		}
 		resp.Envelopes = append(resp.Envelopes, h.Record.Envelope())
 	}
-	if found.Total > len(found.Hits) {
+	if found.Total > len(found.Hits) || !math.IsInf(found.Next, 1) {
 		resp.Withheld, resp.Bound = true, found.Next
 	}
 	if math.IsNaN(resp.Bound) {

@@ -7,6 +7,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/digest"
+	"github.com/blackhole/blackhole/internal/discovery/place"
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -29,16 +30,16 @@ func newPlace(c records.CellKey, r route.Radius) *keptCell {
 // next, so a grouping takes the places of unchanged records, and all that was computed of unchanged cells, from the one before. It
 // is immutable.
 type grouping struct {
-	cells   holdings
-	order   []*holding // cells by id
-	of      map[*records.Record][]*keptCell
-	sampled map[*keptCell]struct{} // split cells
-	deep    bool                   // cells below geo.MaxLen were in use
+	cells holdings
+	order []*holding // cells by id
+	of    map[*records.Record][]*keptCell
+	full  map[*keptCell]struct{} // full cells
+	deep  bool                   // cells below geo.MaxLen were in use
 }
 
 // newGrouping groups the records. Before is the grouping of an earlier view with the same table, or nil.
-func newGrouping(all []version, table *route.Table, d splitInfo, before *grouping) *grouping {
-	g := &grouping{of: make(map[*records.Record][]*keptCell, len(all)), sampled: make(map[*keptCell]struct{}), deep: d.AnyDeep()}
+func newGrouping(all []version, table *route.Table, d cellInfo, before *grouping) *grouping {
+	g := &grouping{of: make(map[*records.Record][]*keptCell, len(all)), full: make(map[*keptCell]struct{}), deep: d.AnyDeep()}
 	if before == nil || before.deep || g.deep {
 		before = new(grouping)
 	}
@@ -55,11 +56,24 @@ func newGrouping(all []version, table *route.Table, d splitInfo, before *groupin
 		}
 	}
 	g.hold(all, d, before, entries, unplaced)
+	for _, c := range d.AllFull() { // also those without a record
+		if g.cells[c] == nil {
+			if p := before.placeOf(c, table); p != nil {
+				g.cells[c] = &holding{keptCell: p, full: true, set: sync.OnceValue(func() *digest.Set { return digest.New(nil) })}
+			}
+		}
+	}
+	for _, h := range g.cells {
+		if h.full {
+			g.full[h.keptCell] = struct{}{}
+		}
+	}
+	g.order = ordered(g.cells)
 	return g
 }
 
 // place finds the places of all records, and returns those with another content than before.
-func (g *grouping) place(all []version, table *route.Table, d splitInfo, before *grouping) map[*keptCell]struct{} {
+func (g *grouping) place(all []version, table *route.Table, d cellInfo, before *grouping) map[*keptCell]struct{} {
 	changed := make(map[*keptCell]struct{})
 	touch := func(places []*keptCell) {
 		for _, p := range places {
@@ -93,7 +107,7 @@ func (g *grouping) place(all []version, table *route.Table, d splitInfo, before 
 		}
 	}
 	for _, h := range before.cells {
-		if h.sample != nil || d.SampleOf(h.cell) != nil {
+		if h.full || d.Full(h.cell) {
 			changed[h.keptCell] = struct{}{}
 		}
 	}
@@ -128,7 +142,7 @@ func outerOf(c records.CellKey, judged map[records.CellKey]*keptCell) (outer []*
 }
 
 // hold makes the cells: changed ones of their entries, others as before.
-func (g *grouping) hold(all []version, d splitInfo, before *grouping, entries map[*keptCell][]digest.Entry, unplaced map[digest.ID]struct{}) {
+func (g *grouping) hold(all []version, d cellInfo, before *grouping, entries map[*keptCell][]digest.Entry, unplaced map[digest.ID]struct{}) {
 	g.cells = make(holdings, max(len(before.cells), len(entries)))
 	for _, x := range all {
 		for _, p := range g.of[x.record] {
@@ -137,43 +151,46 @@ func (g *grouping) hold(all []version, d splitInfo, before *grouping, entries ma
 			}
 			h := before.cells[p.cell]
 			if e, ok := entries[p]; ok {
-				h = &holding{keptCell: p, sample: d.SampleOf(p.cell)}
+				h = &holding{keptCell: p, full: d.Full(p.cell)}
 				h.set = sync.OnceValue(func() *digest.Set { return h.sum(e, unplaced) })
-			}
-			if h.sample != nil {
-				g.sampled[p] = struct{}{}
 			}
 			g.cells[p.cell] = h
 		}
 	}
-	g.order = ordered(g.cells)
 }
 
-// sum returns the set to compare: all entries, or the sample of a split cell and what its children cannot hold.
+// sum returns the set to compare: all entries, or what a full cell answers with.
 func (h *holding) sum(entries []digest.Entry, unplaced map[digest.ID]struct{}) *digest.Set {
-	if h.sample != nil {
+	if h.full && !place.Sends(h.cell) {
 		entries = slices.DeleteFunc(entries, func(e digest.Entry) bool {
-			_, in := h.sample[e.ID]
 			_, free := unplaced[e.ID]
-			return !in && !free
+			return !free
 		})
 	}
 	return digest.New(entries)
 }
 
-// sharedWith returns the cells that a peer keeps too. It leaves out cells inside other whole ones: they are equal if the outer
-// cells are.
-func (g *grouping) sharedWith(id peer.ID) *sharedCells {
+// sharedWith returns the cells that a peer keeps too. It leaves out cells inside other ones: they are equal if the outer
+// cells are. Flat has them all, since an outer cell is full here or there.
+func (g *grouping) sharedWith(id peer.ID, flat bool) *sharedCells {
 	hash := route.HashOf(string(id))
-	whole := func(p *keptCell) bool {
-		_, sampled := g.sampled[p]
-		return !sampled && p.radius.Covers(hash)
-	}
+	covers := func(p *keptCell) bool { return p.radius.Covers(hash) }
 	var cells []*holding
 	for _, h := range g.order {
-		if h.radius.Covers(hash) && !slices.ContainsFunc(h.outer, whole) {
+		if covers(h.keptCell) && (flat || !slices.ContainsFunc(h.outer, covers)) {
 			cells = append(cells, h)
 		}
 	}
 	return newSharedCells(cells)
+}
+
+// anyFull reports whether a full cell is kept by a peer too.
+func (g *grouping) anyFull(id peer.ID) bool {
+	hash := route.HashOf(string(id))
+	for p := range g.full {
+		if p.radius.Covers(hash) {
+			return true
+		}
+	}
+	return false
 }

@@ -19,16 +19,21 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// sampling has the samples of split cells, and cells below geo.MaxLen.
-type sampling struct {
-	samples map[records.CellKey]map[digest.ID]struct{}
+// someFull has full cells, and cells below geo.MaxLen.
+type someFull struct {
+	full    map[records.CellKey]bool
 	deep    bool
+	version uint64
 }
 
-func (s *sampling) SampleOf(c records.CellKey) map[digest.ID]struct{} { return s.samples[c] }
-func (s *sampling) AnyDeep() bool                                     { return s.deep }
+func (s *someFull) Full(c records.CellKey) bool { return s.full[c] }
+func (s *someFull) AllFull() []records.CellKey {
+	return slices.SortedFunc(maps.Keys(s.full), wire.CompareCells)
+}
+func (s *someFull) AnyDeep() bool   { return s.deep }
+func (s *someFull) Version() uint64 { return s.version }
 
-func (s *sampling) CellsOf(r *records.Record) []records.CellKey {
+func (s *someFull) CellsOf(r *records.Record) []records.CellKey {
 	if s.deep {
 		return append(r.Cells(), wire.CellsBelow(r)...)
 	}
@@ -36,18 +41,21 @@ func (s *sampling) CellsOf(r *records.Record) []records.CellKey {
 }
 
 // groupedAnew is a grouping by its definition.
-func groupedAnew(all []version, n *route.Table, d splitInfo) map[records.CellKey]*digest.Set {
+func groupedAnew(all []version, n *route.Table, d cellInfo) map[records.CellKey]*digest.Set {
 	entries := make(map[records.CellKey][]digest.Entry)
+	for _, c := range d.AllFull() {
+		if _, kept := n.RadiusOf(route.KeyOf(c)); kept {
+			entries[c] = nil
+		}
+	}
 	for _, x := range all {
 		for _, c := range d.CellsOf(x.record) {
 			if _, kept := n.RadiusOf(route.KeyOf(c)); !kept {
 				continue
 			}
-			sample := d.SampleOf(c)
-			if entries[c] == nil {
-				entries[c] = []digest.Entry{} // also without a sampled record
-			}
-			if _, in := sample[x.entry.ID]; in || sample == nil {
+			if _, placed := x.record.Facts().Place(); placed && d.Full(c) && c.Cell.Len() < geo.MaxLen {
+				entries[c] = append(entries[c], nil...)
+			} else {
 				entries[c] = append(entries[c], x.entry)
 			}
 		}
@@ -60,7 +68,7 @@ func groupedAnew(all []version, n *route.Table, d splitInfo) map[records.CellKey
 }
 
 // sharedAnew lists the cells that two peers compare, by their definition.
-func sharedAnew(sets map[records.CellKey]*digest.Set, n *route.Table, d splitInfo, id peer.ID) (keys []string) {
+func sharedAnew(sets map[records.CellKey]*digest.Set, n *route.Table, id peer.ID, flat bool) (keys []string) {
 	kept := maps.Clone(sets)
 	maps.DeleteFunc(kept, func(c records.CellKey, _ *digest.Set) bool {
 		r, _ := n.RadiusOf(route.KeyOf(c))
@@ -68,7 +76,7 @@ func sharedAnew(sets map[records.CellKey]*digest.Set, n *route.Table, d splitInf
 	})
 	for c := range kept {
 		inside := func(outer records.CellKey) bool {
-			return outer != c && !outer.OfProvider() && !c.OfProvider() && d.SampleOf(outer) == nil && outer.Type == c.Type &&
+			return !flat && outer != c && !outer.OfProvider() && !c.OfProvider() && outer.Type == c.Type &&
 				(outer.Subtype == c.Subtype || outer.Subtype == records.AnySubtype) && within(c.Cell, outer.Cell)
 		}
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(kept)), inside) {
@@ -88,14 +96,14 @@ func within(inner, outer geo.Cell) bool {
 	return false
 }
 
-// A grouping that reuses the one before equals a new one, whatever changed: records, samples of split cells, cells below the maximum
+// A grouping that reuses the one before equals a new one, whatever changed: records, full cells, cells below the maximum
 // length.
 func TestGroupingsFollowChanges(t *testing.T) {
 	random := rand.New(rand.NewPCG(11, 12))
 	people := keepertest.PeersOf(40)
 	n := route.NewTable("self", people, false)
 	pool := keepertest.Spread(t, 80, random)
-	d := &sampling{samples: make(map[records.CellKey]map[digest.ID]struct{})}
+	d := &someFull{full: make(map[records.CellKey]bool)}
 	live := make(map[*records.Record]bool)
 	var before *grouping
 	reused := 0
@@ -115,38 +123,38 @@ func TestGroupingsFollowChanges(t *testing.T) {
 		want := groupedAnew(all, n, d)
 		require.ElementsMatch(t, slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(g.cells)), "step %d", step)
 		for c, h := range g.cells {
-			require.Equal(t, want[c].Entries(), h.set().Entries(), "step %d: %s", step, h.key)
+			require.ElementsMatch(t, want[c].Entries(), h.set().Entries(), "step %d: %s", step, h.key)
 			if before != nil && before.cells[c] == h {
 				reused++
 			}
 		}
-		for _, id := range []peer.ID{people[0], people[20], "newcomer"} {
-			o := g.sharedWith(id)
+		for i, id := range []peer.ID{people[0], people[20], "newcomer"} {
+			flat := (step+i)%2 == 0 || g.anyFull(id) // both say so
+			o := g.sharedWith(id, flat)
 			var keys []string
 			for i, h := range o.cells {
 				keys = append(keys, h.key)
 				require.Same(t, h, o.find(o.set.Entries()[i].ID))
 			}
-			require.ElementsMatch(t, sharedAnew(want, n, d, id), keys, "step %d", step)
+			require.ElementsMatch(t, sharedAnew(want, n, id, flat), keys, "step %d", step)
 		}
 		before = g
 	}
 	require.Greater(t, reused, 1000)
 }
 
-// change splits and merges cells at random; seldom it takes cells below the maximum length into use.
-func (s *sampling) change(random *rand.Rand, all []version) {
+// change fills and empties cells at random; seldom it takes cells below the maximum length into use.
+func (s *someFull) change(random *rand.Rand, all []version) {
 	s.deep = random.IntN(10) == 0
 	if random.IntN(3) > 0 || len(all) == 0 {
 		return
 	}
-	x := all[random.IntN(len(all))]
-	cells := x.record.Cells()
-	c := cells[random.IntN(len(cells)-1)] // the last is the provider's, which is never split
-	if _, split := s.samples[c]; split {
-		delete(s.samples, c)
+	cells := all[random.IntN(len(all))].record.Cells()
+	c := cells[random.IntN(len(cells)-1)] // the last is the provider's, which is never full
+	if s.full[c] {
+		delete(s.full, c)
 	} else {
-		s.samples[c] = map[digest.ID]struct{}{x.entry.ID: {}}
+		s.full[c] = true
 	}
 }
 
@@ -162,18 +170,18 @@ func TestNextViewTakesOver(t *testing.T) {
 	}
 	put(recs[:50]...)
 	n := route.NewTable("self", keepertest.PeersOf(5), false)
-	first := newView(x, n, time.Now(), unsplit{}, nil)
+	first := newView(x, n, time.Now(), roomy{}, nil)
 	cells := first.cells().cells
 	put(recs[50]) // of another provider
-	second := newView(x, n, time.Now(), unsplit{}, first)
+	second := newView(x, n, time.Now(), roomy{}, first)
 	whole := records.CellKey{Type: recs[0].Type(), Subtype: records.AnySubtype, Cell: geo.Global}
 	require.Equal(t, 51, second.held(whole, false).set().Len())
 	require.Equal(t, 50, cells[whole].set().Len())
 	own := records.ProviderCell(recs[0].Name().Provider)
 	require.Same(t, cells[own], second.held(own, false))
 
-	third := newView(x, n, time.Now(), unsplit{}, second)
+	third := newView(x, n, time.Now(), roomy{}, second)
 	require.Same(t, second.held(whole, false), third.held(whole, false))
-	moved := newView(x, route.NewTable("self", keepertest.PeersOf(6), false), time.Now(), unsplit{}, third)
+	moved := newView(x, route.NewTable("self", keepertest.PeersOf(6), false), time.Now(), roomy{}, third)
 	require.NotSame(t, third.held(whole, false), moved.held(whole, false), "another table, other keepers")
 }

@@ -2,7 +2,9 @@ package compare
 
 import (
 	"context"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
@@ -23,7 +26,7 @@ func (y *Syncer) Compare(ctx context.Context, id peer.ID, table *route.TableStat
 		return route.Partner{}, err
 	}
 	defer func() { end(err) }()
-	c := &diff{Syncer: y, peer: id, at: table, mine: y.viewOf(table)}
+	c := &diff{Syncer: y, peer: id, at: table, mine: y.viewOf(table), full: make(map[records.CellKey]time.Duration)}
 	if err = c.run(ctx); err != nil {
 		y.Logger.Debug("comparison with a keeper failed", "peer", id, "error", err)
 		y.reportFailure(ctx, id, err)
@@ -33,6 +36,7 @@ func (y *Syncer) Compare(ctx context.Context, id peer.ID, table *route.TableStat
 		y.Outdate() // the next comparison must see the new records
 	}
 	if err == nil {
+		y.cells.Hear(id, c.full, y.Authoritative)
 		y.Know.Met(id, c.of.Informed)
 	}
 	return c.of, err
@@ -66,7 +70,8 @@ type diff struct {
 
 	roots bool // send the roots of the cells alone: most are equal
 
-	taken int // number of records
+	taken int                               // number of records
+	full  map[records.CellKey]time.Duration // cells that are full there and not here, and for how long
 }
 
 // differingCell is a cell with different records at the partner.
@@ -76,9 +81,10 @@ type differingCell struct {
 }
 
 func (c *diff) run(ctx context.Context) error {
-	mine := c.mine.sharedWith(c.peer, c.at.Whole)
+	flat := !c.at.Whole && c.mine.cells().anyFull(c.peer)
+	mine := c.mine.sharedWith(c.peer, c.at.Whole, flat)
 	root := mine.set.Root()
-	resp, err := c.ask(ctx, &pb.SyncRequest{Sums: root[:]})
+	resp, err := c.ask(ctx, &pb.SyncRequest{Sums: root[:], Flat: flat})
 	if err != nil {
 		return err
 	}
@@ -87,9 +93,12 @@ func (c *diff) run(ctx context.Context) error {
 		return nil
 	}
 	if !c.of.Whole {
-		mine = c.mine.sharedWith(c.peer, false)
+		if c.at.Whole { // here, and not there
+			resp.Flat = resp.Flat || c.mine.cells().anyFull(c.peer)
+		}
+		mine = c.mine.sharedWith(c.peer, false, resp.Flat)
 	}
-	cells, err := c.cells(ctx, mine)
+	cells, err := c.differing(ctx, mine, resp.Flat)
 	if err != nil {
 		return err
 	}
@@ -137,10 +146,10 @@ func (c *diff) send(ctx context.Context, req *pb.Request) (*pb.Response, error) 
 	return resp, err
 }
 
-// cells returns the differing cells that this peer accepts.
-func (c *diff) cells(ctx context.Context, mine *sharedCells) ([]differingCell, error) {
+// differing returns the differing cells that this peer accepts.
+func (c *diff) differing(ctx context.Context, mine *sharedCells, flat bool) ([]differingCell, error) {
 	var found []differingCell
-	req := &pb.SyncRequest{Sums: mine.set.Sums().Bytes()}
+	req := &pb.SyncRequest{Sums: mine.set.Sums().Bytes(), Flat: flat}
 	for {
 		resp, err := c.ask(ctx, req)
 		if err != nil {
@@ -154,7 +163,14 @@ func (c *diff) cells(ctx context.Context, mine *sharedCells) ([]differingCell, e
 			if len(m.Sums) != digest.SumSize {
 				return nil, wire.Breach("a malformed sum of a cell")
 			}
-			if d, ok := c.differs(cell, digest.Sum(m.Sums)); ok {
+			d, ok := c.differs(cell, digest.Sum(m.Sums), m.FullMs > 0)
+			if m.FullMs > 0 && ok && !c.of.Whole && !c.Syncer.cells.Full(cell) {
+				if len(c.full) >= place.MaxHeard {
+					return nil, fault.New("keeper.sync", fault.LimitReached, "the peer calls more than %d cells full", place.MaxHeard)
+				}
+				c.full[cell] = time.Duration(min(m.FullMs, uint64(math.MaxInt64/time.Millisecond))) * time.Millisecond
+			}
+			if ok && !c.settled(cell, m.FullMs > 0) {
 				found = append(found, d)
 			}
 		}
@@ -169,11 +185,26 @@ func (c *diff) cells(ctx context.Context, mine *sharedCells) ([]differingCell, e
 	}
 }
 
+// settled reports whether nothing of a differing cell is to be pulled: it is full here, or there.
+func (c *diff) settled(cell records.CellKey, fullThere bool) bool {
+	fullHere := !c.of.Whole && c.Syncer.cells.Full(cell)
+	switch {
+	case c.of.Whole || place.Divisible(cell) && place.Sends(cell):
+		return fullHere
+	case cell.Cell == geo.Global:
+		return fullHere != fullThere && fullHere
+	case place.Sends(cell):
+		return false
+	default:
+		return fullHere || fullThere
+	}
+}
+
 // differs reports whether a cell differs and this peer accepts it.
-func (c *diff) differs(cell records.CellKey, root digest.Sum) (differingCell, bool) {
+func (c *diff) differs(cell records.CellKey, root digest.Sum, full bool) (differingCell, bool) {
 	d := differingCell{cell: cell}
 	if h := c.mine.held(cell, c.of.Whole); h != nil {
-		if d.mine = h.set(); d.mine.Root() == root {
+		if d.mine = h.set(); d.mine.Root() == root && full == h.full {
 			return d, false
 		}
 	}
@@ -288,8 +319,7 @@ func (c *diff) page(ctx context.Context, cells []differingCell, wanted []digest.
 	if len(envelopes) > len(wanted) {
 		return 0, wire.Breach("%d records for %d ids", len(envelopes), len(wanted))
 	}
-	h := c.store.NewBatch(wire.Source{Exempt: true}, true)
-	defer h.Finish()
+	h := c.store.NewBatch(wire.Source{Exempt: true})
 	skipped, answered := 0, make(map[int]bool)
 	for n, envelope := range envelopes {
 		done = max(done, n+1) // each envelope answers at least one id
@@ -346,7 +376,7 @@ func inAny(cells []differingCell, r *records.Record) bool {
 // while.
 func (c *diff) take(h *place.Batch, compared []differingCell, e digest.Entry, r *records.Record) {
 	c.pulled.Add(e, c.Now().Add(pulledTTL))
-	cells := c.splits.CellsOf(r)
+	cells := c.Syncer.cells.CellsOf(r)
 	for _, d := range compared {
 		if r.In(d.cell) && !slices.Contains(cells, d.cell) {
 			cells = append(cells, d.cell)

@@ -28,11 +28,12 @@ func (y *Syncer) ServeSync(ctx context.Context, from peer.ID, req *pb.SyncReques
 	if len(req.Cells) > 0 {
 		return resp, listEntries(v, whole, req, resp)
 	}
-	return resp, listDiffering(v.sharedWith(from, whole), req, resp)
+	resp.Flat = !whole && (req.Flat || v.cells().anyFull(from))
+	return resp, y.listDiffering(v.sharedWith(from, whole, resp.Flat), req, resp)
 }
 
 // listDiffering compares the cells that both peers keep, and lists the different ones.
-func listDiffering(o *sharedCells, req *pb.SyncRequest, resp *pb.SyncResponse) error {
+func (y *Syncer) listDiffering(o *sharedCells, req *pb.SyncRequest, resp *pb.SyncResponse) error {
 	if len(req.Sums) == digest.SumSize {
 		resp.Same = digest.Sum(req.Sums) == o.set.Root()
 		return nil
@@ -52,7 +53,13 @@ func listDiffering(o *sharedCells, req *pb.SyncRequest, resp *pb.SyncResponse) e
 			return nil
 		}
 		for _, e := range entries[:min(len(entries), wire.CellsListed)] {
-			resp.Cells = append(resp.Cells, &pb.SyncCell{Cell: o.find(e.ID).key, Sums: e.Version[:]})
+			h := o.find(e.ID)
+			root := h.set().Root()
+			listed := &pb.SyncCell{Cell: h.key, Sums: root[:]}
+			if h.full {
+				listed.FullMs = uint64(max(y.cells.Left(h.cell).Milliseconds(), 1))
+			}
+			resp.Cells = append(resp.Cells, listed)
 		}
 	}
 	return nil

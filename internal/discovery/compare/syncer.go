@@ -33,7 +33,7 @@ const (
 	syncWidth        = 4                // partners at a time
 	viewTTL          = 2 * time.Second  // lifetime of a view after a change of the index; longer for a large view
 	viewSize         = 10_000           // records for each viewTTL
-	viewMaxTTL       = time.Minute      // maximum age of a view with split cells, or with an expired record
+	viewMaxTTL       = time.Minute      // maximum age of a view with an expired record
 	maxPulledEntries = 1 << 16          // cached versions that were pulled recently
 	maxListed        = 1 << 20          // entries from one partner in one round
 	fewEntries       = 64               // below this size all entries of a cell are shorter than its sums
@@ -47,7 +47,7 @@ type Syncer struct {
 	*route.Authority
 	client  *wire.Client
 	store   *place.Store // takes the pulled records
-	splits  *place.Splits
+	cells   *place.Cells
 	intake  *place.Intake
 	pulled  wire.TimedSet[digest.Entry] // versions pulled recently
 	pulling chan struct{}               // semaphore of one: two peers do not send the same records
@@ -57,9 +57,9 @@ type Syncer struct {
 }
 
 // NewSyncer returns a syncer. Run makes its rounds.
-func NewSyncer(authority *route.Authority, c *wire.Client, s *place.Store, splits *place.Splits, in *place.Intake) *Syncer {
+func NewSyncer(authority *route.Authority, c *wire.Client, s *place.Store, cells *place.Cells, in *place.Intake) *Syncer {
 	return &Syncer{
-		Authority: authority, client: c, store: s, splits: splits, intake: in,
+		Authority: authority, client: c, store: s, cells: cells, intake: in,
 		pulled: wire.NewTimedSet[digest.Entry](maxPulledEntries), pulling: make(chan struct{}, 1),
 	}
 }
@@ -183,10 +183,10 @@ func (y *Syncer) viewOf(table *route.TableState) *view {
 	defer y.making.Unlock()
 	seq, now := y.Index.Seq(), y.Now()
 	before := y.view.Load()
-	if before != nil && before.table == table.Table && before.valid(seq, now, y.splits.Any()) {
+	if before != nil && before.table == table.Table && before.valid(seq, y.cells.Version(), now) {
 		return before
 	}
-	v := newView(y.Index, table.Table, now, y.splits, before)
+	v := newView(y.Index, table.Table, now, y.cells, before)
 	y.view.Store(v)
 	return v
 }
@@ -202,7 +202,7 @@ func (y *Syncer) Outdate() {
 // brings most of the news, and then with several at a time. It reports false without such a peer. A
 // peer that is no keeper compares with nobody.
 func (y *Syncer) Round(ctx context.Context) bool {
-	began := y.Clock()
+	began, start := y.Clock(), y.Now()
 	table := y.Table()
 	var peers []peer.ID
 	if table.Serving {
@@ -226,6 +226,7 @@ func (y *Syncer) Round(ctx context.Context) bool {
 		o.Alone = err == nil && len(others) == 0
 	}
 	if ctx.Err() == nil {
+		y.cells.Decide(start, o.Partners, o.Alone)
 		y.Keep(o)
 		if o.Alone || len(o.Done) > 0 {
 			y.Know.CaughtUp(began.Add(-y.viewOf(table).lifetime())) // partners answer from views as old as that

@@ -21,6 +21,7 @@ import (
 type view struct {
 	table *route.Table
 	seq   uint64      // of the index: the view includes changes up to here
+	marks uint64      // version of the marks of full cells
 	made  time.Time   // by the keeper's clock
 	until time.Time   // the first of its records expires
 	spent atomic.Bool // the next comparison must see changes that the view lacks
@@ -31,9 +32,15 @@ type view struct {
 	cells func() *grouping
 
 	mu     sync.Mutex // guards shared
-	shared map[peer.ID]*sharedCells
+	shared map[sharer]*sharedCells
 
 	latest atomic.Pointer[grouping] // of cells, or of an earlier view until cells is called
+}
+
+// sharer is a peer, and whether cells inside other ones are compared too.
+type sharer struct {
+	id   peer.ID
+	flat bool
 }
 
 // maxSharedCells bounds the cached sharedCells of a view.
@@ -52,8 +59,7 @@ type holding struct {
 	*keptCell
 	set func() *digest.Set
 
-	// sample is the common part of a split cell at all its keepers; nil for a whole cell.
-	sample map[digest.ID]struct{}
+	full bool // of a full cell, set has only what keepers answer with
 }
 
 // sharedCells are the cells that two peers both keep.
@@ -71,9 +77,9 @@ func (o *sharedCells) find(id digest.ID) *holding {
 	return o.cells[at]
 }
 
-// newView copies the index once. Info names the split cells. Before is the previous view, or nil.
-func newView(x *index.Index, table *route.Table, now time.Time, d splitInfo, before *view) *view {
-	v := &view{table: table, seq: x.Seq(), made: now, shared: make(map[peer.ID]*sharedCells)}
+// newView copies the index once. Info names the full cells. Before is the previous view, or nil.
+func newView(x *index.Index, table *route.Table, now time.Time, d cellInfo, before *view) *view {
+	v := &view{table: table, seq: x.Seq(), marks: d.Version(), made: now, shared: make(map[sharer]*sharedCells)}
 	providers := make(map[peer.ID]string)
 	for r := range x.Versions() {
 		if r.Expired(now) {
@@ -103,19 +109,18 @@ func newView(x *index.Index, table *route.Table, now time.Time, d splitInfo, bef
 	return v
 }
 
-// valid reports whether a view still serves. Seq is that of the index now. Split: this peer has split cells, which change
-// without the index. In a quiet network the view serves until a record expires: to compute it again is most
-// of the work of an idle keeper.
-func (v *view) valid(seq uint64, now time.Time, split bool) bool {
+// valid reports whether a view still serves. Seq is that of the index now, marks that of the full cells. In a quiet network
+// the view serves until a record expires: to compute it again is most of the work of an idle keeper.
+func (v *view) valid(seq, marks uint64, now time.Time) bool {
 	switch age := now.Sub(v.made); {
-	case v.spent.Load():
+	case v.spent.Load() || v.marks != marks:
 		return false
 	case age.Abs() < v.lifetime():
 		return true
 	case v.seq != seq:
 		return false
 	default:
-		return age.Abs() < viewMaxTTL || !split && age > 0 && now.Before(v.until)
+		return age.Abs() < viewMaxTTL || age > 0 && now.Before(v.until)
 	}
 }
 
@@ -141,34 +146,38 @@ func (v *view) byType() holdings {
 	return all
 }
 
-// splitInfo names the split cells; *place.Splits implements it.
-type splitInfo interface {
+// cellInfo names the full cells; *place.Cells implements it.
+type cellInfo interface {
 	// CellsOf returns the cells of a record, including cells below geo.MaxLen in use.
 	CellsOf(r *records.Record) []records.CellKey
-	// SampleOf returns the ids of the sample of a split cell; nil for a whole cell.
-	SampleOf(c records.CellKey) map[digest.ID]struct{}
 	// AnyDeep reports whether cells below geo.MaxLen are in use. Then CellsOf changes without the record.
 	AnyDeep() bool
+	// Full reports whether a cell is full, AllFull returns all of them.
+	Full(c records.CellKey) bool
+	AllFull() []records.CellKey
+	// Version changes with the full cells.
+	Version() uint64
 }
 
 // sharedWith returns the cells that a peer keeps too.
-func (v *view) sharedWith(id peer.ID, whole bool) *sharedCells {
+func (v *view) sharedWith(id peer.ID, whole, flat bool) *sharedCells {
 	if whole {
-		id = "" // the same cells for all peers
+		id, flat = "", false // the same cells for all peers
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if o, ok := v.shared[id]; ok {
+	key := sharer{id, flat}
+	if o, ok := v.shared[key]; ok {
 		return o
 	}
 	var o *sharedCells
 	if whole {
 		o = newSharedCells(ordered(v.types()))
 	} else {
-		o = v.cells().sharedWith(id)
+		o = v.cells().sharedWith(id, flat)
 	}
 	if len(v.shared) < maxSharedCells {
-		v.shared[id] = o
+		v.shared[key] = o
 	}
 	return o
 }
@@ -177,9 +186,18 @@ func (v *view) sharedWith(id peer.ID, whole bool) *sharedCells {
 func newSharedCells(cells []*holding) *sharedCells {
 	entries := make([]digest.Entry, len(cells))
 	for i, h := range cells {
-		entries[i] = digest.Entry{ID: h.id, Version: digest.Version(h.set().Root())}
+		entries[i] = digest.Entry{ID: h.id, Version: h.version()}
 	}
 	return &sharedCells{set: digest.New(entries), cells: cells}
+}
+
+// version is the root of a cell, with other first bits if the cell is full: two keepers that differ in it hear of it.
+func (h *holding) version() digest.Version {
+	v := digest.Version(h.set().Root())
+	if h.full {
+		v[0] = ^v[0]
+	}
+	return v
 }
 
 // ordered returns the cells by id.

@@ -15,46 +15,53 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/internal/discovery/route"
+	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// unsplit is a peer without split cells.
-type unsplit struct{}
+// roomy is a peer without full cells.
+type roomy struct{}
 
-func (unsplit) CellsOf(r *records.Record) []records.CellKey { return r.Cells() }
+func (roomy) CellsOf(r *records.Record) []records.CellKey { return r.Cells() }
+func (roomy) AnyDeep() bool                               { return false }
+func (roomy) Full(records.CellKey) bool                   { return false }
+func (roomy) AllFull() []records.CellKey                  { return nil }
+func (roomy) Version() uint64                             { return 0 }
 
-func (unsplit) SampleOf(records.CellKey) map[digest.ID]struct{} { return nil }
-
-func (unsplit) AnyDeep() bool { return false }
-
-// Cells inside other cells are compared through the outer cells, unless these are split.
+// Cells inside other cells are compared through the outer cells, unless one of these is full, here or there. A full cell differs from
+// a whole one, and has the records without a place alone.
 func TestSharedCells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := index.New(index.Config{MaxPerProvider: 10_000})
-		for _, r := range keepertest.Spread(t, 60, rand.New(rand.NewPCG(6, 6))) {
+		recs := keepertest.Spread(t, 60, rand.New(rand.NewPCG(6, 6)))
+		recs = append(recs, keepertest.NewProvider(t).Sign(t, keepertest.Offer("nowhere", keepertest.Nowhere), 1, time.Now()))
+		for _, r := range recs {
 			_, err := x.Put(r, time.Now())
 			require.NoError(t, err)
 		}
 		near := route.NewTable("self", []peer.ID{"a", "b"}, false)
-		small := newView(x, near, time.Now(), unsplit{}, nil)
-		require.Len(t, small.sharedWith("a", false).cells, 3, "the global cell, and the cells of two providers")
-		require.Same(t, small.sharedWith("a", false), small.sharedWith("a", false))
-		split := &sampling{samples: make(map[records.CellKey]map[digest.ID]struct{})}
-		for c := range small.cells().cells {
-			if c.Cell == "global" && !c.OfProvider() {
-				split.samples[c] = map[digest.ID]struct{}{}
-			}
-		}
-		rest := newView(x, near, time.Now(), split, small).sharedWith("a", false)
-		require.Greater(t, len(rest.cells), 2)
-		for _, h := range rest.cells {
-			require.True(t, h.cell.OfProvider() || h.cell.Cell == "global" || h.cell.Cell.Len() == 1 && h.cell.Subtype == records.AnySubtype, h.key)
-		}
-		require.ElementsMatch(t, slices.Collect(maps.Keys(small.types())), []records.CellKey{{Type: "compute", Subtype: "_", Cell: "global"}})
+		small := newView(x, near, time.Now(), roomy{}, nil)
+		require.Len(t, small.sharedWith("a", false, false).cells, 4, "the global cell, and the cells of three providers")
+		require.Same(t, small.sharedWith("a", false, false), small.sharedWith("a", false, false))
+		require.Greater(t, len(small.sharedWith("a", false, true).cells), 100)
+		require.False(t, small.cells().anyFull("a"))
+		global := records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global}
+		empty := records.CellKey{Type: "storage", Subtype: records.AnySubtype, Cell: geo.Global}
+		full := newView(x, near, time.Now(), &someFull{full: map[records.CellKey]bool{global: true, empty: true}, version: 1}, small)
+		require.True(t, full.cells().anyFull("a"))
+		h := full.held(global, false)
+		require.Equal(t, 1, h.set().Len())
+		require.Equal(t, 61, small.held(global, false).set().Len())
+		require.Zero(t, full.held(empty, false).set().Len())
+		require.NotEqual(t, digest.Version{}, full.held(empty, false).version(), "another peer hears that it is full")
+		whole := *h
+		whole.full = false
+		require.NotEqual(t, whole.version(), h.version())
+		require.ElementsMatch(t, slices.Collect(maps.Keys(small.types())), []records.CellKey{global})
 	})
 }
 
-// A view of a quiet keeper serves until a record expires; with split cells, which change without the index, a minute.
+// A view of a quiet keeper serves until a record expires; another full cell ends it.
 func TestQuietViewServes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := index.New(index.Config{})
@@ -66,16 +73,15 @@ func TestQuietViewServes(t *testing.T) {
 				first = r.Expires()
 			}
 		}
-		v := newView(x, route.NewTable("self", nil, true), time.Now(), unsplit{}, nil)
+		v := newView(x, route.NewTable("self", nil, true), time.Now(), roomy{}, nil)
 		now, last := v.made, first.Add(-time.Second)
 		require.Greater(t, last.Sub(now), viewMaxTTL)
-		require.True(t, v.valid(x.Seq(), last, false))
-		require.False(t, v.valid(x.Seq(), first, false), "a record expired")
-		require.False(t, v.valid(x.Seq()+1, now.Add(viewTTL), false), "a record changed")
-		require.True(t, v.valid(x.Seq()+1, now.Add(viewTTL-1), false))
-		require.True(t, v.valid(x.Seq(), now.Add(viewMaxTTL-1), true))
-		require.False(t, v.valid(x.Seq(), now.Add(viewMaxTTL), true), "split cells")
-		require.False(t, v.valid(x.Seq(), now.Add(-viewMaxTTL), false), "the clock was set back")
+		require.True(t, v.valid(x.Seq(), 0, last))
+		require.False(t, v.valid(x.Seq(), 0, first), "a record expired")
+		require.False(t, v.valid(x.Seq()+1, 0, now.Add(viewTTL)), "a record changed")
+		require.True(t, v.valid(x.Seq()+1, 0, now.Add(viewTTL-1)))
+		require.False(t, v.valid(x.Seq(), 1, now), "a cell became full, or whole")
+		require.False(t, v.valid(x.Seq(), 0, now.Add(-viewMaxTTL)), "the clock was set back")
 	})
 }
 
@@ -90,17 +96,17 @@ func BenchmarkView(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			near := route.NewTable("self", keepertest.PeersOf(40), whole)
 			for b.Loop() {
-				newView(x, near, time.Now(), unsplit{}, nil).sharedWith("other", whole)
+				newView(x, near, time.Now(), roomy{}, nil).sharedWith("other", whole, false)
 			}
 		})
 	}
 	b.Run("next", func(b *testing.B) {
 		near := route.NewTable("self", keepertest.PeersOf(40), false)
-		first := newView(x, near, time.Now(), unsplit{}, nil)
-		first.sharedWith("other", false)
+		first := newView(x, near, time.Now(), roomy{}, nil)
+		first.sharedWith("other", false, false)
 		_, _ = x.Put(recs[0], time.Now())
 		for b.Loop() {
-			newView(x, near, time.Now(), unsplit{}, first).sharedWith("other", false)
+			newView(x, near, time.Now(), roomy{}, first).sharedWith("other", false, false)
 		}
 	})
 }

@@ -112,11 +112,7 @@ func (k *ranker) scoreBound(f *lowerBounds) float64 {
 		k.facts.Known |= records.KnownResponseTime
 		k.facts.ResponseMS = uint64(f.response)
 	}
-	value, some := k.plan.Bound(&k.facts, &query.Lots{}, geo.Global)
-	if !some {
-		return math.Inf(-1) // impossible for a match
-	}
-	return value
+	return k.plan.ScoreBound(k.facts)
 }
 
 func unknown(floor float32) bool { return floor > math.MaxFloat32 }

@@ -16,10 +16,19 @@ type span struct{ west, east uint32 }
 // interval of codes. Regions of cells are exact. Regions of discs include surroundings.
 type region struct {
 	whole        bool // all rows, with and without a place; the other fields have no effect then
+	unplaced     bool // only rows without a place
 	south, north int  // bands, both ends included
 	spans        [2]span
 	spanned      int    // number of spans, which are disjoint
 	first, last  uint64 // geo.Codes, both ends included; the maximum in last means any code
+}
+
+// Nowhere names the rows without a place where a cell is asked for. It is no cell of a record.
+const Nowhere geo.Cell = ""
+
+// withoutPlace returns the region of the rows without a place.
+func withoutPlace() region {
+	return region{unplaced: true, south: bandCount, north: bandCount, spans: [2]span{{0, math.MaxUint32}}, spanned: 1, last: math.MaxUint64}
 }
 
 // everything returns the region of all rows.
@@ -31,8 +40,8 @@ func (r *region) contains(rec *records.Record) bool {
 		return true
 	}
 	at, ok := rec.Facts().Place()
-	if !ok {
-		return false
+	if !ok || r.unplaced {
+		return !ok && r.unplaced
 	}
 	code := geo.Code(at)
 	return r.first <= code && code <= r.last
@@ -42,6 +51,9 @@ func (r *region) contains(rec *records.Record) bool {
 // It reads the record if the column does not decide.
 func (r *region) holds(p *part, row int) bool {
 	const rest = 1<<codeShift - 1
+	if r.unplaced {
+		return p.codes[row] == noCode && r.contains(p.records[row])
+	}
 	if r.last == math.MaxUint64 {
 		return true
 	}
@@ -119,10 +131,13 @@ func (r region) clip(o region) (region, bool) {
 }
 
 // cellRegions returns disjoint regions for the rows of the cells, in the memory of regions. Nil
-// or a list with Global means everything.
+// or a list with Global means everything. Nowhere counts alone.
 func cellRegions(regions []region, cells []geo.Cell) []region {
 	if cells == nil || slices.Contains(cells, geo.Global) {
 		return append(regions, everything())
+	}
+	if len(cells) == 1 && cells[0] == Nowhere {
+		return append(regions, withoutPlace())
 	}
 	for _, c := range cells {
 		if c.Len() > 0 {

@@ -43,6 +43,7 @@ type directory struct {
 	mu      sync.Mutex // guards the fields below
 	peers   []peer.ID
 	clients []peer.ID // clients of the DHT: in no table
+	unseen  int       // peers that tables count, and no lookup finds: the network is not small
 	lookups int
 	delay   time.Duration        // of a lookup
 	failure error                // of a lookup

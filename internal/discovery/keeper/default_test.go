@@ -20,11 +20,11 @@ import (
 func TestDefaultQuestionsAreCheap(t *testing.T) {
 	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
-		recs := world(t, 1900, atCities()) // one whole cell
+		recs := world(t, 3000, atCities(t))
 		w := newLightCluster(t, 40)
 		defer w.close()
-		for from := 0; from < len(recs); from += 950 {
-			for _, o := range w.nodes[0].Store(t.Context(), recs[from:from+950]) {
+		for from := 0; from < len(recs); from += 750 {
+			for _, o := range w.nodes[0].Store(t.Context(), recs[from:from+750]) {
 				require.NoError(t, o.Err)
 			}
 		}

@@ -25,11 +25,9 @@ const (
 	idleFor          = 30 * time.Second
 	keeperSetTTL     = 10 * time.Minute
 	lookups          = 16
-	maintainEvery    = 30 * time.Second
 	maxQueryRequest  = 96 << 10
-	maxSearchedCells = 256
+	maxSearchedCells = 1024
 	streamIdle       = time.Minute
-	summaryTTL       = 10 * time.Second
 	syncGap          = 5 * time.Second
 	syncSoon         = time.Second
 	uncertainTTL     = 5 * time.Second

@@ -2,7 +2,7 @@
 // compare), and serves the requests of other peers in turns.
 //
 // STORE sends batches of signed records to keepers, FORWARD those of a silent keeper by way of another one. QUERY sends a filter,
-// an order and a limit, RESOLVE a name, SUMMARY asks for the number and the best values of a cell's records. SYNC and PULL
+// an order and a limit, RESOLVE a name. SYNC and PULL
 // compare and fetch, FINDINGS exchanges signed measurements of providers (package witness).
 //
 // DESIGN.md explains the design.
@@ -30,7 +30,7 @@ type Keeper struct {
 	closest   *route.Closest
 	client    *wire.Client
 	authority *route.Authority
-	splits    *place.Splits
+	cells     *place.Cells
 	store     *place.Store    // records of other peers
 	sync      *compare.Syncer // anti-entropy
 	server    *server         // requests of other peers
@@ -44,13 +44,7 @@ func New(c wire.Config) (*Keeper, error) {
 	}
 	k := assemble(e)
 	k.server.listen()
-	m := place.NewMaintainer(k.splits, k.Asker)
-	e.Go(func(ctx context.Context) {
-		wire.Every(ctx, place.MaintainEvery, func() {
-			m.Maintain(ctx)
-			k.client.TellLacking()
-		})
-	})
+	e.Go(func(ctx context.Context) { wire.Every(ctx, wire.SyncEvery, k.client.TellLacking) })
 	if e.Limits.Sync > 0 {
 		e.Go(k.sync.Run)
 		e.Go(k.authority.Run)
@@ -63,19 +57,20 @@ func assemble(e *wire.Env) *Keeper {
 	closest := route.NewClosest(e)
 	c := wire.NewClient(e, closest.Suspect)
 	authority := route.NewAuthority(closest, c.WrongClock)
-	splits := place.NewSplits(closest, authority)
-	in := place.NewIntake(e)
-	s := place.NewStore(authority, c, splits, in)
+	small := func() bool { return e.Router.Size() < route.AcceptWithin }
+	cells := place.NewCells(e.Index, e.Now, e.Limits.Cell, small, authority.Renew)
+	authority.Lacks = cells.Lacks
+	in := place.NewIntake(e.Index, e.Now, e.Signals.Metrics.Refused, e.Logger)
+	s := place.NewStore(authority, c, cells, in)
 	k := &Keeper{
-		Env: e, closest: closest, client: c, authority: authority, splits: splits, store: s,
-		Asker:     ask.NewAsker(closest, authority, c, splits, in),
+		Env: e, closest: closest, client: c, authority: authority, cells: cells, store: s,
+		Asker:     ask.NewAsker(closest, authority, c, cells, in),
 		Publisher: place.NewPublisher(closest, authority, c, s),
-		sync:      compare.NewSyncer(authority, c, s, splits, in),
+		sync:      compare.NewSyncer(authority, c, s, cells, in),
 	}
 	k.Findings = ask.NewFindings(closest, c, s.Allow)
-	splits.StoreAt = k.StoreAt
 	k.server = &server{
-		Env: e, asker: k.Asker, authority: authority, splits: splits, store: s, sync: k.sync,
+		Env: e, asker: k.Asker, authority: authority, store: s, sync: k.sync,
 		findings: k.Findings,
 		turns:    newTurns(e.Limits.Working, authority.Knows), bulk: newTurns(1, authority.Knows),
 		comparing: wire.PeerLimit{PerPeer: peerComparisons},

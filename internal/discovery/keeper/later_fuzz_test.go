@@ -35,7 +35,6 @@ func FuzzLaterRequest(f *testing.F) {
 		{TimeoutMs: 9_000, Op: &pb.Request_Query{Query: &pb.QueryRequest{Query: near, Cells: []string{cell}}}},
 		{Op: &pb.Request_Sync{Sync: &pb.SyncRequest{Whole: true, Sums: make([]byte, 16), Cells: []*pb.SyncCell{{Cell: cell}}}}},
 		{Op: &pb.Request_Pull{Pull: &pb.PullRequest{Ids: make([]byte, 16)}}},
-		{Op: &pb.Request_Summary{Summary: &pb.SummaryRequest{Cells: []string{cell}}}},
 		{Op: &pb.Request_Resolve{Resolve: &pb.ResolveRequest{Key: r.Key().String()}}},
 		{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Providers: [][]byte{[]byte(p.Id)}}}},
 		{Op: &pb.Request_Forward{Forward: &pb.ForwardRequest{To: []byte(p.Id), Items: []*pb.StoreItem{item(r)}}}},

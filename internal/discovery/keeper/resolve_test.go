@@ -109,7 +109,7 @@ func TestProviderCell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLightCluster(t, 30)
 		defer w.close()
-		recs := city(t, 3000, 24*time.Hour)
+		recs := world(t, 3000, atCities(t))
 		for some := range slices.Chunk(recs, 1000) {
 			for _, o := range w.nodes[0].Store(t.Context(), some) {
 				require.NoError(t, o.Err)

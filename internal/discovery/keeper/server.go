@@ -30,7 +30,6 @@ type server struct {
 	*wire.Env
 	asker     *ask.Asker
 	authority *route.Authority
-	splits    *place.Splits
 	store     *place.Store
 	sync      *compare.Syncer
 	findings  *ask.Findings
@@ -135,9 +134,6 @@ func (s *server) perform(ctx context.Context, from wire.Source, req *pb.Request)
 	case *pb.Request_Pull:
 		resp, err := s.sync.ServePull(ctx, op.Pull)
 		return &pb.Response{Op: &pb.Response_Pull{Pull: resp}}, err
-	case *pb.Request_Summary:
-		resp, err := s.splits.ServeSummary(ctx, op.Summary)
-		return &pb.Response{Op: &pb.Response_Summary{Summary: resp}}, err
 	case *pb.Request_Resolve:
 		resp, err := s.asker.ServeResolve(op.Resolve)
 		return &pb.Response{Op: &pb.Response_Resolve{Resolve: resp}}, err

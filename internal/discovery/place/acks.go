@@ -13,7 +13,7 @@ import (
 
 const (
 	maxAcks = 1 << 14         // acknowledgements of own records: 100 records at 130 keepers, with room
-	ackTTL  = 5 * time.Minute // acknowledgement lifetime; must be below hintTTL
+	ackTTL  = 5 * time.Minute // acknowledgement lifetime
 )
 
 // acks remember for a short time which keepers took which versions of this peer's own records. A

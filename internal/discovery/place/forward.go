@@ -76,7 +76,7 @@ func forwardersOf(b *storeBatch, round []storeBatch) []peer.ID {
 func (b *storeBatch) tookAll(o *storeBatch) bool {
 	taken := make(map[*send]bool, len(b.items))
 	for _, item := range b.items {
-		taken[item.of] = item.err == nil
+		taken[item.of] = item.err == nil && !item.full
 	}
 	return !slices.ContainsFunc(o.items, func(item storeItem) bool { return item.err != nil && !taken[item.of] })
 }
@@ -99,6 +99,9 @@ func (p *Publisher) forwardBy(ctx context.Context, id peer.ID, b *storeBatch) (e
 			return err
 		}
 		if err := readResults(message, resp.GetForward().GetResults()); err != nil {
+			return err
+		}
+		if err := p.noteFull(b.to, message, resp.GetForward().GetFull()); err != nil {
 			return err
 		}
 		p.acknowledge(b.to, message)
@@ -131,7 +134,7 @@ func (s *Store) ServeForward(ctx context.Context, from wire.Source, req *pb.Forw
 	if err != nil {
 		return nil, fault.As("", fault.Unavailable, err)
 	}
-	return &pb.ForwardResponse{Results: resp.GetStore().GetResults()}, nil
+	return &pb.ForwardResponse{Results: resp.GetStore().GetResults(), Full: resp.GetStore().GetFull()}, nil
 }
 
 // holdsAll checks that this peer holds the records of all items in their versions: each costs the processor a signature.

@@ -18,11 +18,10 @@ import (
 func FuzzLaterStoreResponse(f *testing.F) {
 	r := keepertest.NewProvider(f).Sign(f, keepertest.Offer("one"), 1, time.Now())
 	cells := keepertest.Compile(f, query.Query{}).Cells(1)
-	split := &pb.Split{Cell: cells[0].String(), Children: []*pb.Summary{{Cell: "u", Count: 3}}}
 	refusal := &peerv1.Refusal{Code: peerv1.Code_CODE_UNSUPPORTED, Field: "query.query.15", Message: "no", Unknown: []string{"query.query.15"}}
-	today := &pb.StoreResponse{Results: []*pb.StoreResult{{}, {Refusal: refusal, Sequence: 3}}, Splits: []*pb.Split{split}}
+	today := &pb.StoreResponse{Results: []*pb.StoreResult{{}, {Refusal: refusal, Sequence: 3}}, Full: wire.CellNames(cells)}
 	keepertest.AddFutures(f, 1)
-	p := &Publisher{Env: &wire.Env{Config: wire.Config{Now: time.Now}}, hints: newSplitHints()}
+	p := &Publisher{Env: &wire.Env{Config: wire.Config{Now: time.Now}}, skips: newSkips()}
 	f.Fuzz(func(t *testing.T, _ byte, choices []byte) {
 		later := new(pb.StoreResponse)
 		require.NoError(t, proto.Unmarshal((&keepertest.Future{Bytes: choices}).Later(t, today), later))

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/blackhole/blackhole/internal/discovery/cell"
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
@@ -34,14 +33,14 @@ const (
 // Store sends records to the keepers of their cells and returns an outcome for each record, in
 // order. This peer stores the records of its own cells directly.
 //
-// Stored.Of counts the keepers asked. Stored.On counts the keepers that hold the record for all
-// cells in the request, or that split a cell and noted the record; a keeper with a newer version
-// does not count. A keeper with a recent split hint receives only the records that the hint
-// asks for. Where a cell of geo.MaxLen is split, the keepers of its children receive the record
-// too. After an incomplete lookup, Of exceeds On: at least one more keeper should hold the record.
+// Stored.Of counts the keepers asked, without those that are full for all cells that they were asked for: they get no
+// record of these cells for skipFor. Stored.On counts the keepers that hold the record for all other
+// cells in the request; a keeper with a newer version does not count. Where a keeper calls a cell of geo.MaxLen or more full, the
+// keepers of the child receive the record too. After an incomplete lookup, Of exceeds On: at least one more keeper should hold the record.
 //
 // Err is nil if at least one keeper holds the record. Otherwise it is Exists with the highest
-// sequence as its value, or the error of the first keeper.
+// sequence as its value, or the error of the first keeper. It is LimitReached, naming "cells", too if half of the keepers of a
+// cell without children have no room: other peers do not find the record there.
 func (p *Publisher) Store(ctx context.Context, recs []*records.Record) []records.Outcome {
 	sends := make([]*send, len(recs))
 	for i, r := range recs {
@@ -52,7 +51,7 @@ func (p *Publisher) Store(ctx context.Context, recs []*records.Record) []records
 		return failAll(sends, err)
 	}
 	defer func() { end(err) }()
-	outcomes := p.StoreAt(ctx, sends)
+	outcomes := p.storeAt(ctx, sends)
 	for _, o := range outcomes {
 		err = cmp.Or(err, o.Err)
 	}
@@ -66,23 +65,25 @@ type Publisher struct {
 	closest   *route.Closest
 	client    *wire.Client
 	store     *Store // of this peer
-	hints     *splitHints
+	skips     skips
 	acks      acks
 }
 
 // NewPublisher returns a publisher. It stores records for this peer's own cells in s.
 func NewPublisher(closest *route.Closest, authority *route.Authority, c *wire.Client, s *Store) *Publisher {
-	return &Publisher{Env: c.Env, authority: authority, closest: closest, client: c, store: s, hints: newSplitHints(), acks: newAcks()}
+	return &Publisher{Env: c.Env, authority: authority, closest: closest, client: c, store: s, skips: newSkips(), acks: newAcks()}
 }
 
 // send is one record of a Store.
 type send struct {
 	record *records.Record
-	cells  []records.CellKey // to store the record for; children of split cells follow
+	cells  []records.CellKey // to store the record for; children of full cells follow
 	done   int               // number of cells of earlier rounds
 
 	outcome records.Outcome
 	newest  uint64 // highest sequence at a keeper with a newer version
+	noRoom  int    // keepers of cells without children that have no room
+	missing error  // what the last of them said
 }
 
 // target is a record and its cells of one round.
@@ -91,9 +92,9 @@ type target struct {
 	cells []records.CellKey
 }
 
-// StoreAt sends each record to the keepers of its cells, and of their children where
-// hints name a split. Hints from one round select the cells of the next round.
-func (p *Publisher) StoreAt(ctx context.Context, sends []*send) []records.Outcome {
+// storeAt sends each record to the keepers of its cells, and of their children where
+// a keeper is full. The answers of one round select the cells of the next round.
+func (p *Publisher) storeAt(ctx context.Context, sends []*send) []records.Outcome {
 	sets := make(map[records.CellKey]*route.Set)
 	var batches []storeBatch
 	targets := p.targets(sends)
@@ -117,19 +118,15 @@ func (p *Publisher) StoreAt(ctx context.Context, sends []*send) []records.Outcom
 	return tally(p.Self, sends, batches, sets)
 }
 
-// targets returns the records with cells to store them for. Below split cells these include the children that contain
-// the record.
+// targets returns the records with cells to store them for. Below full cells of geo.MaxLen or more these include the
+// children that contain the record.
 func (p *Publisher) targets(sends []*send) []target {
 	now := p.Now()
 	var targets []target
 	for _, s := range sends {
 		for i := 0; i < len(s.cells); i++ { // cells grow in the loop
-			c := s.cells[i]
-			if c.Cell.Len() < geo.MaxLen || !p.hints.isSplit(c, now) {
-				continue
-			}
-			if child, ok := cell.ChildOf(c.Cell, s.record); ok && !slices.Contains(s.cells, wire.CellAt(c, child)) {
-				s.cells = append(s.cells, wire.CellAt(c, child))
+			if child, ok := p.skips.childOf(s.cells[i], s.record, now); ok && !slices.Contains(s.cells, child) {
+				s.cells = append(s.cells, child)
 			}
 		}
 		if s.done < len(s.cells) {
@@ -142,7 +139,7 @@ func (p *Publisher) targets(sends []*send) []target {
 // wants returns a predicate: whether a keeper should receive a record for a cell.
 func (p *Publisher) wants() func(peer.ID, records.CellKey, *records.Record) bool {
 	now := p.Now()
-	return func(id peer.ID, c records.CellKey, r *records.Record) bool { return p.hints.wants(id, c, r, now) }
+	return func(id peer.ID, c records.CellKey, r *records.Record) bool { return p.skips.wants(id, c, r, now) }
 }
 
 func failAll(sends []*send, err error) []records.Outcome {
@@ -188,6 +185,7 @@ type storeItem struct {
 
 	err      error
 	sequence uint64 // highest sequence of the record at the keeper
+	full     bool   // the keeper is full for all the cells
 }
 
 // batchesOf returns one batch for each keeper, sorted by peer id. A batch holds the records that
@@ -297,7 +295,9 @@ func (p *Publisher) deliver(ctx context.Context, b *storeBatch) {
 	for _, message := range pack(b.items[delivered:]) {
 		refused, err := p.send(ctx, b.to, message)
 		if err != nil {
-			b.silent = !refused && fault.KindOf(err) != fault.Unauthentic
+			if b.silent = !refused && fault.KindOf(err) != fault.Unauthentic; b.silent {
+				p.skips.forget(b.to)
+			}
 			p.Logger.Debug("delivery of records to a keeper failed", "peer", b.to, "records", len(b.items)-delivered, "error", err)
 			fail(b.items[delivered:], err)
 			return
@@ -347,7 +347,7 @@ func (p *Publisher) skipAcknowledged(b *storeBatch) int {
 func (p *Publisher) acknowledge(keeper peer.ID, items []storeItem) {
 	now := p.Now()
 	for _, item := range items {
-		if r := item.of.record; item.err == nil && r.Name().Provider == p.Self {
+		if r := item.of.record; item.err == nil && !item.full && r.Name().Provider == p.Self {
 			p.acks.add(r, keeper, item.wire.Cells, now)
 		}
 	}
@@ -360,21 +360,19 @@ func (p *Publisher) storeHere(items []storeItem) {
 		fail(items, fault.New("keeper.Store", fault.Unavailable, "no keeper was reached, and this peer, behind NAT or a leaf, keeps no records"))
 		return
 	}
-	h := p.store.NewBatch(wire.Source{Exempt: true}, false)
-	asked := make(map[records.CellKey]bool)
+	h := p.store.NewBatch(wire.Source{Exempt: true})
 	for i := range items {
 		item := &items[i]
 		cells, err := wire.CellsOf(item.wire.Cells, wire.MaxItemCells)
 		if err == nil {
-			for _, c := range cells {
-				asked[c] = true
-			}
-			item.sequence, err = h.Take(item.of.record, cells)
+			var taken Taken
+			taken, err = h.Take(item.of.record, cells)
+			item.sequence, item.full = taken.Sequence, taken.Full
 		}
 		item.err = err
 	}
-	if err := p.hints.add(p.Self, h.Finish(), func(c records.CellKey) bool { return asked[c] }, p.Now()); err != nil {
-		p.Logger.Error("own split hint rejected: please report this defect", "error", err)
+	if err := p.skips.add(p.Self, h.Full(), func(string) bool { return true }, p.Now()); err != nil {
+		p.Logger.Error("own full cell rejected: please report this defect", "error", err)
 	}
 }
 
@@ -404,16 +402,20 @@ func (p *Publisher) send(ctx context.Context, to peer.ID, items []storeItem) (re
 	return refused, err
 }
 
-// readStoreResponse sets the results of the items and adds the split hints. It returns
+// readStoreResponse sets the results of the items and notes the full cells. It returns
 // Unauthentic for a response that violates the protocol.
 func (p *Publisher) readStoreResponse(from peer.ID, items []storeItem, resp *pb.StoreResponse) error {
-	asked := func(c records.CellKey) bool {
-		return slices.ContainsFunc(items, func(item storeItem) bool { return slices.Contains(item.wire.Cells, c.String()) })
-	}
 	if err := readResults(items, resp.GetResults()); err != nil {
 		return err
 	}
-	return p.hints.add(from, resp.GetSplits(), asked, p.Now())
+	return p.noteFull(from, items, resp.GetFull())
+}
+
+// noteFull notes the full cells of a keeper that was asked for some items.
+func (p *Publisher) noteFull(keeper peer.ID, items []storeItem, full []string) error {
+	return p.skips.add(keeper, full, func(c string) bool {
+		return slices.ContainsFunc(items, func(item storeItem) bool { return slices.Contains(item.wire.Cells, c) })
+	}, p.Now())
 }
 
 // readResults sets the results of the items. It returns Unauthentic for another number of results.
@@ -422,7 +424,7 @@ func readResults(items []storeItem, results []*pb.StoreResult) error {
 		return wire.Breach("%d results for %d records", len(results), len(items))
 	}
 	for i, r := range results {
-		items[i].err, items[i].sequence = rpc.Restore("keeper.Store", r.GetRefusal()), r.GetSequence()
+		items[i].err, items[i].sequence, items[i].full = rpc.Restore("keeper.Store", r.GetRefusal()), r.GetSequence(), r.GetFull()
 	}
 	return nil
 }
@@ -432,8 +434,14 @@ func tally(self peer.ID, sends []*send, batches []storeBatch, sets map[records.C
 	for _, b := range batches {
 		for _, item := range b.items {
 			o := &item.of.outcome
+			if item.err == nil && item.full {
+				continue
+			}
 			o.Stored.Of++
 			switch {
+			case fault.KindOf(item.err) == fault.LimitReached && fault.FieldOf(item.err) == "cells":
+				item.of.noRoom++
+				item.of.missing = item.err
 			case item.err == nil:
 				o.Stored.ThisPeerOnly = b.to == self && (o.Stored.On == 0 || o.Stored.ThisPeerOnly)
 				o.Stored.On++
@@ -448,6 +456,8 @@ func tally(self peer.ID, sends []*send, batches []storeBatch, sets map[records.C
 	for i, s := range sends {
 		o := s.outcome
 		switch {
+		case 2*s.noRoom >= route.Replicas:
+			o.Err = s.missing
 		case o.Stored.On > 0:
 			o.Err = nil
 		case s.newest > 0:

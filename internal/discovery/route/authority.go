@@ -28,8 +28,10 @@ type Authority struct {
 	ClockFault func() string
 	Clock      func() time.Time // of the runtime; Config.Now is the time of the records
 	Know       *knowledge
-	own        *lru.Cache[records.CellKey, ownership] // has its own lock
-	Last       atomic.Pointer[Round]
+	// Lacks says why this peer may lack records of a cell; "" without a reason. Set it before the first use.
+	Lacks func(records.CellKey) string
+	own   *lru.Cache[records.CellKey, ownership] // has its own lock
+	Last  atomic.Pointer[Round]
 
 	mu      sync.Mutex // guards current
 	current *TableState
@@ -39,7 +41,7 @@ type Authority struct {
 func NewAuthority(closest *Closest, clockFault func() string) *Authority {
 	e := closest.Env
 	return &Authority{
-		Env: e, Closest: closest, ClockFault: clockFault, Clock: time.Now, Know: newKnowledge(e.Signals.Conditions, time.Now()),
+		Env: e, Closest: closest, ClockFault: clockFault, Clock: time.Now, Lacks: func(records.CellKey) string { return "" }, Know: newKnowledge(e.Signals.Conditions, time.Now()),
 		own: bounded.Shared[records.CellKey, ownership](maxCachedCells),
 	}
 }
@@ -137,6 +139,9 @@ func (y *Authority) Doubt(c records.CellKey) string {
 	if y.Index.Crowded(y.Now()) {
 		return "its index is full and may lack some"
 	}
+	if why := y.Lacks(c); why != "" {
+		return why
+	}
 	if y.Limits.Sync < 0 {
 		return ""
 	}
@@ -210,7 +215,7 @@ func (y *Authority) Settled(cells []records.CellKey) bool {
 	}
 	unmet := *y.Know.unmet.Load()
 	return !slices.ContainsFunc(cells, func(c records.CellKey) bool {
-		return !o.covers(c) || len(unmet) > 0 && y.Doubt(c) != ""
+		return !o.covers(c) || y.Lacks(c) != "" || len(unmet) > 0 && y.Doubt(c) != ""
 	}) && y.Know.Knows.Load() && !y.Know.Late.Load()
 }
 
@@ -253,6 +258,9 @@ func (y *Authority) Knows(id peer.ID) bool {
 	y.mu.Unlock()
 	return t != nil && slices.ContainsFunc(t.Peers, func(p Peer) bool { return p.Id == id })
 }
+
+// Renew forgets the answers whether this peer's cells are complete: what they lack has changed.
+func (y *Authority) Renew() { y.own.Purge() }
 
 // FallBehind records that this peer lacks changes that other keepers have.
 func (y *Authority) FallBehind() { y.Know.lacks(y.Clock()) }

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
 const (
@@ -24,6 +26,18 @@ type Round struct {
 type Partner struct {
 	Whole    bool // it regards the network as small, as this peer does
 	Informed bool // it has compared with an informed keeper itself
+}
+
+// Partners returns the partners of a complete comparison that keep a cell too, and whether this peer keeps it.
+func (o *Round) Partners(c records.CellKey) (ids []peer.ID, kept bool) {
+	r, kept := o.Table.RadiusOf(KeyOf(c))
+	kept = kept || o.Table.Whole
+	for _, n := range o.Table.Peers {
+		if _, done := o.Done[n.Id]; done && kept && (o.Table.Whole || r.Covers(n.Hash)) {
+			ids = append(ids, n.Id)
+		}
+	}
+	return ids, kept
 }
 
 // Fresh reports whether a round can found a new network, whose peers started together: no peer is

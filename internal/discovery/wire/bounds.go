@@ -6,7 +6,6 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/blackhole/blackhole/internal/discovery/cell"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -22,51 +21,36 @@ type opBound struct {
 	lists []listBound
 }
 
-// listBound limits the total number of a repeated field in an operation, and the fields inside it.
+// listBound limits the total number of a repeated field in an operation.
 type listBound struct {
 	field protowire.Number
 	name  string
 	most  int
-	lists []listBound
-}
-
-// splitBounds and summaryBounds limit the repeated fields of these messages.
-func splitBounds() []listBound {
-	return []listBound{{3, "splits.children", SplitChildren, summaryBounds()}}
-}
-
-func summaryBounds() []listBound {
-	return []listBound{{3, "summaries.prices", SplitChildren * cell.MaxPrices, nil}}
 }
 
 func requestBounds() opBounds {
 	return opBounds{
-		{op: 2, lists: []listBound{{1, "store.items", MaxItems, nil}}},
-		{op: 3, bytes: maxQueryRequest, lists: []listBound{{2, "query.cells", MaxQueryCells, nil}}},
-		{op: 4, bytes: maxQueryRequest, lists: []listBound{{1, "summary.cells", MaxQueryCells, nil}}},
-		{op: 5, bytes: maxSyncRequest, lists: []listBound{{3, "sync.cells", SyncCells, nil}}},
+		{op: 2, lists: []listBound{{1, "store.items", MaxItems}}},
+		{op: 3, bytes: maxQueryRequest, lists: []listBound{{2, "query.cells", MaxQueryCells}}},
+		{op: 5, bytes: maxSyncRequest, lists: []listBound{{3, "sync.cells", SyncCells}}},
 		{op: 6, bytes: maxQueryRequest},
 		{op: 9, bytes: maxQueryRequest},
-		{op: 10, bytes: maxFindingsRequest, lists: []listBound{{1, "findings.providers", witness.MaxFindings, nil}, {3, "findings.records", witness.MaxFindings, nil}}},
-		{op: 11, lists: []listBound{{2, "forward.items", MaxItems, nil}}},
+		{op: 10, bytes: maxFindingsRequest, lists: []listBound{{1, "findings.providers", witness.MaxFindings}, {3, "findings.records", witness.MaxFindings}}},
+		{op: 11, lists: []listBound{{2, "forward.items", MaxItems}}},
 	}
 }
 
 func responseBounds() opBounds {
 	return opBounds{
-		{op: 2, lists: []listBound{{1, "store.results", MaxItems, nil}, {2, "store.splits", MaxQueryCells, splitBounds()}}},
+		{op: 2, lists: []listBound{{1, "store.results", MaxItems}, {4, "store.full", MaxQueryCells}}},
 		{op: 3, lists: []listBound{
-			{1, "query.envelopes", query.MaxLimit, nil}, {5, "query.not_kept", MaxQueryCells, nil},
-			{9, "query.beyond", MaxBeyond, nil},
-			{6, "query.splits", MaxQueryCells, splitBounds()},
+			{1, "query.envelopes", query.MaxLimit}, {5, "query.not_kept", MaxQueryCells},
+			{9, "query.beyond", MaxBeyond}, {14, "query.full", MaxQueryCells},
 		}},
-		{op: 4, lists: []listBound{
-			{1, "summary.summaries", MaxQueryCells, summaryBounds()}, {2, "summary.not_kept", MaxQueryCells, nil},
-		}},
-		{op: 5, lists: []listBound{{3, "sync.cells", CellsListed, nil}}},
-		{op: 6, lists: []listBound{{1, "pull.envelopes", PullRecords, nil}}},
-		{op: 10, lists: []listBound{{1, "findings.statements", witness.MaxTold, nil}}},
-		{op: 11, lists: []listBound{{1, "forward.results", MaxItems, nil}}},
+		{op: 5, lists: []listBound{{3, "sync.cells", CellsListed}}},
+		{op: 6, lists: []listBound{{1, "pull.envelopes", PullRecords}}},
+		{op: 10, lists: []listBound{{1, "findings.statements", witness.MaxTold}}},
+		{op: 11, lists: []listBound{{1, "forward.results", MaxItems}, {2, "forward.full", MaxQueryCells}}},
 	}
 }
 
@@ -87,16 +71,13 @@ func (bounds opBounds) check(b []byte) error {
 }
 
 func checkLists(b []byte, lists []listBound, counts map[string]int) error {
-	return fields(b, func(n protowire.Number, item []byte) error {
+	return fields(b, func(n protowire.Number, _ []byte) error {
 		for _, l := range lists {
 			if l.field != n {
 				continue
 			}
 			if counts[l.name]++; counts[l.name] > l.most {
 				return &fault.Error{Kind: fault.LimitReached, Field: l.name, Err: fmt.Errorf("more than %d", l.most)}
-			}
-			if l.lists != nil {
-				return checkLists(item, l.lists, counts)
 			}
 		}
 		return nil

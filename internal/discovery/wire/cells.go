@@ -44,7 +44,7 @@ func CellsOf(keys []string, most int) ([]records.CellKey, error) {
 }
 
 // CellsBelow returns the cells of a record below geo.MaxLen. Publishers use them only below
-// a split cell.
+// a full cell.
 func CellsBelow(r *records.Record) []records.CellKey {
 	at, ok := r.Facts().Place()
 	if !ok {

@@ -4,7 +4,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/blackhole/blackhole/internal/discovery/cell"
 	"github.com/blackhole/blackhole/pkg/geo"
 )
 
@@ -17,8 +16,6 @@ const (
 	MaxItemCells = 2*(1+geo.DeepLen) + 1
 	// MaxQueryCells bounds the cells of one QUERY message.
 	MaxQueryCells = 64
-	// SplitChildren bounds the children of the split cells of one message.
-	SplitChildren = MaxQueryCells * cell.MaxChildren
 	// MaxRequest bounds a request on the wire, in bytes.
 	MaxRequest = 1 << 20
 	// MaxAnswer bounds the total size of the envelopes in one QUERY answer, in bytes.
@@ -71,6 +68,9 @@ type Limits struct {
 	StoreRate  float64 // records per second; 100
 	StoreBurst int     // records at once; 5000
 
+	// Cell is the number of records of a cell; 20,000. It bounds memory: with fewer, questions ask more cells.
+	Cell int
+
 	// Loopback exempts the peers on loopback from the quota of their address, for networks of one machine. Elsewhere
 	// loopback is an address prefix like any other.
 	Loopback bool
@@ -90,6 +90,7 @@ func (l Limits) withDefaults() Limits {
 	orDefault(&l.Working, max(2, runtime.GOMAXPROCS(0)/2))
 	orDefault(&l.StoreRate, 100)
 	orDefault(&l.StoreBurst, 5000)
+	orDefault(&l.Cell, 20_000)
 	if l.Sync == 0 {
 		l.Sync = SyncEvery
 	}

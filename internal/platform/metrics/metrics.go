@@ -64,7 +64,7 @@ func NewDiscovery(reg prometheus.Registerer) (*Discovery, error) {
 		checks: register(f, f.counter("health_checks_total", "Measurements of providers.")),
 		errors: register(f, f.counters("errors_total", "Errors, by type.", "error_type")),
 		refused: register(f, fromZero(f.counters("refused_total", "Refused records, messages and answers, by reason.", "reason"),
-			[]string{"busy", "malformed", "equivocation", "rate", "wrong_cell", "not_kept", "near_full", "untimely", "other_network"})),
+			[]string{"busy", "malformed", "equivocation", "rate", "wrong_cell", "not_kept", "full", "untimely", "other_network"})),
 		lacking: register(f, f.counters("keepers_lacking_total",
 			"Refusals of keepers of an older version, by the field of the request that they do not know.", "field")),
 		gossip: register(f, f.counters("gossip_messages_total", "Received live updates, by outcome.", "outcome")),
@@ -143,7 +143,7 @@ func (m *Discovery) Failed(op string, err error) {
 }
 
 // Operation counts a finished operation on the network, with its latency and error: store, query, resolve, lookup, ask, deliver,
-// summarise, hand_over, sync, copy, findings, forward, serve_store, serve_query, serve_summary, serve_sync,
+// sync, findings, forward, serve_store, serve_query, serve_sync,
 // serve_pull, serve_resolve, serve_findings, serve_forward, serve_unknown.
 func (m *Discovery) Operation(op string, took time.Duration, err error) {
 	if m == nil {
@@ -157,7 +157,7 @@ func (m *Discovery) Operation(op string, took time.Duration, err error) {
 }
 
 // Refused counts a refused record or message of another peer. The reasons are a closed set: the names of fault kinds, and busy,
-// malformed, equivocation, rate, wrong_cell, not_kept, near_full, untimely (expired or from the future by this peer's clock),
+// malformed, equivocation, rate, wrong_cell, not_kept, full, untimely (expired or from the future by this peer's clock),
 // other_network.
 func (m *Discovery) Refused(reason string) {
 	if m != nil {

@@ -37,13 +37,11 @@ func askQueries(ctx context.Context, h *hostile) {
 	cells, asked := hotCells(), 0
 	h.askKeeper(ctx, func() *keeperv1.Request {
 		asked++
-		switch asked % 4 {
+		switch asked % 3 {
 		case 0:
 			return &keeperv1.Request{Op: &keeperv1.Request_Resolve{Resolve: &keeperv1.ResolveRequest{
 				Key: fmt.Sprintf("/blackhole/services/%s/_/u33dc0/%s/x-%d", kind, h.host.ID(), asked),
 			}}}
-		case 1:
-			return &keeperv1.Request{Op: &keeperv1.Request_Summary{Summary: &keeperv1.SummaryRequest{Cells: cells}}}
 		default:
 			least := float64(asked) / 1e9 // no cache knows the question
 			q := query.Query{Type: kind, Limit: 100}

@@ -63,7 +63,7 @@ func Rows() []Row {
 		{"dht", "lookups, and values of the group's key and of a foreign one", 800, floodDHT},
 		{"greetings", "questions, garbage and silence on the group's protocols", 600, greet},
 		{"connections", "Noise handshakes, and TCP connections without one", 200, connect},
-		{"query", "QUERY, RESOLVE and SUMMARY of the cells of the honest offers, 100 results each", 400, askQueries},
+		{"query", "QUERY and RESOLVE of the cells of the honest offers, 100 results each", 400, askQueries},
 		{"sync", "SYNC with false sums, and PULL of unknown records", 400, askSyncs},
 	}
 }

@@ -39,7 +39,6 @@ type Request struct {
 	//	*Request_Query
 	//	*Request_Sync
 	//	*Request_Pull
-	//	*Request_Summary
 	//	*Request_Resolve
 	//	*Request_Findings
 	//	*Request_Forward
@@ -131,15 +130,6 @@ func (x *Request) GetPull() *PullRequest {
 	return nil
 }
 
-func (x *Request) GetSummary() *SummaryRequest {
-	if x != nil {
-		if x, ok := x.Op.(*Request_Summary); ok {
-			return x.Summary
-		}
-	}
-	return nil
-}
-
 func (x *Request) GetResolve() *ResolveRequest {
 	if x != nil {
 		if x, ok := x.Op.(*Request_Resolve); ok {
@@ -194,10 +184,6 @@ type Request_Pull struct {
 	Pull *PullRequest `protobuf:"bytes,6,opt,name=pull,proto3,oneof"`
 }
 
-type Request_Summary struct {
-	Summary *SummaryRequest `protobuf:"bytes,4,opt,name=summary,proto3,oneof"`
-}
-
 type Request_Resolve struct {
 	Resolve *ResolveRequest `protobuf:"bytes,9,opt,name=resolve,proto3,oneof"`
 }
@@ -218,8 +204,6 @@ func (*Request_Sync) isRequest_Op() {}
 
 func (*Request_Pull) isRequest_Op() {}
 
-func (*Request_Summary) isRequest_Op() {}
-
 func (*Request_Resolve) isRequest_Op() {}
 
 func (*Request_Findings) isRequest_Op() {}
@@ -236,7 +220,6 @@ type Response struct {
 	//	*Response_Query
 	//	*Response_Sync
 	//	*Response_Pull
-	//	*Response_Summary
 	//	*Response_Resolve
 	//	*Response_Findings
 	//	*Response_Forward
@@ -327,15 +310,6 @@ func (x *Response) GetPull() *PullResponse {
 	return nil
 }
 
-func (x *Response) GetSummary() *SummaryResponse {
-	if x != nil {
-		if x, ok := x.Op.(*Response_Summary); ok {
-			return x.Summary
-		}
-	}
-	return nil
-}
-
 func (x *Response) GetResolve() *ResolveResponse {
 	if x != nil {
 		if x, ok := x.Op.(*Response_Resolve); ok {
@@ -390,10 +364,6 @@ type Response_Pull struct {
 	Pull *PullResponse `protobuf:"bytes,6,opt,name=pull,proto3,oneof"`
 }
 
-type Response_Summary struct {
-	Summary *SummaryResponse `protobuf:"bytes,4,opt,name=summary,proto3,oneof"`
-}
-
 type Response_Resolve struct {
 	Resolve *ResolveResponse `protobuf:"bytes,9,opt,name=resolve,proto3,oneof"`
 }
@@ -413,8 +383,6 @@ func (*Response_Query) isResponse_Op() {}
 func (*Response_Sync) isResponse_Op() {}
 
 func (*Response_Pull) isResponse_Op() {}
-
-func (*Response_Summary) isResponse_Op() {}
 
 func (*Response_Resolve) isResponse_Op() {}
 
@@ -469,7 +437,7 @@ func (x *StoreRequest) GetItems() []*StoreItem {
 type StoreItem struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Envelope []byte                 `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
-	// Keys of the cells to store the record for: 1 to 17.
+	// Keys of the cells to store the record for: 1 to 21.
 	Cells         []string `protobuf:"bytes,2,rep,name=cells,proto3" json:"cells,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -522,8 +490,9 @@ func (x *StoreItem) GetCells() []string {
 type StoreResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Results []*StoreResult         `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"` // one for each item, in order
-	// Split cells of the request, each with the children that contain the items.
-	Splits        []*Split `protobuf:"bytes,2,rep,name=splits,proto3" json:"splits,omitempty"` // at most 64
+	// Cells of the request that are full here: items were refused for them, and their other cells hold these. Of six
+	// characters and more also those that took all items: their records belong to their children too. At most 64.
+	Full          []string `protobuf:"bytes,4,rep,name=full,proto3" json:"full,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -565,19 +534,21 @@ func (x *StoreResponse) GetResults() []*StoreResult {
 	return nil
 }
 
-func (x *StoreResponse) GetSplits() []*Split {
+func (x *StoreResponse) GetFull() []string {
 	if x != nil {
-		return x.Splits
+		return x.Full
 	}
 	return nil
 }
 
 type StoreResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Absent if the keeper holds this version of the record, or noted it for a split cell.
+	// Absent if the keeper holds this version of the record, or would if its cells were not full.
 	Refusal *v1.Refusal `protobuf:"bytes,1,opt,name=refusal,proto3" json:"refusal,omitempty"`
 	// Highest sequence of this record at the keeper.
-	Sequence      uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// All cells of the item are full here: the keeper does not hold it.
+	Full          bool `protobuf:"varint,4,opt,name=full,proto3" json:"full,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -624,6 +595,13 @@ func (x *StoreResult) GetSequence() uint64 {
 		return x.Sequence
 	}
 	return 0
+}
+
+func (x *StoreResult) GetFull() bool {
+	if x != nil {
+		return x.Full
+	}
+	return false
 }
 
 // ForwardRequest asks a keeper to store records that it holds at another keeper, which gives the publisher no answer.
@@ -682,6 +660,7 @@ func (x *ForwardRequest) GetItems() []*StoreItem {
 type ForwardResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Results       []*StoreResult         `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"` // of that peer: one for each item, in order
+	Full          []string               `protobuf:"bytes,2,rep,name=full,proto3" json:"full,omitempty"`       // as in its response to a STORE
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -723,6 +702,13 @@ func (x *ForwardResponse) GetResults() []*StoreResult {
 	return nil
 }
 
+func (x *ForwardResponse) GetFull() []string {
+	if x != nil {
+		return x.Full
+	}
+	return nil
+}
+
 type QueryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Query *v11.Query             `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
@@ -732,9 +718,7 @@ type QueryRequest struct {
 	// The asker has no use for matches of a larger rank value. The keeper counts them in total
 	// and withholds them.
 	Worst *float64 `protobuf:"fixed64,3,opt,name=worst,proto3,oneof" json:"worst,omitempty"`
-	// Send the tokens of the children of split cells too: the asker takes over a split.
-	Tokens bool `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// Describe the matches of cells that are not split.
+	// Describe the matches.
 	Menu          bool `protobuf:"varint,5,opt,name=menu,proto3" json:"menu,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -791,13 +775,6 @@ func (x *QueryRequest) GetWorst() float64 {
 	return 0
 }
 
-func (x *QueryRequest) GetTokens() bool {
-	if x != nil {
-		return x.Tokens
-	}
-	return false
-}
-
 func (x *QueryRequest) GetMenu() bool {
 	if x != nil {
 		return x.Menu
@@ -819,9 +796,11 @@ type QueryResponse struct {
 	// Cells of the request without authority at this peer: it does not keep them, or has not
 	// compared them yet.
 	NotKept []string `protobuf:"bytes,5,rep,name=not_kept,json=notKept,proto3" json:"not_kept,omitempty"`
-	// Split cells of the request, with the children that may have matches. The keepers of the
-	// children hold the other records.
-	Splits []*Split `protobuf:"bytes,6,rep,name=splits,proto3" json:"splits,omitempty"` // at most 64
+	// Cells of the request that are full here: their children have their records, and this answer has none of them, but
+	// for those without a place, and those that a cell of six characters or more holds.
+	Full []string `protobuf:"bytes,14,rep,name=full,proto3" json:"full,omitempty"` // at most 64
+	// The records without a place are more than this peer holds.
+	UnplacedFull bool `protobuf:"varint,15,opt,name=unplaced_full,json=unplacedFull,proto3" json:"unplaced_full,omitempty"`
 	// True if total is a lower bound: the query did not ask for the exact number.
 	TotalAtLeast bool `protobuf:"varint,7,opt,name=total_at_least,json=totalAtLeast,proto3" json:"total_at_least,omitempty"`
 	// Why this peer lacks authority for some cells that it keeps: it has not compared its records
@@ -903,11 +882,18 @@ func (x *QueryResponse) GetNotKept() []string {
 	return nil
 }
 
-func (x *QueryResponse) GetSplits() []*Split {
+func (x *QueryResponse) GetFull() []string {
 	if x != nil {
-		return x.Splits
+		return x.Full
 	}
 	return nil
+}
+
+func (x *QueryResponse) GetUnplacedFull() bool {
+	if x != nil {
+		return x.UnplacedFull
+	}
+	return false
 }
 
 func (x *QueryResponse) GetTotalAtLeast() bool {
@@ -945,394 +931,6 @@ func (x *QueryResponse) GetMenu() *v11.Menu {
 	return nil
 }
 
-// Split describes a cell with too many records for its keepers: they hold a sample, and a
-// summary of each child, the next smaller cell.
-type Split struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Cell  string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"` // key
-	// Records of a smaller rank are in the sample. The rank is the first 8 bytes, big-endian, of
-	// the SHA-256 of the record's name.
-	SampleBelow   uint64     `protobuf:"varint,2,opt,name=sample_below,json=sampleBelow,proto3" json:"sample_below,omitempty"`
-	Children      []*Summary `protobuf:"bytes,3,rep,name=children,proto3" json:"children,omitempty"` // by cell; at most 32
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Split) Reset() {
-	*x = Split{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[10]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Split) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Split) ProtoMessage() {}
-
-func (x *Split) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[10]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Split.ProtoReflect.Descriptor instead.
-func (*Split) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{10}
-}
-
-func (x *Split) GetCell() string {
-	if x != nil {
-		return x.Cell
-	}
-	return ""
-}
-
-func (x *Split) GetSampleBelow() uint64 {
-	if x != nil {
-		return x.SampleBelow
-	}
-	return 0
-}
-
-func (x *Split) GetChildren() []*Summary {
-	if x != nil {
-		return x.Children
-	}
-	return nil
-}
-
-// Summary describes the records of a cell: their number and, for each order, a bound that no
-// record improves. An absent value means that no record states one.
-type Summary struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cell          string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"` // geohash
-	Count         uint64                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
-	Prices        []*BestPrice           `protobuf:"bytes,3,rep,name=prices,proto3" json:"prices,omitempty"`                                          // by currency and unit; at most 8
-	MorePrices    bool                   `protobuf:"varint,4,opt,name=more_prices,json=morePrices,proto3" json:"more_prices,omitempty"`               // prices in further currencies and units exist, without a bound
-	MaxUptime     *float64               `protobuf:"fixed64,5,opt,name=max_uptime,json=maxUptime,proto3,oneof" json:"max_uptime,omitempty"`           // percent
-	MinErrorRate  *uint32                `protobuf:"varint,6,opt,name=min_error_rate,json=minErrorRate,proto3,oneof" json:"min_error_rate,omitempty"` // per 10000 requests
-	MinResponseMs *uint64                `protobuf:"varint,7,opt,name=min_response_ms,json=minResponseMs,proto3,oneof" json:"min_response_ms,omitempty"`
-	// The cell has records that need features which the summarising peer lacks: they may improve
-	// every bound.
-	Beyond       bool    `protobuf:"varint,8,opt,name=beyond,proto3" json:"beyond,omitempty"`
-	MaxCpuCores  *uint32 `protobuf:"varint,9,opt,name=max_cpu_cores,json=maxCpuCores,proto3,oneof" json:"max_cpu_cores,omitempty"`
-	MaxMemoryMb  *uint64 `protobuf:"varint,10,opt,name=max_memory_mb,json=maxMemoryMb,proto3,oneof" json:"max_memory_mb,omitempty"`
-	MaxGpus      *uint32 `protobuf:"varint,11,opt,name=max_gpus,json=maxGpus,proto3,oneof" json:"max_gpus,omitempty"`
-	MaxStorage   *uint64 `protobuf:"varint,12,opt,name=max_storage,json=maxStorage,proto3,oneof" json:"max_storage,omitempty"`       // bytes available
-	MaxBandwidth *uint64 `protobuf:"varint,13,opt,name=max_bandwidth,json=maxBandwidth,proto3,oneof" json:"max_bandwidth,omitempty"` // Mbit/s
-	// Bloom filter of the tokens of the texts, 1024 bytes. Absent, or of another length: any text is possible.
-	Tokens []byte `protobuf:"bytes,14,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// Lots of the names, in ascending order: 2 bytes each, big-endian; more than 511 as a set of bits, 1024 bytes, bit n at
-	// 2^(n mod 8) of byte n/8. Absent, or of another length: any lot is possible. In an answer to a query in the random order
-	// the first lot alone, in other orders none.
-	Lots          []byte `protobuf:"bytes,15,opt,name=lots,proto3" json:"lots,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Summary) Reset() {
-	*x = Summary{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[11]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Summary) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Summary) ProtoMessage() {}
-
-func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[11]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Summary.ProtoReflect.Descriptor instead.
-func (*Summary) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{11}
-}
-
-func (x *Summary) GetCell() string {
-	if x != nil {
-		return x.Cell
-	}
-	return ""
-}
-
-func (x *Summary) GetCount() uint64 {
-	if x != nil {
-		return x.Count
-	}
-	return 0
-}
-
-func (x *Summary) GetPrices() []*BestPrice {
-	if x != nil {
-		return x.Prices
-	}
-	return nil
-}
-
-func (x *Summary) GetMorePrices() bool {
-	if x != nil {
-		return x.MorePrices
-	}
-	return false
-}
-
-func (x *Summary) GetMaxUptime() float64 {
-	if x != nil && x.MaxUptime != nil {
-		return *x.MaxUptime
-	}
-	return 0
-}
-
-func (x *Summary) GetMinErrorRate() uint32 {
-	if x != nil && x.MinErrorRate != nil {
-		return *x.MinErrorRate
-	}
-	return 0
-}
-
-func (x *Summary) GetMinResponseMs() uint64 {
-	if x != nil && x.MinResponseMs != nil {
-		return *x.MinResponseMs
-	}
-	return 0
-}
-
-func (x *Summary) GetBeyond() bool {
-	if x != nil {
-		return x.Beyond
-	}
-	return false
-}
-
-func (x *Summary) GetMaxCpuCores() uint32 {
-	if x != nil && x.MaxCpuCores != nil {
-		return *x.MaxCpuCores
-	}
-	return 0
-}
-
-func (x *Summary) GetMaxMemoryMb() uint64 {
-	if x != nil && x.MaxMemoryMb != nil {
-		return *x.MaxMemoryMb
-	}
-	return 0
-}
-
-func (x *Summary) GetMaxGpus() uint32 {
-	if x != nil && x.MaxGpus != nil {
-		return *x.MaxGpus
-	}
-	return 0
-}
-
-func (x *Summary) GetMaxStorage() uint64 {
-	if x != nil && x.MaxStorage != nil {
-		return *x.MaxStorage
-	}
-	return 0
-}
-
-func (x *Summary) GetMaxBandwidth() uint64 {
-	if x != nil && x.MaxBandwidth != nil {
-		return *x.MaxBandwidth
-	}
-	return 0
-}
-
-func (x *Summary) GetTokens() []byte {
-	if x != nil {
-		return x.Tokens
-	}
-	return nil
-}
-
-func (x *Summary) GetLots() []byte {
-	if x != nil {
-		return x.Lots
-	}
-	return nil
-}
-
-// BestPrice is the lowest price in a currency and unit, both in lower case: of base prices and the
-// prices of tiers by volume.
-type BestPrice struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Currency      string                 `protobuf:"bytes,1,opt,name=currency,proto3" json:"currency,omitempty"`
-	PriceUnit     string                 `protobuf:"bytes,2,opt,name=price_unit,json=priceUnit,proto3" json:"price_unit,omitempty"`
-	Price         float64                `protobuf:"fixed64,3,opt,name=price,proto3" json:"price,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *BestPrice) Reset() {
-	*x = BestPrice{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[12]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *BestPrice) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*BestPrice) ProtoMessage() {}
-
-func (x *BestPrice) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[12]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use BestPrice.ProtoReflect.Descriptor instead.
-func (*BestPrice) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{12}
-}
-
-func (x *BestPrice) GetCurrency() string {
-	if x != nil {
-		return x.Currency
-	}
-	return ""
-}
-
-func (x *BestPrice) GetPriceUnit() string {
-	if x != nil {
-		return x.PriceUnit
-	}
-	return ""
-}
-
-func (x *BestPrice) GetPrice() float64 {
-	if x != nil {
-		return x.Price
-	}
-	return 0
-}
-
-// SummaryRequest asks for the summaries of cells.
-type SummaryRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cells         []string               `protobuf:"bytes,1,rep,name=cells,proto3" json:"cells,omitempty"` // keys; 1 to 64
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SummaryRequest) Reset() {
-	*x = SummaryRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[13]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SummaryRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SummaryRequest) ProtoMessage() {}
-
-func (x *SummaryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[13]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SummaryRequest.ProtoReflect.Descriptor instead.
-func (*SummaryRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{13}
-}
-
-func (x *SummaryRequest) GetCells() []string {
-	if x != nil {
-		return x.Cells
-	}
-	return nil
-}
-
-type SummaryResponse struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Summaries []*Summary             `protobuf:"bytes,1,rep,name=summaries,proto3" json:"summaries,omitempty"` // one for each cell, in order
-	// Cells of the request that this peer does not keep.
-	NotKept       []string `protobuf:"bytes,2,rep,name=not_kept,json=notKept,proto3" json:"not_kept,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SummaryResponse) Reset() {
-	*x = SummaryResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[14]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SummaryResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SummaryResponse) ProtoMessage() {}
-
-func (x *SummaryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[14]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SummaryResponse.ProtoReflect.Descriptor instead.
-func (*SummaryResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{14}
-}
-
-func (x *SummaryResponse) GetSummaries() []*Summary {
-	if x != nil {
-		return x.Summaries
-	}
-	return nil
-}
-
-func (x *SummaryResponse) GetNotKept() []string {
-	if x != nil {
-		return x.NotKept
-	}
-	return nil
-}
-
 // ResolveRequest asks a keeper of the provider's cell for one record.
 type ResolveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1343,7 +941,7 @@ type ResolveRequest struct {
 
 func (x *ResolveRequest) Reset() {
 	*x = ResolveRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[15]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1355,7 +953,7 @@ func (x *ResolveRequest) String() string {
 func (*ResolveRequest) ProtoMessage() {}
 
 func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[15]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1368,7 +966,7 @@ func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{15}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ResolveRequest) GetKey() string {
@@ -1393,7 +991,7 @@ type ResolveResponse struct {
 
 func (x *ResolveResponse) Reset() {
 	*x = ResolveResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[16]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +1003,7 @@ func (x *ResolveResponse) String() string {
 func (*ResolveResponse) ProtoMessage() {}
 
 func (x *ResolveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[16]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +1016,7 @@ func (x *ResolveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveResponse.ProtoReflect.Descriptor instead.
 func (*ResolveResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{16}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ResolveResponse) GetEnvelope() []byte {
@@ -1457,15 +1055,17 @@ type SyncRequest struct {
 	// Cells to list the entries of: at most 64.
 	Cells []*SyncCell `protobuf:"bytes,3,rep,name=cells,proto3" json:"cells,omitempty"`
 	// Start of the list: index in cells, and bucket.
-	Cell          uint32 `protobuf:"varint,4,opt,name=cell,proto3" json:"cell,omitempty"`
-	Bucket        uint32 `protobuf:"varint,5,opt,name=bucket,proto3" json:"bucket,omitempty"`
+	Cell   uint32 `protobuf:"varint,4,opt,name=cell,proto3" json:"cell,omitempty"`
+	Bucket uint32 `protobuf:"varint,5,opt,name=bucket,proto3" json:"bucket,omitempty"`
+	// The set has the cells inside other common cells too: one of these is full at the asker.
+	Flat          bool `protobuf:"varint,6,opt,name=flat,proto3" json:"flat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SyncRequest) Reset() {
 	*x = SyncRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[17]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1077,7 @@ func (x *SyncRequest) String() string {
 func (*SyncRequest) ProtoMessage() {}
 
 func (x *SyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[17]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1090,7 @@ func (x *SyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncRequest.ProtoReflect.Descriptor instead.
 func (*SyncRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{17}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SyncRequest) GetWhole() bool {
@@ -1528,19 +1128,28 @@ func (x *SyncRequest) GetBucket() uint32 {
 	return 0
 }
 
+func (x *SyncRequest) GetFlat() bool {
+	if x != nil {
+		return x.Flat
+	}
+	return false
+}
+
 type SyncCell struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Cell  string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
 	// In a request: the asker's 256 sums of the cell, or its root, with which every entry of a cell with another one is
 	// listed; without them every entry is listed. In a response: the keeper's root of the cell.
-	Sums          []byte `protobuf:"bytes,2,opt,name=sums,proto3" json:"sums,omitempty"`
+	Sums []byte `protobuf:"bytes,2,opt,name=sums,proto3" json:"sums,omitempty"`
+	// In a response: how long the cell will be full here, in milliseconds; 0 of one that is not.
+	FullMs        uint64 `protobuf:"varint,3,opt,name=full_ms,json=fullMs,proto3" json:"full_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SyncCell) Reset() {
 	*x = SyncCell{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[18]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1552,7 +1161,7 @@ func (x *SyncCell) String() string {
 func (*SyncCell) ProtoMessage() {}
 
 func (x *SyncCell) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[18]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1565,7 +1174,7 @@ func (x *SyncCell) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncCell.ProtoReflect.Descriptor instead.
 func (*SyncCell) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{18}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SyncCell) GetCell() string {
@@ -1582,6 +1191,13 @@ func (x *SyncCell) GetSums() []byte {
 	return nil
 }
 
+func (x *SyncCell) GetFullMs() uint64 {
+	if x != nil {
+		return x.FullMs
+	}
+	return 0
+}
+
 type SyncResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The keeper regards the network as small too.
@@ -1594,14 +1210,16 @@ type SyncResponse struct {
 	Next *SyncPosition `protobuf:"bytes,5,opt,name=next,proto3" json:"next,omitempty"`
 	// The keeper has the records of its network: it has compared with an informed keeper since it
 	// joined, or it began the network.
-	Informed      bool `protobuf:"varint,6,opt,name=informed,proto3" json:"informed,omitempty"`
+	Informed bool `protobuf:"varint,6,opt,name=informed,proto3" json:"informed,omitempty"`
+	// The set has the cells inside other common cells too: one of these is full here, or at the asker.
+	Flat          bool `protobuf:"varint,7,opt,name=flat,proto3" json:"flat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SyncResponse) Reset() {
 	*x = SyncResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[19]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1613,7 +1231,7 @@ func (x *SyncResponse) String() string {
 func (*SyncResponse) ProtoMessage() {}
 
 func (x *SyncResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[19]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1626,7 +1244,7 @@ func (x *SyncResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncResponse.ProtoReflect.Descriptor instead.
 func (*SyncResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{19}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SyncResponse) GetWhole() bool {
@@ -1671,6 +1289,13 @@ func (x *SyncResponse) GetInformed() bool {
 	return false
 }
 
+func (x *SyncResponse) GetFlat() bool {
+	if x != nil {
+		return x.Flat
+	}
+	return false
+}
+
 type SyncPosition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cell          uint32                 `protobuf:"varint,1,opt,name=cell,proto3" json:"cell,omitempty"`
@@ -1681,7 +1306,7 @@ type SyncPosition struct {
 
 func (x *SyncPosition) Reset() {
 	*x = SyncPosition{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[20]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1693,7 +1318,7 @@ func (x *SyncPosition) String() string {
 func (*SyncPosition) ProtoMessage() {}
 
 func (x *SyncPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[20]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1706,7 +1331,7 @@ func (x *SyncPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncPosition.ProtoReflect.Descriptor instead.
 func (*SyncPosition) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{20}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SyncPosition) GetCell() uint32 {
@@ -1732,7 +1357,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[21]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1744,7 +1369,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[21]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1757,7 +1382,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{21}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PullRequest) GetIds() []byte {
@@ -1778,7 +1403,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[22]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1790,7 +1415,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[22]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1803,7 +1428,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{22}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PullResponse) GetEnvelopes() [][]byte {
@@ -1828,7 +1453,7 @@ type FindingsRequest struct {
 
 func (x *FindingsRequest) Reset() {
 	*x = FindingsRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[23]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +1465,7 @@ func (x *FindingsRequest) String() string {
 func (*FindingsRequest) ProtoMessage() {}
 
 func (x *FindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[23]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +1478,7 @@ func (x *FindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindingsRequest.ProtoReflect.Descriptor instead.
 func (*FindingsRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{23}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FindingsRequest) GetProviders() [][]byte {
@@ -1893,7 +1518,7 @@ type FindingsResponse struct {
 
 func (x *FindingsResponse) Reset() {
 	*x = FindingsResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[24]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1905,7 +1530,7 @@ func (x *FindingsResponse) String() string {
 func (*FindingsResponse) ProtoMessage() {}
 
 func (x *FindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[24]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1918,7 +1543,7 @@ func (x *FindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindingsResponse.ProtoReflect.Descriptor instead.
 func (*FindingsResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{24}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FindingsResponse) GetStatements() [][]byte {
@@ -1940,7 +1565,7 @@ type SignedFindings struct {
 
 func (x *SignedFindings) Reset() {
 	*x = SignedFindings{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[25]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1952,7 +1577,7 @@ func (x *SignedFindings) String() string {
 func (*SignedFindings) ProtoMessage() {}
 
 func (x *SignedFindings) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[25]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1965,7 +1590,7 @@ func (x *SignedFindings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignedFindings.ProtoReflect.Descriptor instead.
 func (*SignedFindings) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{25}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SignedFindings) GetFindings() []byte {
@@ -1998,7 +1623,7 @@ type Findings struct {
 
 func (x *Findings) Reset() {
 	*x = Findings{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[26]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2010,7 +1635,7 @@ func (x *Findings) String() string {
 func (*Findings) ProtoMessage() {}
 
 func (x *Findings) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[26]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2023,7 +1648,7 @@ func (x *Findings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Findings.ProtoReflect.Descriptor instead.
 func (*Findings) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{26}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Findings) GetFindings() []*Finding {
@@ -2049,7 +1674,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[27]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2061,7 +1686,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[27]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2074,7 +1699,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{27}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Finding) GetProvider() []byte {
@@ -2123,7 +1748,7 @@ var File_blackhole_keeper_v1_keeper_proto protoreflect.FileDescriptor
 
 const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\n" +
-	" blackhole/keeper/v1/keeper.proto\x12\x13blackhole.keeper.v1\x1a\"blackhole/discovery/v1/query.proto\x1a\x1fblackhole/peer/v1/refusal.proto\"\xcb\x04\n" +
+	" blackhole/keeper/v1/keeper.proto\x12\x13blackhole.keeper.v1\x1a\"blackhole/discovery/v1/query.proto\x1a\x1fblackhole/peer/v1/refusal.proto\"\x99\x04\n" +
 	"\aRequest\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x01 \x01(\rR\ttimeoutMs\x129\n" +
@@ -2131,127 +1756,88 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x05query\x18\x03 \x01(\v2!.blackhole.keeper.v1.QueryRequestH\x00R\x05query\x126\n" +
 	"\x04sync\x18\x05 \x01(\v2 .blackhole.keeper.v1.SyncRequestH\x00R\x04sync\x126\n" +
 	"\x04pull\x18\x06 \x01(\v2 .blackhole.keeper.v1.PullRequestH\x00R\x04pull\x12?\n" +
-	"\asummary\x18\x04 \x01(\v2#.blackhole.keeper.v1.SummaryRequestH\x00R\asummary\x12?\n" +
 	"\aresolve\x18\t \x01(\v2#.blackhole.keeper.v1.ResolveRequestH\x00R\aresolve\x12B\n" +
 	"\bfindings\x18\n" +
 	" \x01(\v2$.blackhole.keeper.v1.FindingsRequestH\x00R\bfindings\x12?\n" +
 	"\aforward\x18\v \x01(\v2#.blackhole.keeper.v1.ForwardRequestH\x00R\aforward\x12!\n" +
 	"\vtraceparent\x18\xe8\a \x01(\tR\vtraceparentB\x04\n" +
-	"\x02opJ\x04\b\a\x10\bR\x05watch\"\xe1\x04\n" +
+	"\x02opJ\x04\b\x04\x10\x05J\x04\b\a\x10\bR\asummaryR\x05watch\"\xae\x04\n" +
 	"\bResponse\x124\n" +
 	"\arefusal\x18\x01 \x01(\v2\x1a.blackhole.peer.v1.RefusalR\arefusal\x12:\n" +
 	"\x05store\x18\x02 \x01(\v2\".blackhole.keeper.v1.StoreResponseH\x00R\x05store\x12:\n" +
 	"\x05query\x18\x03 \x01(\v2\".blackhole.keeper.v1.QueryResponseH\x00R\x05query\x127\n" +
 	"\x04sync\x18\x05 \x01(\v2!.blackhole.keeper.v1.SyncResponseH\x00R\x04sync\x127\n" +
 	"\x04pull\x18\x06 \x01(\v2!.blackhole.keeper.v1.PullResponseH\x00R\x04pull\x12@\n" +
-	"\asummary\x18\x04 \x01(\v2$.blackhole.keeper.v1.SummaryResponseH\x00R\asummary\x12@\n" +
 	"\aresolve\x18\t \x01(\v2$.blackhole.keeper.v1.ResolveResponseH\x00R\aresolve\x12C\n" +
 	"\bfindings\x18\n" +
 	" \x01(\v2%.blackhole.keeper.v1.FindingsResponseH\x00R\bfindings\x12@\n" +
 	"\aforward\x18\v \x01(\v2$.blackhole.keeper.v1.ForwardResponseH\x00R\aforward\x12\x17\n" +
 	"\atime_ms\x18\b \x01(\x04R\x06timeMsB\x04\n" +
-	"\x02opJ\x04\b\a\x10\bR\x05watch\"D\n" +
+	"\x02opJ\x04\b\x04\x10\x05J\x04\b\a\x10\bR\asummaryR\x05watch\"D\n" +
 	"\fStoreRequest\x124\n" +
 	"\x05items\x18\x01 \x03(\v2\x1e.blackhole.keeper.v1.StoreItemR\x05items\"=\n" +
 	"\tStoreItem\x12\x1a\n" +
 	"\benvelope\x18\x01 \x01(\fR\benvelope\x12\x14\n" +
-	"\x05cells\x18\x02 \x03(\tR\x05cells\"\x8e\x01\n" +
+	"\x05cells\x18\x02 \x03(\tR\x05cells\"|\n" +
 	"\rStoreResponse\x12:\n" +
-	"\aresults\x18\x01 \x03(\v2 .blackhole.keeper.v1.StoreResultR\aresults\x122\n" +
-	"\x06splits\x18\x02 \x03(\v2\x1a.blackhole.keeper.v1.SplitR\x06splitsJ\x04\b\x03\x10\x04R\areceipt\"k\n" +
+	"\aresults\x18\x01 \x03(\v2 .blackhole.keeper.v1.StoreResultR\aresults\x12\x12\n" +
+	"\x04full\x18\x04 \x03(\tR\x04fullJ\x04\b\x02\x10\x03J\x04\b\x03\x10\x04R\x06splitsR\areceipt\"\x7f\n" +
 	"\vStoreResult\x124\n" +
 	"\arefusal\x18\x01 \x01(\v2\x1a.blackhole.peer.v1.RefusalR\arefusal\x12\x1a\n" +
-	"\bsequence\x18\x02 \x01(\x04R\bsequenceJ\x04\b\x03\x10\x04R\x04held\"V\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x12\n" +
+	"\x04full\x18\x04 \x01(\bR\x04fullJ\x04\b\x03\x10\x04R\x04held\"V\n" +
 	"\x0eForwardRequest\x12\x0e\n" +
 	"\x02to\x18\x01 \x01(\fR\x02to\x124\n" +
-	"\x05items\x18\x02 \x03(\v2\x1e.blackhole.keeper.v1.StoreItemR\x05items\"M\n" +
+	"\x05items\x18\x02 \x03(\v2\x1e.blackhole.keeper.v1.StoreItemR\x05items\"a\n" +
 	"\x0fForwardResponse\x12:\n" +
-	"\aresults\x18\x01 \x03(\v2 .blackhole.keeper.v1.StoreResultR\aresults\"\xb6\x01\n" +
+	"\aresults\x18\x01 \x03(\v2 .blackhole.keeper.v1.StoreResultR\aresults\x12\x12\n" +
+	"\x04full\x18\x02 \x03(\tR\x04full\"\xac\x01\n" +
 	"\fQueryRequest\x123\n" +
 	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +
 	"\x05cells\x18\x02 \x03(\tR\x05cells\x12\x19\n" +
-	"\x05worst\x18\x03 \x01(\x01H\x00R\x05worst\x88\x01\x01\x12\x16\n" +
-	"\x06tokens\x18\x04 \x01(\bR\x06tokens\x12\x12\n" +
+	"\x05worst\x18\x03 \x01(\x01H\x00R\x05worst\x88\x01\x01\x12\x12\n" +
 	"\x04menu\x18\x05 \x01(\bR\x04menuB\b\n" +
-	"\x06_worstJ\x04\b\x06\x10\aR\x04copy\"\x8a\x03\n" +
+	"\x06_worstJ\x04\b\x04\x10\x05J\x04\b\x06\x10\aR\x06tokensR\x04copy\"\x9d\x03\n" +
 	"\rQueryResponse\x12\x1c\n" +
 	"\tenvelopes\x18\x01 \x03(\fR\tenvelopes\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x1a\n" +
 	"\bwithheld\x18\x03 \x01(\bR\bwithheld\x12\x14\n" +
 	"\x05bound\x18\x04 \x01(\x01R\x05bound\x12\x19\n" +
-	"\bnot_kept\x18\x05 \x03(\tR\anotKept\x122\n" +
-	"\x06splits\x18\x06 \x03(\v2\x1a.blackhole.keeper.v1.SplitR\x06splits\x12$\n" +
+	"\bnot_kept\x18\x05 \x03(\tR\anotKept\x12\x12\n" +
+	"\x04full\x18\x0e \x03(\tR\x04full\x12#\n" +
+	"\runplaced_full\x18\x0f \x01(\bR\funplacedFull\x12$\n" +
 	"\x0etotal_at_least\x18\a \x01(\bR\ftotalAtLeast\x12\x14\n" +
 	"\x05doubt\x18\b \x01(\tR\x05doubt\x12\x16\n" +
 	"\x06beyond\x18\t \x03(\fR\x06beyond\x12\x1f\n" +
 	"\vmore_beyond\x18\n" +
 	" \x01(\bR\n" +
 	"moreBeyond\x120\n" +
-	"\x04menu\x18\f \x01(\v2\x1c.blackhole.discovery.v1.MenuR\x04menuJ\x04\b\v\x10\fJ\x04\b\r\x10\x0eR\tmanifestsR\x06signed\"x\n" +
-	"\x05Split\x12\x12\n" +
-	"\x04cell\x18\x01 \x01(\tR\x04cell\x12!\n" +
-	"\fsample_below\x18\x02 \x01(\x04R\vsampleBelow\x128\n" +
-	"\bchildren\x18\x03 \x03(\v2\x1c.blackhole.keeper.v1.SummaryR\bchildren\"\x97\x05\n" +
-	"\aSummary\x12\x12\n" +
-	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x04R\x05count\x126\n" +
-	"\x06prices\x18\x03 \x03(\v2\x1e.blackhole.keeper.v1.BestPriceR\x06prices\x12\x1f\n" +
-	"\vmore_prices\x18\x04 \x01(\bR\n" +
-	"morePrices\x12\"\n" +
-	"\n" +
-	"max_uptime\x18\x05 \x01(\x01H\x00R\tmaxUptime\x88\x01\x01\x12)\n" +
-	"\x0emin_error_rate\x18\x06 \x01(\rH\x01R\fminErrorRate\x88\x01\x01\x12+\n" +
-	"\x0fmin_response_ms\x18\a \x01(\x04H\x02R\rminResponseMs\x88\x01\x01\x12\x16\n" +
-	"\x06beyond\x18\b \x01(\bR\x06beyond\x12'\n" +
-	"\rmax_cpu_cores\x18\t \x01(\rH\x03R\vmaxCpuCores\x88\x01\x01\x12'\n" +
-	"\rmax_memory_mb\x18\n" +
-	" \x01(\x04H\x04R\vmaxMemoryMb\x88\x01\x01\x12\x1e\n" +
-	"\bmax_gpus\x18\v \x01(\rH\x05R\amaxGpus\x88\x01\x01\x12$\n" +
-	"\vmax_storage\x18\f \x01(\x04H\x06R\n" +
-	"maxStorage\x88\x01\x01\x12(\n" +
-	"\rmax_bandwidth\x18\r \x01(\x04H\aR\fmaxBandwidth\x88\x01\x01\x12\x16\n" +
-	"\x06tokens\x18\x0e \x01(\fR\x06tokens\x12\x12\n" +
-	"\x04lots\x18\x0f \x01(\fR\x04lotsB\r\n" +
-	"\v_max_uptimeB\x11\n" +
-	"\x0f_min_error_rateB\x12\n" +
-	"\x10_min_response_msB\x10\n" +
-	"\x0e_max_cpu_coresB\x10\n" +
-	"\x0e_max_memory_mbB\v\n" +
-	"\t_max_gpusB\x0e\n" +
-	"\f_max_storageB\x10\n" +
-	"\x0e_max_bandwidth\"\\\n" +
-	"\tBestPrice\x12\x1a\n" +
-	"\bcurrency\x18\x01 \x01(\tR\bcurrency\x12\x1d\n" +
-	"\n" +
-	"price_unit\x18\x02 \x01(\tR\tpriceUnit\x12\x14\n" +
-	"\x05price\x18\x03 \x01(\x01R\x05price\"&\n" +
-	"\x0eSummaryRequest\x12\x14\n" +
-	"\x05cells\x18\x01 \x03(\tR\x05cells\"h\n" +
-	"\x0fSummaryResponse\x12:\n" +
-	"\tsummaries\x18\x01 \x03(\v2\x1c.blackhole.keeper.v1.SummaryR\tsummaries\x12\x19\n" +
-	"\bnot_kept\x18\x02 \x03(\tR\anotKept\"/\n" +
+	"\x04menu\x18\f \x01(\v2\x1c.blackhole.discovery.v1.MenuR\x04menuJ\x04\b\v\x10\fJ\x04\b\x06\x10\aJ\x04\b\r\x10\x0eR\tmanifestsR\x06splitsR\x06signed\"/\n" +
 	"\x0eResolveRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03keyJ\x06\b\xe8\a\x10\xe9\aR\x03ids\"q\n" +
 	"\x0fResolveResponse\x12\x1a\n" +
 	"\benvelope\x18\x01 \x01(\fR\benvelope\x12\x19\n" +
 	"\bnot_kept\x18\x02 \x01(\bR\anotKept\x12\x19\n" +
-	"\bkept_out\x18\x03 \x01(\bR\akeptOutJ\x04\b\x04\x10\x05R\x06others\"\x98\x01\n" +
+	"\bkept_out\x18\x03 \x01(\bR\akeptOutJ\x04\b\x04\x10\x05R\x06others\"\xac\x01\n" +
 	"\vSyncRequest\x12\x14\n" +
 	"\x05whole\x18\x01 \x01(\bR\x05whole\x12\x12\n" +
 	"\x04sums\x18\x02 \x01(\fR\x04sums\x123\n" +
 	"\x05cells\x18\x03 \x03(\v2\x1d.blackhole.keeper.v1.SyncCellR\x05cells\x12\x12\n" +
 	"\x04cell\x18\x04 \x01(\rR\x04cell\x12\x16\n" +
-	"\x06bucket\x18\x05 \x01(\rR\x06bucket\"2\n" +
+	"\x06bucket\x18\x05 \x01(\rR\x06bucket\x12\x12\n" +
+	"\x04flat\x18\x06 \x01(\bR\x04flat\"K\n" +
 	"\bSyncCell\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x12\n" +
-	"\x04sums\x18\x02 \x01(\fR\x04sums\"\xda\x01\n" +
+	"\x04sums\x18\x02 \x01(\fR\x04sums\x12\x17\n" +
+	"\afull_ms\x18\x03 \x01(\x04R\x06fullMs\"\xee\x01\n" +
 	"\fSyncResponse\x12\x14\n" +
 	"\x05whole\x18\x01 \x01(\bR\x05whole\x12\x12\n" +
 	"\x04same\x18\x02 \x01(\bR\x04same\x123\n" +
 	"\x05cells\x18\x03 \x03(\v2\x1d.blackhole.keeper.v1.SyncCellR\x05cells\x12\x18\n" +
 	"\aentries\x18\x04 \x01(\fR\aentries\x125\n" +
 	"\x04next\x18\x05 \x01(\v2!.blackhole.keeper.v1.SyncPositionR\x04next\x12\x1a\n" +
-	"\binformed\x18\x06 \x01(\bR\binformed\":\n" +
+	"\binformed\x18\x06 \x01(\bR\binformed\x12\x12\n" +
+	"\x04flat\x18\a \x01(\bR\x04flat\":\n" +
 	"\fSyncPosition\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\rR\x04cell\x12\x16\n" +
 	"\x06bucket\x18\x02 \x01(\rR\x06bucket\"\x1f\n" +
@@ -2295,7 +1881,7 @@ func file_blackhole_keeper_v1_keeper_proto_rawDescGZIP() []byte {
 	return file_blackhole_keeper_v1_keeper_proto_rawDescData
 }
 
-var file_blackhole_keeper_v1_keeper_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_blackhole_keeper_v1_keeper_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_blackhole_keeper_v1_keeper_proto_goTypes = []any{
 	(*Request)(nil),          // 0: blackhole.keeper.v1.Request
 	(*Response)(nil),         // 1: blackhole.keeper.v1.Response
@@ -2307,67 +1893,55 @@ var file_blackhole_keeper_v1_keeper_proto_goTypes = []any{
 	(*ForwardResponse)(nil),  // 7: blackhole.keeper.v1.ForwardResponse
 	(*QueryRequest)(nil),     // 8: blackhole.keeper.v1.QueryRequest
 	(*QueryResponse)(nil),    // 9: blackhole.keeper.v1.QueryResponse
-	(*Split)(nil),            // 10: blackhole.keeper.v1.Split
-	(*Summary)(nil),          // 11: blackhole.keeper.v1.Summary
-	(*BestPrice)(nil),        // 12: blackhole.keeper.v1.BestPrice
-	(*SummaryRequest)(nil),   // 13: blackhole.keeper.v1.SummaryRequest
-	(*SummaryResponse)(nil),  // 14: blackhole.keeper.v1.SummaryResponse
-	(*ResolveRequest)(nil),   // 15: blackhole.keeper.v1.ResolveRequest
-	(*ResolveResponse)(nil),  // 16: blackhole.keeper.v1.ResolveResponse
-	(*SyncRequest)(nil),      // 17: blackhole.keeper.v1.SyncRequest
-	(*SyncCell)(nil),         // 18: blackhole.keeper.v1.SyncCell
-	(*SyncResponse)(nil),     // 19: blackhole.keeper.v1.SyncResponse
-	(*SyncPosition)(nil),     // 20: blackhole.keeper.v1.SyncPosition
-	(*PullRequest)(nil),      // 21: blackhole.keeper.v1.PullRequest
-	(*PullResponse)(nil),     // 22: blackhole.keeper.v1.PullResponse
-	(*FindingsRequest)(nil),  // 23: blackhole.keeper.v1.FindingsRequest
-	(*FindingsResponse)(nil), // 24: blackhole.keeper.v1.FindingsResponse
-	(*SignedFindings)(nil),   // 25: blackhole.keeper.v1.SignedFindings
-	(*Findings)(nil),         // 26: blackhole.keeper.v1.Findings
-	(*Finding)(nil),          // 27: blackhole.keeper.v1.Finding
-	(*v1.Refusal)(nil),       // 28: blackhole.peer.v1.Refusal
-	(*v11.Query)(nil),        // 29: blackhole.discovery.v1.Query
-	(*v11.Menu)(nil),         // 30: blackhole.discovery.v1.Menu
+	(*ResolveRequest)(nil),   // 10: blackhole.keeper.v1.ResolveRequest
+	(*ResolveResponse)(nil),  // 11: blackhole.keeper.v1.ResolveResponse
+	(*SyncRequest)(nil),      // 12: blackhole.keeper.v1.SyncRequest
+	(*SyncCell)(nil),         // 13: blackhole.keeper.v1.SyncCell
+	(*SyncResponse)(nil),     // 14: blackhole.keeper.v1.SyncResponse
+	(*SyncPosition)(nil),     // 15: blackhole.keeper.v1.SyncPosition
+	(*PullRequest)(nil),      // 16: blackhole.keeper.v1.PullRequest
+	(*PullResponse)(nil),     // 17: blackhole.keeper.v1.PullResponse
+	(*FindingsRequest)(nil),  // 18: blackhole.keeper.v1.FindingsRequest
+	(*FindingsResponse)(nil), // 19: blackhole.keeper.v1.FindingsResponse
+	(*SignedFindings)(nil),   // 20: blackhole.keeper.v1.SignedFindings
+	(*Findings)(nil),         // 21: blackhole.keeper.v1.Findings
+	(*Finding)(nil),          // 22: blackhole.keeper.v1.Finding
+	(*v1.Refusal)(nil),       // 23: blackhole.peer.v1.Refusal
+	(*v11.Query)(nil),        // 24: blackhole.discovery.v1.Query
+	(*v11.Menu)(nil),         // 25: blackhole.discovery.v1.Menu
 }
 var file_blackhole_keeper_v1_keeper_proto_depIdxs = []int32{
 	2,  // 0: blackhole.keeper.v1.Request.store:type_name -> blackhole.keeper.v1.StoreRequest
 	8,  // 1: blackhole.keeper.v1.Request.query:type_name -> blackhole.keeper.v1.QueryRequest
-	17, // 2: blackhole.keeper.v1.Request.sync:type_name -> blackhole.keeper.v1.SyncRequest
-	21, // 3: blackhole.keeper.v1.Request.pull:type_name -> blackhole.keeper.v1.PullRequest
-	13, // 4: blackhole.keeper.v1.Request.summary:type_name -> blackhole.keeper.v1.SummaryRequest
-	15, // 5: blackhole.keeper.v1.Request.resolve:type_name -> blackhole.keeper.v1.ResolveRequest
-	23, // 6: blackhole.keeper.v1.Request.findings:type_name -> blackhole.keeper.v1.FindingsRequest
-	6,  // 7: blackhole.keeper.v1.Request.forward:type_name -> blackhole.keeper.v1.ForwardRequest
-	28, // 8: blackhole.keeper.v1.Response.refusal:type_name -> blackhole.peer.v1.Refusal
-	4,  // 9: blackhole.keeper.v1.Response.store:type_name -> blackhole.keeper.v1.StoreResponse
-	9,  // 10: blackhole.keeper.v1.Response.query:type_name -> blackhole.keeper.v1.QueryResponse
-	19, // 11: blackhole.keeper.v1.Response.sync:type_name -> blackhole.keeper.v1.SyncResponse
-	22, // 12: blackhole.keeper.v1.Response.pull:type_name -> blackhole.keeper.v1.PullResponse
-	14, // 13: blackhole.keeper.v1.Response.summary:type_name -> blackhole.keeper.v1.SummaryResponse
-	16, // 14: blackhole.keeper.v1.Response.resolve:type_name -> blackhole.keeper.v1.ResolveResponse
-	24, // 15: blackhole.keeper.v1.Response.findings:type_name -> blackhole.keeper.v1.FindingsResponse
-	7,  // 16: blackhole.keeper.v1.Response.forward:type_name -> blackhole.keeper.v1.ForwardResponse
-	3,  // 17: blackhole.keeper.v1.StoreRequest.items:type_name -> blackhole.keeper.v1.StoreItem
-	5,  // 18: blackhole.keeper.v1.StoreResponse.results:type_name -> blackhole.keeper.v1.StoreResult
-	10, // 19: blackhole.keeper.v1.StoreResponse.splits:type_name -> blackhole.keeper.v1.Split
-	28, // 20: blackhole.keeper.v1.StoreResult.refusal:type_name -> blackhole.peer.v1.Refusal
-	3,  // 21: blackhole.keeper.v1.ForwardRequest.items:type_name -> blackhole.keeper.v1.StoreItem
-	5,  // 22: blackhole.keeper.v1.ForwardResponse.results:type_name -> blackhole.keeper.v1.StoreResult
-	29, // 23: blackhole.keeper.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
-	10, // 24: blackhole.keeper.v1.QueryResponse.splits:type_name -> blackhole.keeper.v1.Split
-	30, // 25: blackhole.keeper.v1.QueryResponse.menu:type_name -> blackhole.discovery.v1.Menu
-	11, // 26: blackhole.keeper.v1.Split.children:type_name -> blackhole.keeper.v1.Summary
-	12, // 27: blackhole.keeper.v1.Summary.prices:type_name -> blackhole.keeper.v1.BestPrice
-	11, // 28: blackhole.keeper.v1.SummaryResponse.summaries:type_name -> blackhole.keeper.v1.Summary
-	18, // 29: blackhole.keeper.v1.SyncRequest.cells:type_name -> blackhole.keeper.v1.SyncCell
-	18, // 30: blackhole.keeper.v1.SyncResponse.cells:type_name -> blackhole.keeper.v1.SyncCell
-	20, // 31: blackhole.keeper.v1.SyncResponse.next:type_name -> blackhole.keeper.v1.SyncPosition
-	27, // 32: blackhole.keeper.v1.Findings.findings:type_name -> blackhole.keeper.v1.Finding
-	33, // [33:33] is the sub-list for method output_type
-	33, // [33:33] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	12, // 2: blackhole.keeper.v1.Request.sync:type_name -> blackhole.keeper.v1.SyncRequest
+	16, // 3: blackhole.keeper.v1.Request.pull:type_name -> blackhole.keeper.v1.PullRequest
+	10, // 4: blackhole.keeper.v1.Request.resolve:type_name -> blackhole.keeper.v1.ResolveRequest
+	18, // 5: blackhole.keeper.v1.Request.findings:type_name -> blackhole.keeper.v1.FindingsRequest
+	6,  // 6: blackhole.keeper.v1.Request.forward:type_name -> blackhole.keeper.v1.ForwardRequest
+	23, // 7: blackhole.keeper.v1.Response.refusal:type_name -> blackhole.peer.v1.Refusal
+	4,  // 8: blackhole.keeper.v1.Response.store:type_name -> blackhole.keeper.v1.StoreResponse
+	9,  // 9: blackhole.keeper.v1.Response.query:type_name -> blackhole.keeper.v1.QueryResponse
+	14, // 10: blackhole.keeper.v1.Response.sync:type_name -> blackhole.keeper.v1.SyncResponse
+	17, // 11: blackhole.keeper.v1.Response.pull:type_name -> blackhole.keeper.v1.PullResponse
+	11, // 12: blackhole.keeper.v1.Response.resolve:type_name -> blackhole.keeper.v1.ResolveResponse
+	19, // 13: blackhole.keeper.v1.Response.findings:type_name -> blackhole.keeper.v1.FindingsResponse
+	7,  // 14: blackhole.keeper.v1.Response.forward:type_name -> blackhole.keeper.v1.ForwardResponse
+	3,  // 15: blackhole.keeper.v1.StoreRequest.items:type_name -> blackhole.keeper.v1.StoreItem
+	5,  // 16: blackhole.keeper.v1.StoreResponse.results:type_name -> blackhole.keeper.v1.StoreResult
+	23, // 17: blackhole.keeper.v1.StoreResult.refusal:type_name -> blackhole.peer.v1.Refusal
+	3,  // 18: blackhole.keeper.v1.ForwardRequest.items:type_name -> blackhole.keeper.v1.StoreItem
+	5,  // 19: blackhole.keeper.v1.ForwardResponse.results:type_name -> blackhole.keeper.v1.StoreResult
+	24, // 20: blackhole.keeper.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
+	25, // 21: blackhole.keeper.v1.QueryResponse.menu:type_name -> blackhole.discovery.v1.Menu
+	13, // 22: blackhole.keeper.v1.SyncRequest.cells:type_name -> blackhole.keeper.v1.SyncCell
+	13, // 23: blackhole.keeper.v1.SyncResponse.cells:type_name -> blackhole.keeper.v1.SyncCell
+	15, // 24: blackhole.keeper.v1.SyncResponse.next:type_name -> blackhole.keeper.v1.SyncPosition
+	22, // 25: blackhole.keeper.v1.Findings.findings:type_name -> blackhole.keeper.v1.Finding
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_keeper_v1_keeper_proto_init() }
@@ -2380,7 +1954,6 @@ func file_blackhole_keeper_v1_keeper_proto_init() {
 		(*Request_Query)(nil),
 		(*Request_Sync)(nil),
 		(*Request_Pull)(nil),
-		(*Request_Summary)(nil),
 		(*Request_Resolve)(nil),
 		(*Request_Findings)(nil),
 		(*Request_Forward)(nil),
@@ -2390,20 +1963,18 @@ func file_blackhole_keeper_v1_keeper_proto_init() {
 		(*Response_Query)(nil),
 		(*Response_Sync)(nil),
 		(*Response_Pull)(nil),
-		(*Response_Summary)(nil),
 		(*Response_Resolve)(nil),
 		(*Response_Findings)(nil),
 		(*Response_Forward)(nil),
 	}
 	file_blackhole_keeper_v1_keeper_proto_msgTypes[8].OneofWrappers = []any{}
-	file_blackhole_keeper_v1_keeper_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_keeper_v1_keeper_proto_rawDesc), len(file_blackhole_keeper_v1_keeper_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
