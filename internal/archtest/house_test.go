@@ -74,6 +74,7 @@ func floors() []room {
 			{path: "internal/platform/config", floor: 2, only: []string{"internal/platform/identity", "internal/platform/environ", "internal/platform/secret"}, users: []string{"internal/daemon", "internal/cli", "internal/cli/peer", "internal/cli/doctor", "internal/cli/remote", "internal/cli/settings", "cmd/blackholed", "testnet"}},
 			{path: "internal/platform/bounded", floor: 0},
 			{path: "internal/platform/clean", floor: 0},
+			{path: "internal/platform/endpoint", floor: 0},
 			{path: "internal/platform/condition", floor: 0, users: wiring("internal/coordination", "internal/coordination/formation", "internal/coordination/upkeep", "internal/discovery", "internal/discovery/wire", "internal/discovery/route", "internal/platform/p2p")},
 			{path: "internal/platform/disk", floor: 0},
 			{path: "internal/platform/environ", floor: 0},
@@ -208,7 +209,7 @@ func wiring(more ...string) []string {
 
 // foundations are what every room may import: the error type, and the gate of text from outside, which stands on it
 // alone.
-func foundations() []string { return []string{"pkg/fault", "internal/platform/clean"} }
+func foundations() []string { return []string{"pkg/fault", "internal/platform/clean", "internal/platform/endpoint"} }
 
 // contracts are the nouns and interfaces of planes that front ends and the SDK
 // speak in.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/truth"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -39,7 +40,7 @@ func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
 	if withheld := found.AtLeast || found.Total > len(found.Records); a.Complete && withheld && a.ExcludedTotal > 0 && len(a.Results) < plan.Shown() {
 		a.Complete, a.Reason = false, "offers that do not answer took places of others: ask again"
 	}
-	if a.Complete && slices.ContainsFunc(a.Excluded, func(e query.Excluded) bool { return e.Reason == notYet }) {
+	if a.Complete && slices.ContainsFunc(a.Excluded, func(e query.Excluded) bool { return e.Reason == truth.NotYet }) {
 		a.Complete, a.Reason = false, "the domains of some offers are not checked yet: ask again"
 	}
 	if found.Local {
@@ -123,7 +124,7 @@ func (p *Parts) answer(plan *query.Plan, hits []query.Hit, total int) *query.Ans
 		a.Results[i] = p.result(plan, h.Record, &evidence[i])
 	}
 	a.Results = arranged(plan, a.Results)
-	p.endpoints.want(firstOf(a, likely+reserve))
+	p.truth.Want(firstOf(a, likely+reserve))
 	a.Results = a.Results[:min(len(a.Results), plan.Shown())]
 	if plan.Explain() {
 		for i := range a.Results {
@@ -147,7 +148,7 @@ func (p *Parts) result(plan *query.Plan, r *records.Record, e *query.Evidence) q
 		finding := m // a copy, so that unmeasured results need no allocation
 		res.Measured, e.RoundTrip = &finding, m.RoundTrip
 	}
-	res.Endpoint, res.Domain = p.endpoints.of(r, e), p.endpoints.domain(r)
+	res.Endpoint, res.Domain = p.truth.Of(r, e), p.truth.DomainOf(r)
 	res.Doubts = e.Doubts
 	res.Score, res.Place = plan.Judge(r, e), plan.Hit(r)
 	res.Place.Value = plan.Rank(r, e)
@@ -161,19 +162,6 @@ func (p *Parts) result(plan *query.Plan, r *records.Record, e *query.Evidence) q
 		}
 	}
 	return res
-}
-
-// notServing says why an endpoint does not serve.
-func notServing(m records.Measured) string {
-	return "endpoint: " + worded(m)
-}
-
-// worded is a state with its detail.
-func worded(m records.Measured) string {
-	if m.Detail == "" {
-		return string(m.State)
-	}
-	return string(m.State) + ", " + m.Detail
 }
 
 // explainRejected names, for an explained query, the filter that rejected each known record of its type. It

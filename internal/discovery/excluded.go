@@ -6,6 +6,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/discovery/truth"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -44,14 +45,14 @@ func (p *Parts) living(plan *query.Plan, hits []query.Hit) (living []query.Hit, 
 	living = make([]query.Hit, 0, len(hits))
 	for _, h := range hits {
 		n := h.Record.Name()
-		m, is := p.endpoints.dead(h.Record)
-		cause := p.endpoints.notChecked(plan, h.Record)
+		m, is := p.truth.Dead(h.Record)
+		cause := p.truth.NotChecked(plan, h.Record)
 		switch {
 		case p.leftOut(plan, h.Record, unreachable):
 			m, _ = p.Prober.Measured(n.Provider)
 			n.ID, cause = "", reason(m)
 		case is && !plan.AnyHealth():
-			cause = notServing(m)
+			cause = truth.NotServing(m)
 		}
 		if cause == "" {
 			living = append(living, h)
@@ -60,7 +61,7 @@ func (p *Parts) living(plan *query.Plan, hits []query.Hit) (living []query.Hit, 
 		gone = append(gone, h.Record)
 		why[n] = query.Excluded{Provider: n.Provider.String(), ID: n.ID, Reason: cause, Since: m.Since}
 	}
-	p.endpoints.want(gone)
+	p.truth.Want(gone)
 	names := make([]records.Name, 0, len(why))
 	for n := range why {
 		names = append(names, n)

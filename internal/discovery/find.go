@@ -68,7 +68,7 @@ func (s *Service) queryOne(ctx context.Context, q query.Query) (*query.Answer, e
 // fromCache returns a cached answer with its own times. All other parts are shared.
 func (s *Service) fromCache(e *cached, start time.Time) *query.Answer {
 	a := *e.answer
-	s.endpoints.want(firstOf(&a, likely))
+	s.truth.Want(firstOf(&a, likely))
 	a.Source, a.Age = query.SourceCache, start.Sub(e.at)
 	a.Took = s.Now().Sub(start)
 	s.Metrics.Queried(string(a.Source), a.Took, len(a.Results))
@@ -88,7 +88,7 @@ func (s *Service) plan(q query.Query) (*query.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	more := s.endpoints.deadMatching(plan) + s.unreachableMatching(plan)
+	more := s.truth.DeadMatching(plan) + s.unreachableMatching(plan)
 	if plan.Spreads() {
 		more += reserve
 	}

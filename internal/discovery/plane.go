@@ -19,6 +19,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/discovery/truth"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/condition"
@@ -55,7 +56,7 @@ type Config struct {
 
 	Loopback   bool // all peers may share one address: see gossip.Config
 	OneMachine bool // all peers run on one machine, without quotas: see wire.Limits
-	Closed     bool // not everybody may join: see EndpointSharing
+	Closed     bool // not everybody may join: see truth.Sharing
 
 	Metrics  *metrics.Discovery // nil: none
 	Logger   *slog.Logger       // nil: silent
@@ -172,7 +173,7 @@ func (p *Plane) Start(node Node) (*Service, error) {
 	p.identity.Attach(p.registry, p.index)
 	settings := c.Settings
 	settings.Sharing = &Sharing{Network: c.Network, Key: c.Key, Findings: p.keepers.Exchange}
-	settings.EndpointSharing = &EndpointSharing{
+	settings.Witnesses = &truth.Sharing{
 		Network: c.Network, Key: c.Key, Self: node.Host().ID(), Closed: c.Closed, Knowers: p.keepers.Knowers,
 		Records: p.index.All, Witness: p.keepers.Witness, Tell: p.keepers.Tell, Hand: p.keepers.Hand, OwnWitnesses: p.keepers.OwnWitnesses,
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/clock"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/discovery/truth"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
@@ -93,10 +94,10 @@ type Parts struct {
 	Random   func() uint64
 	// Conditions receives the cause if no keeper holds a service; nil: none.
 	Conditions *condition.Set
-	Speaks     EndpointProber // to the endpoints of offers; nil: they stay unmeasured
+	Speaks     truth.Prober // to the endpoints of offers; nil: they stay unmeasured
 
-	watches   *watchSet // nil: a new one
-	endpoints *endpoints
+	watches *watchSet // nil: a new one
+	truth   *truth.Checks
 }
 
 // Settings are the settings of a Service.
@@ -110,7 +111,7 @@ type Settings struct {
 	Caller  func(context.Context) string // owner of a share of the measurements; nil: one for all
 	Sharing *Sharing                     // nil: this peer measures alone
 
-	EndpointSharing *EndpointSharing // nil: this peer measures endpoints alone
+	Witnesses *truth.Sharing // exchange of findings about endpoints and deaths; nil: this peer measures alone
 }
 
 const (
@@ -131,7 +132,7 @@ type Service struct {
 	cache     *cache
 	feed      *feed
 	exchange  *exchange     // of measurements; nil: this peer measures alone
-	deaths    *deaths       // nil: this peer measures alone
+	deaths    *truth.Deaths // nil: this peer measures alone
 	wake      chan struct{} // capacity 1: wakes the refresh loop
 	outdated  seldom        // warning about answers without records of later versions
 	hasty     seldom        // warning about changes that followers ignore
@@ -157,7 +158,7 @@ func NewService(p Parts, settings Settings) (*Service, error) {
 		p.Prober = &shared{Prober: p.Prober, opinions: x.opinions, now: p.Now}
 	}
 	answers := newCache(cmp.Or(settings.CacheSize, 1000), cmp.Or(settings.CacheTTL, 5*time.Minute), p.Keepers)
-	p.endpoints = newEndpoints(p.Speaks, p.Now, func(r *records.Record) bool { return r.Name().Provider == p.Registry.Self() }, answers.forget, settings.EndpointSharing)
+	p.truth = truth.New(p.Speaks, p.Now, func(r *records.Record) bool { return r.Name().Provider == p.Registry.Self() }, answers.forget, settings.Witnesses)
 	s := &Service{
 		Parts:     p,
 		exchange:  x,
@@ -173,25 +174,25 @@ func NewService(p Parts, settings Settings) (*Service, error) {
 		s.remember(r)
 		s.Metrics.Registered(r.Type(), 1)
 	}
-	if settings.EndpointSharing != nil {
-		s.deaths = newDeaths(s.endpoints, settings.EndpointSharing, s.Prober, x.opinions, func(id peer.ID) bool { return len(p.Index.OfProvider(id)) > 0 })
-		s.spawn(s.deaths.run)
+	if settings.Witnesses != nil {
+		s.deaths = truth.NewDeaths(s.truth, settings.Witnesses, s.Prober, x.opinions, func(id peer.ID) bool { return len(p.Index.OfProvider(id)) > 0 })
+		s.spawn(s.deaths.Run)
 	}
-	s.spawn(x.run, s.endpoints.run, s.feed.run, s.refresh, s.expire)
+	s.spawn(x.run, s.truth.Run, s.feed.run, s.refresh, s.expire)
 	return s, nil
 }
 
 // Heard takes a statement that its measurer delivered, and the measurer's network; Asked an offer that another peer shows. They do not
 // block.
 func (s *Service) Heard(st witness.Statement, from netip.Prefix) {
-	s.endpoints.hear(st, from)
+	s.truth.Hear(st, from)
 	if s.deaths != nil {
-		s.deaths.hear(st, from)
+		s.deaths.Hear(st, from)
 	}
 }
 
 // Asked implements the other half of Heard.
-func (s *Service) Asked(n records.Name, by peer.ID) { s.endpoints.interestIn(n, by) }
+func (s *Service) Asked(n records.Name, by peer.ID) { s.truth.Interest(n, by) }
 
 func (p *Parts) setDefaults() {
 	if p.Logger == nil {

@@ -2,7 +2,6 @@ package discovery
 
 import (
 	"context"
-	"iter"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -25,20 +24,6 @@ type Sharing struct {
 	Network  network.Name   // of the findings
 	Key      crypto.PrivKey // signs the own findings
 	Findings func(ctx context.Context, p *query.Plan, providers []peer.ID, own []byte) []ask.Delivered
-}
-
-// EndpointSharing is the exchange of findings about endpoints with the witnesses of their providers.
-type EndpointSharing struct {
-	Network      network.Name   // of the findings
-	Key          crypto.PrivKey // signs the own findings
-	Self         peer.ID
-	Closed       bool                       // the network lets nobody in whom its owner does not know, so peers count, and prefixes say nothing
-	Knowers      func(provider peer.ID) int // peers that can know a provider, this one included; nil: many
-	Records      func() iter.Seq[*records.Record]
-	Witness      func(ctx context.Context, provider peer.ID, ids []string, own []byte) []ask.Delivered
-	Tell         func(ctx context.Context, ids []peer.ID, own []byte)  // to some peers
-	Hand         func(ctx context.Context, to peer.ID, n records.Name) // the check of an offer that a peer shows
-	OwnWitnesses func(provider peer.ID) []peer.ID
 }
 
 // shared is a Prober that adds the findings of others to the own ones. Own findings win.

@@ -83,7 +83,7 @@ func (p *Parts) warnings(r *records.Record, stored records.Stored, live error) [
 		all = append(all, "no other peer has heard of this change: those that hold the offer show it as before, until this peer reaches them")
 	}
 	if !r.Withdrawn() && r.Paused() == nil {
-		if w := p.endpoints.partial(r); w != "" {
+		if w := p.truth.Partial(r); w != "" {
 			all = append(all, w)
 		}
 	}

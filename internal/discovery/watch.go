@@ -15,6 +15,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/truth"
 	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/gossip"
@@ -69,7 +70,7 @@ type hidden struct {
 func (h *hidden) has(r *records.Record) bool {
 	_, provider := slices.BinarySearch(h.providers, r.Name().Provider)
 	known, offer := h.offers[r.Name()]
-	return provider || offer && sameEndpoint(known, r)
+	return provider || offer && truth.SameTarget(known, r)
 }
 
 // watchable refuses fields that a watch would ignore: a caller with limit 1 and sort price would wait for changes of
@@ -411,13 +412,13 @@ func (w *watcher) between(a, b hidden) (list []*records.Record) {
 func (w *watcher) look() hidden {
 	h := hidden{epoch: w.service.measured()}
 	if !w.anyHealth() {
-		h.providers, h.offers = w.service.Prober.Unreachable(), w.service.endpoints.buried()
+		h.providers, h.offers = w.service.Prober.Unreachable(), w.service.truth.Buried()
 	}
 	return h
 }
 
 // measured grows with each change of the unreachable providers and the dead endpoints.
-func (p *Parts) measured() uint64 { return p.Prober.Epoch() + p.endpoints.epoch.Load() }
+func (p *Parts) measured() uint64 { return p.Prober.Epoch() + p.truth.Epoch() }
 
 func (w *watcher) shows(r *records.Record) bool { return w.matches(r) && !w.hidden.has(r) }
 
@@ -439,8 +440,8 @@ func (w *watcher) removal(r *records.Record) string {
 	if why := p.Reject(r); why != "" {
 		return why
 	}
-	if m, dead := w.service.endpoints.dead(r); dead {
-		return notServing(m)
+	if m, dead := w.service.truth.Dead(r); dead {
+		return truth.NotServing(m)
 	}
 	m, _ := w.service.Prober.Measured(r.Name().Provider)
 	return removal(m)
@@ -483,7 +484,7 @@ func (w *watcher) measure() {
 	slices.Sort(ids) // the same ones each time
 	ids = slices.Compact(ids)
 	slices.SortFunc(offers, func(a, b *records.Record) int { return a.Name().Compare(b.Name()) })
-	w.service.endpoints.want(offers[:min(len(offers), watchedAtMost)])
+	w.service.truth.Want(offers[:min(len(offers), watchedAtMost)])
 	w.service.Prober.Watch(w.caller, w.service.Now().Add(2*trackEvery), ids[:min(len(ids), watchedAtMost)]...)
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/keeper"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
 	keepers "github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/truth"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
@@ -173,7 +174,7 @@ func (s *simPeer) offer(updates *gossip.Gossip) error {
 	if s.shares {
 		parts.Speaks = nobody{}
 		settings.Sharing = &engine.Sharing{Network: networkName, Key: s.key, Findings: s.keeper.Exchange}
-		settings.EndpointSharing = &engine.EndpointSharing{
+		settings.Witnesses = &truth.Sharing{
 			Network: networkName, Key: s.key, Self: s.id, Records: s.index.All,
 			Witness: s.keeper.Witness, Tell: s.keeper.Tell, OwnWitnesses: s.keeper.OwnWitnesses, Knowers: s.keeper.Knowers, Closed: s.closed,
 		}

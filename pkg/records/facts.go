@@ -5,6 +5,7 @@ import (
 	"slices"
 	"unique"
 
+	"github.com/blackhole/blackhole/internal/platform/endpoint"
 	"github.com/blackhole/blackhole/pkg/geo"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
@@ -76,7 +77,7 @@ func factsOf(s *pb.ServiceRecord) Facts {
 	f.setHealth(s.GetHealth())
 	if all := s.GetMetadata().GetEndpoints(); len(all) > 0 {
 		f.Known |= KnownEndpoint
-		if slices.ContainsFunc(all, Callable) {
+		if slices.ContainsFunc(all, endpoint.Callable) {
 			f.Known |= KnownCallable
 		}
 	}

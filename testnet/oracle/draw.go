@@ -118,8 +118,8 @@ func (d draws) question(providers []string) Question {
 	if q["sort"] == "distance" && q["near"] == nil {
 		q["near"] = map[string]any{"latitude": d.latitude(), "longitude": d.longitude()}
 	}
-	if q["sort"] == "uptime" || q["sort"] == "response_time" {
-		q["claims"] = "trust" // what peers measure is not in documents
+	if q["sort"] != "random" && q["sort"] != "stable" {
+		q["claims"] = "trust" // what peers measure is not in documents, and the turns of providers go before values
 	}
 	if q["sort"] == "random" {
 		q["seed"] = float64(1 + d.IntN(1000))
@@ -143,10 +143,10 @@ func (d draws) question(providers []string) Question {
 		}
 	}
 	if d.oneOf(20) {
-		for _, name := range []string{"sort", "seed", "claims", "currency", "price_unit", "max_price"} {
+		for _, name := range []string{"sort", "seed", "currency", "price_unit", "max_price"} {
 			delete(q, name)
 		}
-		q["group_prices"] = true
+		q["group_prices"], q["claims"] = true, "trust"
 		return q
 	}
 	if d.oneOf(20) && q["sort"] != "price" && q["types"] == nil && q["max_price"] == nil {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/internal/platform/endpoint"
 )
 
 // What records count as callable is what can be measured: a scheme of a kind, and nothing else.
@@ -18,12 +18,12 @@ func TestCallableIsMeasurable(t *testing.T) {
 		}
 	}
 	all = append(all, "/ip4/198.51.100.7/tcp/4001", "/dns4/shop.net/udp/4001/quic-v1", "http://[2001:db8::1]/")
-	for _, endpoint := range all {
-		_, measurable := Parse(endpoint, []string{"quic"})
-		require.Equal(t, measurable, records.Callable(endpoint), endpoint)
+	for _, text := range all {
+		_, measurable := Parse(text, []string{"quic"})
+		require.Equal(t, measurable, endpoint.Callable(text), text)
 	}
-	for _, endpoint := range []string{"", "x", "wg://shop.net:9", "ftp://shop.net", "http://shop.example", "http://u@shop.net", "http://", "/ip4/1.2.3.4", strings.Repeat("a", 300) + ":1"} {
-		_, measurable := Parse(endpoint, nil)
-		require.False(t, measurable || records.Callable(endpoint), endpoint)
+	for _, text := range []string{"", "x", "wg://shop.net:9", "ftp://shop.net", "http://shop.example", "http://u@shop.net", "http://", "/ip4/1.2.3.4", strings.Repeat("a", 300) + ":1"} {
+		_, measurable := Parse(text, nil)
+		require.False(t, measurable || endpoint.Callable(text), text)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/net/publicsuffix"
 
-	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/internal/platform/endpoint"
 )
 
 // What names the peers of a domain: TXT records of a name below it, or lines of a file at it.
@@ -28,7 +28,7 @@ func Domain(name, peer string) (Target, bool) {
 	}
 	t := Target{Kind: "domain", Host: name, Port: 443, Path: wellKnown, Secure: true, peer: peer}
 	t.kind = kind{name: t.Kind, late: true, speak: speakDomain}
-	return t, err == nil && !records.Reserved(name)
+	return t, err == nil && !endpoint.Reserved(name)
 }
 
 // speakDomain looks into DNS first.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/internal/platform/endpoint"
 )
 
 // kind is a protocol of endpoints. A new one is a file with a function that returns it, and a row in kinds.
@@ -49,16 +49,16 @@ type Target struct {
 
 // Parse reads an endpoint of an offer with the protocols that the offer declares. It reports false for an endpoint of no known kind, which
 // nobody can measure.
-func Parse(endpoint string, protocols []string) (Target, bool) {
-	if !records.Callable(endpoint) {
+func Parse(text string, protocols []string) (Target, bool) {
+	if !endpoint.Callable(text) {
 		return Target{}, false
 	}
-	if strings.HasPrefix(endpoint, "/") {
-		return parseMultiaddr(endpoint)
+	if strings.HasPrefix(text, "/") {
+		return parseMultiaddr(text)
 	}
-	scheme, rest, ok := strings.Cut(endpoint, "://")
+	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
-		scheme, rest = "", endpoint
+		scheme, rest = "", text
 	}
 	u, err := url.Parse("x://" + rest)
 	if err != nil || u.Hostname() == "" || u.User != nil {

@@ -1,4 +1,4 @@
-package discovery
+package truth
 
 import (
 	"context"
@@ -52,14 +52,14 @@ type society struct {
 
 type member struct {
 	*society
-	*endpoints
+	*Checks
 	key     crypto.PrivKey
 	id      peer.ID
 	network netip.Prefix
 	pool    *witness.Pool
 	lies    records.Reachability // as a measurer it says this, always
 	inverts bool                 // as a measurer it says the opposite
-	real    EndpointProber       // nil: the society's truth
+	real    Prober               // nil: the society's truth
 }
 
 func newSociety(t *testing.T, n int) *society {
@@ -86,7 +86,7 @@ func newSociety(t *testing.T, n int) *society {
 		id, err := peer.IDFromPrivateKey(key)
 		require.NoError(t, err)
 		m := &member{society: s, key: key, id: id, network: netip.PrefixFrom(netip.AddrFrom4([4]byte{203, byte(i >> 8), byte(i), 0}), 24), pool: witness.NewPool(id)}
-		m.endpoints = newEndpoints(m, time.Now, func(*records.Record) bool { return false }, func(*records.Record) {}, &EndpointSharing{
+		m.Checks = New(m, time.Now, func(*records.Record) bool { return false }, func(*records.Record) {}, &Sharing{
 			Network: "test", Key: key, Self: id, Witness: m.exchange, Tell: m.say, Hand: m.hand,
 			Records: s.kept,
 			OwnWitnesses: func(provider peer.ID) []peer.ID {
@@ -180,8 +180,8 @@ func (m *member) speak(ctx context.Context, to probe.Target) (probe.Outcome, boo
 
 // restart has a member forget what it knows.
 func (m *member) restart() {
-	m.endpoints.mu.Lock()
-	defer m.endpoints.mu.Unlock()
+	m.Checks.mu.Lock()
+	defer m.Checks.mu.Unlock()
 	m.known.Purge()
 	m.askers.Purge()
 	m.doubts.Purge()
@@ -199,7 +199,7 @@ func (m *member) exchange(ctx context.Context, provider peer.ID, ids []string, o
 	for _, w := range all {
 		for _, id := range ids {
 			if w != m {
-				w.interestIn(records.Name{Provider: provider, ID: id}, m.id)
+				w.Interest(records.Name{Provider: provider, ID: id}, m.id)
 			}
 			for _, data := range w.pool.About([]string{witness.Key(provider, id)}, m.id, time.Now()) {
 				st := m.open(data, w != m)
@@ -231,7 +231,7 @@ func (m *member) hand(ctx context.Context, to peer.ID, n records.Name) {
 	pass(ctx, oneWay)
 	for _, w := range m.peers {
 		if w.id == to {
-			w.interestIn(n, m.id)
+			w.Interest(n, m.id)
 		}
 	}
 }
@@ -243,7 +243,7 @@ func (m *member) deliver(to []*member, own []byte) {
 			st := m.open(own, w != m)
 			w.pool.Put(st, m.network, time.Now())
 			if w != m {
-				w.hear(st, m.network)
+				w.Hear(st, m.network)
 			}
 		}
 	}
@@ -276,13 +276,13 @@ func (s *society) live(asking int, play func()) {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	var all sync.WaitGroup
 	for i, m := range s.peers {
-		all.Go(func() { m.run(ctx) })
+		all.Go(func() { m.Run(ctx) })
 		if i < len(s.peers)-asking {
 			continue
 		}
 		all.Go(func() {
 			for ctx.Err() == nil {
-				m.want([]*records.Record{s.offer})
+				m.Want([]*records.Record{s.offer})
 				select {
 				case <-ctx.Done():
 				case <-time.After(5 * time.Second):
@@ -310,7 +310,7 @@ func (s *society) probed() int {
 // hidden counts the members of a part that leave the offer out.
 func (s *society) hidden(part []*member) (n int) {
 	for _, m := range part {
-		if _, dead := m.dead(s.offer); dead {
+		if _, dead := m.Dead(s.offer); dead {
 			n++
 		}
 	}
@@ -335,8 +335,8 @@ func TestOneCheckServesAll(t *testing.T) {
 			require.Zero(t, s.hidden(s.peers))
 			own := 0
 			for _, m := range consumers {
-				e := m.endpoints
-				r := e.of(s.offer, &query.Evidence{})
+				e := m.Checks
+				r := e.Of(s.offer, &query.Evidence{})
 				require.Equal(t, records.Answers, r.State)
 				if r.Peers == 0 {
 					own++
@@ -445,7 +445,7 @@ func (m *member) act() {
 // say hands a member the finding of another one.
 func (s *society) tell(to, by *member, from netip.Prefix, state records.Reachability, at time.Time) {
 	f := witness.Finding{Provider: s.offer.Name().Provider, Record: "a", State: state, CheckedAt: at}
-	to.hear(witness.Statement{By: by.id, Findings: []witness.Finding{f}}, from)
+	to.Hear(witness.Statement{By: by.id, Findings: []witness.Finding{f}}, from)
 }
 
 // Before a peer checks what it shows, it asks the witnesses of each provider once. What cannot be measured is not.
@@ -459,13 +459,13 @@ func TestQuestionsComeBeforeChecks(t *testing.T) {
 			return exchange(ctx, id, ids, own)
 		}
 		shown := []*records.Record{s.offer, s.unnamed[0], s.unnamed[1]}
-		asker.want(shown)
+		asker.Want(shown)
 		asker.act()
 		require.Equal(t, len(shown), asked)
 		require.Zero(t, s.probed())
 		for range 5 {
 			time.Sleep(endpointEvery)
-			asker.want(shown)
+			asker.Want(shown)
 			asker.act()
 			time.Sleep(2 * endpointTick)
 			asker.act()
@@ -481,19 +481,19 @@ func TestFirstCheckIsOwn(t *testing.T) {
 		s := newSociety(t, 7)
 		asker := s.peers[6]
 		for range 30 {
-			asker.want([]*records.Record{s.offer})
+			asker.Want([]*records.Record{s.offer})
 			for _, m := range s.peers[:ask.Witnesses] {
 				s.tell(asker, m, m.network, records.Answers, time.Now())
 			}
 			for range 12 {
-				asker.want([]*records.Record{s.offer})
+				asker.Want([]*records.Record{s.offer})
 				asker.act()
 				time.Sleep(5 * time.Second)
 			}
 			require.Equal(t, 1, s.probed())
 		}
 		time.Sleep(endpointStands)
-		asker.want([]*records.Record{s.offer})
+		asker.Want([]*records.Record{s.offer})
 		for range 3 {
 			asker.act()
 			time.Sleep(5 * time.Second)
@@ -508,7 +508,7 @@ func TestDutiesDropNoCheck(t *testing.T) {
 		s := newSociety(t, 7)
 		s.set(false)
 		asker := s.peers[6]
-		asker.want([]*records.Record{s.offer})
+		asker.Want([]*records.Record{s.offer})
 		asker.act() // the question
 		for _, m := range s.peers[:3] {
 			s.tell(asker, m, m.network, records.Refuses, time.Now())
@@ -526,7 +526,7 @@ func TestMovedOfferIsNotHidden(t *testing.T) {
 		s := newSociety(t, 4)
 		s.set(false)
 		asker := s.peers[3]
-		asker.want([]*records.Record{s.offer})
+		asker.Want([]*records.Record{s.offer})
 		at := time.Now()
 		say := func() {
 			for _, m := range s.peers[:3] {
@@ -538,16 +538,16 @@ func TestMovedOfferIsNotHidden(t *testing.T) {
 		asker.act()
 		require.Equal(t, 1, s.hidden(s.peers[3:]))
 		time.Sleep(time.Minute)
-		asker.want([]*records.Record{s.moved})
+		asker.Want([]*records.Record{s.moved})
 		say()
 		asker.act() // the question
 		time.Sleep(2 * endpointTick)
 		asker.act() // the first check
-		_, dead := asker.dead(s.moved)
+		_, dead := asker.Dead(s.moved)
 		require.False(t, dead)
 		at = time.Now()
 		say()
-		_, dead = asker.dead(s.moved)
+		_, dead = asker.Dead(s.moved)
 		require.True(t, dead)
 	})
 }
@@ -580,7 +580,7 @@ func TestQuorumCountsNetworksOfMeasurers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSociety(t, 8)
 		asker := s.peers[7]
-		asker.want([]*records.Record{s.offer})
+		asker.Want([]*records.Record{s.offer})
 		say := func(by *member, from netip.Prefix, state records.Reachability) {
 			s.tell(asker, by, from, state, time.Now())
 		}
@@ -630,7 +630,7 @@ func TestColludersHideNothing(t *testing.T) {
 			if !s.alive {
 				rounds, dead = 6, dead+1
 			}
-			asker.want([]*records.Record{r})
+			asker.Want([]*records.Record{r})
 			for range rounds { // of a dead one six are played
 				liars := 0
 				for n, at := range seed.Perm(100)[:ask.Witnesses] {
@@ -646,7 +646,7 @@ func TestColludersHideNothing(t *testing.T) {
 				if s.alive && liars >= witness.Quorum {
 					majorities++
 				}
-				asker.want([]*records.Record{r})
+				asker.Want([]*records.Record{r})
 				asker.act()
 				time.Sleep(endpointAgain + time.Second)
 				asker.act()

@@ -1,4 +1,4 @@
-package discovery
+package truth
 
 import (
 	"slices"
@@ -102,7 +102,7 @@ func TestMinorityClosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSociety(t, 7)
 		asker := s.peers[6]
-		asker.want([]*records.Record{s.offer, s.claims})
+		asker.Want([]*records.Record{s.offer, s.claims})
 		e, ok := asker.known.Peek(s.offer.Name())
 		require.True(t, ok)
 		say := func(i int, said, want records.Reachability) {
@@ -120,11 +120,11 @@ func TestMinorityClosesNothing(t *testing.T) {
 		say(4, records.Closed, records.Closed)
 		n, _ := domainOf(s.claims)
 		for _, by := range s.peers[:5] {
-			asker.hear(witness.Statement{By: by.id, Findings: []witness.Finding{{Provider: n.Provider, Record: n.ID, State: records.Closed, CheckedAt: time.Now()}}}, by.network)
+			asker.Hear(witness.Statement{By: by.id, Findings: []witness.Finding{{Provider: n.Provider, Record: n.ID, State: records.Closed, CheckedAt: time.Now()}}}, by.network)
 		}
 		d, ok := asker.known.Peek(n)
 		require.True(t, ok)
 		require.Empty(t, d.heard)
-		require.False(t, slices.ContainsFunc(s.peers, func(m *member) bool { return m.domain(s.claims).State == records.Checked }))
+		require.False(t, slices.ContainsFunc(s.peers, func(m *member) bool { return m.DomainOf(s.claims).State == records.Checked }))
 	})
 }

@@ -1,4 +1,7 @@
-package discovery
+// Package truth finds out what offers are worth: whether their endpoints answer, whether a domain names their provider, and, with
+// package p2p/probe, whether the provider's peer lives. It checks what somebody sees, shares what it finds with the witnesses of
+// the provider, and says who is dead. Nothing is dead by the word of others alone.
+package truth
 
 import (
 	"cmp"
@@ -32,8 +35,8 @@ const (
 	patience       = 2 * time.Second // of a check that others' failed ones caused, beside four round trips
 )
 
-// EndpointProber speaks to endpoints: see probe.Prober.
-type EndpointProber interface {
+// Prober speaks to endpoints: see probe.Prober.
+type Prober interface {
 	Probe(ctx context.Context, t probe.Target) (probe.Outcome, bool)
 }
 
@@ -74,7 +77,7 @@ const (
 
 // verdict combines what this peer found with what others found. No offer is dead without a failed check of this peer: a second one decides,
 // or the failed checks of two others in other networks. An answer to this peer beats the word of any number of others.
-func (x *endpoints) verdict(e *endpoint, now time.Time) (m records.Measured, dead bool) {
+func (x *Checks) verdict(e *endpoint, now time.Time) (m records.Measured, dead bool) {
 	if e.domain {
 		return x.proof(e, now)
 	}
@@ -103,13 +106,13 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// endpoints measures the endpoints of offers in answers. It is safe for concurrent use.
-type endpoints struct {
-	prober  EndpointProber // nil: nothing is measured
+// Checks measures the endpoints of offers in answers, and the domains that they claim. It is safe for concurrent use.
+type Checks struct {
+	prober  Prober // nil: nothing is measured
 	self    func(*records.Record) bool
 	now     func() time.Time
 	changed func(*records.Record) // is called when an offer's endpoint dies or returns; must not block
-	sharing *EndpointSharing      // nil: this peer measures alone
+	sharing *Sharing              // nil: this peer measures alone
 	wake    chan struct{}         // capacity 1: a check is due now
 
 	roles   map[peer.ID][]peer.ID // of the witnesses of providers, for assume alone
@@ -122,8 +125,9 @@ type endpoints struct {
 	doubts *simplelru.LRU[peer.ID, doubt]
 }
 
-func newEndpoints(p EndpointProber, now func() time.Time, own func(*records.Record) bool, changed func(*records.Record), sharing *EndpointSharing) *endpoints {
-	x := &endpoints{
+// New returns checks that know nothing yet. The caller runs Run.
+func New(p Prober, now func() time.Time, own func(*records.Record) bool, changed func(*records.Record), sharing *Sharing) *Checks {
+	x := &Checks{
 		prober: p, now: now, self: own, changed: changed, sharing: sharing, wake: make(chan struct{}, 1),
 		askers: bounded.Map[asker, time.Time](maxAskers, nil), doubts: bounded.Map[peer.ID, doubt](maxDoubts, nil),
 	}
@@ -132,7 +136,7 @@ func newEndpoints(p EndpointProber, now func() time.Time, own func(*records.Reco
 }
 
 // note takes a verdict, and reports whether it is another one than before. The caller holds x.mu.
-func (x *endpoints) note(e *endpoint, dead bool) bool {
+func (x *Checks) note(e *endpoint, dead bool) bool {
 	if dead == e.dead {
 		return false
 	}
@@ -141,8 +145,8 @@ func (x *endpoints) note(e *endpoint, dead bool) bool {
 	return true
 }
 
-// want asks for measurements of offers that somebody sees.
-func (x *endpoints) want(list []*records.Record) {
+// Want asks for measurements of offers that somebody sees.
+func (x *Checks) Want(list []*records.Record) {
 	if x.prober == nil {
 		return
 	}
@@ -161,7 +165,7 @@ func (x *endpoints) want(list []*records.Record) {
 }
 
 // find returns the state of an offer, and that of its domain if it names one. The caller holds x.mu.
-func (x *endpoints) find(r *records.Record, now time.Time) []*endpoint {
+func (x *Checks) find(r *records.Record, now time.Time) []*endpoint {
 	list := []*endpoint{x.entry(r.Name(), r, now)}
 	if n, ok := domainOf(r); ok {
 		list = append(list, x.entry(n, r, now))
@@ -170,7 +174,7 @@ func (x *endpoints) find(r *records.Record, now time.Time) []*endpoint {
 }
 
 // entry returns what is known under a name of an offer. A version with another target begins anew. The caller holds x.mu.
-func (x *endpoints) entry(n records.Name, r *records.Record, now time.Time) *endpoint {
+func (x *Checks) entry(n records.Name, r *records.Record, now time.Time) *endpoint {
 	e, ok := x.known.Get(n)
 	if ok && e.record.Sequence() >= r.Sequence() {
 		return e
@@ -210,8 +214,8 @@ func targetOf(r *records.Record) (t probe.Target, state string) {
 	return t, unknown
 }
 
-// of returns what is known of the endpoint of an offer, and the evidence for its score; nil for an offer without an endpoint.
-func (x *endpoints) of(r *records.Record, v *query.Evidence) *records.Measured {
+// Of returns what is known of the endpoint of an offer, and the evidence for its score; nil for an offer without an endpoint.
+func (x *Checks) Of(r *records.Record, v *query.Evidence) *records.Measured {
 	now := x.now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -254,20 +258,20 @@ func (x *endpoints) of(r *records.Record, v *query.Evidence) *records.Measured {
 	return &m
 }
 
-// dead returns the measurement of an offer whose endpoint does not serve.
-func (x *endpoints) dead(r *records.Record) (records.Measured, bool) {
+// Dead returns the measurement of an offer whose endpoint does not serve.
+func (x *Checks) Dead(r *records.Record) (records.Measured, bool) {
 	now := x.now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e, ok := x.known.Peek(r.Name())
-	if !ok || !sameEndpoint(e.record, r) {
+	if !ok || !SameTarget(e.record, r) {
 		return records.Measured{}, false
 	}
 	return x.verdict(e, now)
 }
 
-// sameEndpoint reports whether what is known of one version holds for another.
-func sameEndpoint(known, r *records.Record) bool {
+// SameTarget reports whether what is known of one version holds for another.
+func SameTarget(known, r *records.Record) bool {
 	if known.Sequence() >= r.Sequence() {
 		return true
 	}
@@ -276,8 +280,8 @@ func sameEndpoint(known, r *records.Record) bool {
 	return a.String() == b.String()
 }
 
-// buried returns the offers whose endpoint does not serve, in the version that is known here.
-func (x *endpoints) buried() map[records.Name]*records.Record {
+// Buried returns the offers whose endpoint does not serve, in the version that is known here.
+func (x *Checks) Buried() map[records.Name]*records.Record {
 	now := x.now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -290,9 +294,9 @@ func (x *endpoints) buried() map[records.Name]*records.Record {
 	return list
 }
 
-// deadMatching counts the offers that match a plan whose endpoint is dead or failed its last check, and the domains that are not checked
+// DeadMatching counts the offers that match a plan whose endpoint is dead or failed its last check, and the domains that are not checked
 // if the plan asks for such.
-func (x *endpoints) deadMatching(p *query.Plan) (n int) {
+func (x *Checks) DeadMatching(p *query.Plan) (n int) {
 	now := x.now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -305,8 +309,8 @@ func (x *endpoints) deadMatching(p *query.Plan) (n int) {
 	return n
 }
 
-// run checks endpoints until ctx ends, and waits for the checks.
-func (x *endpoints) run(ctx context.Context) {
+// Run checks endpoints until ctx ends, and waits for the checks.
+func (x *Checks) Run(ctx context.Context) {
 	if x.prober == nil {
 		return
 	}
@@ -338,7 +342,7 @@ func (x *endpoints) run(ctx context.Context) {
 }
 
 // work returns up to n things to do now: checks, the longest due first, questions to witnesses, and news for those who asked.
-func (x *endpoints) work(n int) (list []func(context.Context)) {
+func (x *Checks) work(n int) (list []func(context.Context)) {
 	now := x.now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -396,7 +400,7 @@ func (x *endpoints) work(n int) (list []func(context.Context)) {
 }
 
 // begin begins a check. The caller holds x.mu.
-func (x *endpoints) begin(e *endpoint) func(context.Context) {
+func (x *Checks) begin(e *endpoint) func(context.Context) {
 	limit, known := probe.Timeout, e.last.RoundTrip
 	for _, h := range e.heard {
 		known = max(known, h.RoundTrip)
@@ -418,7 +422,7 @@ func (x *endpoints) begin(e *endpoint) func(context.Context) {
 }
 
 // question is one question to the witnesses of the first endpoint's provider, about all its offers in a list that fit.
-func (x *endpoints) question(list []*endpoint, now time.Time) func(context.Context) {
+func (x *Checks) question(list []*endpoint, now time.Time) func(context.Context) {
 	provider := list[0].name.Provider
 	var ids []string
 	for _, e := range list {
@@ -431,7 +435,7 @@ func (x *endpoints) question(list []*endpoint, now time.Time) func(context.Conte
 }
 
 // check speaks to an endpoint and takes the outcome.
-func (x *endpoints) check(ctx context.Context, e *endpoint, limit time.Duration, alone, duty bool) {
+func (x *Checks) check(ctx context.Context, e *endpoint, limit time.Duration, alone, duty bool) {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	x.mu.Lock()
@@ -506,4 +510,18 @@ func (e *endpoint) take(o probe.Outcome, now time.Time) {
 	default:
 		e.fails++
 	}
+}
+
+// Epoch grows with each change of the dead offers.
+func (x *Checks) Epoch() uint64 { return x.epoch.Load() }
+
+// NotServing says why an endpoint does not serve.
+func NotServing(m records.Measured) string { return "endpoint: " + worded(m) }
+
+// worded is a state with its detail.
+func worded(m records.Measured) string {
+	if m.Detail == "" {
+		return string(m.State)
+	}
+	return string(m.State) + ", " + m.Detail
 }

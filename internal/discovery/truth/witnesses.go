@@ -1,16 +1,20 @@
-package discovery
+package truth
 
 import (
 	"cmp"
 	"context"
+	"iter"
 	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/discovery/ask"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/pause"
+	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -47,6 +51,20 @@ const (
 	doubtLasts  = time.Hour
 	maxVain     = 5 // doublings of the time between checks of an endpoint that answers others and not this peer
 )
+
+// Sharing is the exchange of findings about endpoints with the witnesses of their providers.
+type Sharing struct {
+	Network      network.Name   // of the findings
+	Key          crypto.PrivKey // signs the own findings
+	Self         peer.ID
+	Closed       bool                       // the network lets nobody in whom its owner does not know, so peers count, and prefixes say nothing
+	Knowers      func(provider peer.ID) int // peers that can know a provider, this one included; nil: many
+	Records      func() iter.Seq[*records.Record]
+	Witness      func(ctx context.Context, provider peer.ID, ids []string, own []byte) []ask.Delivered
+	Tell         func(ctx context.Context, ids []peer.ID, own []byte)  // to some peers
+	Hand         func(ctx context.Context, to peer.ID, n records.Name) // the check of an offer that a peer shows
+	OwnWitnesses func(provider peer.ID) []peer.ID
+}
 
 // shares is the part of an endpoint's state that other peers cause.
 type shares struct {
@@ -85,8 +103,8 @@ type doubt struct {
 	last  time.Time
 }
 
-// hear notes the findings of a statement about endpoints. from is the network of the measurer, zero if unknown.
-func (x *endpoints) hear(st witness.Statement, from netip.Prefix) {
+// Hear notes the findings of a statement about endpoints. from is the network of the measurer, zero if unknown.
+func (x *Checks) Hear(st witness.Statement, from netip.Prefix) {
 	now := x.now()
 	for _, f := range st.Findings {
 		if f.Record == "" {
@@ -121,7 +139,7 @@ func (x *endpoints) hear(st witness.Statement, from netip.Prefix) {
 }
 
 // awake has run look for work now.
-func (x *endpoints) awake() {
+func (x *Checks) awake() {
 	pause.Wake(x.wake)
 }
 
@@ -131,7 +149,7 @@ func (e *endpoint) contradicts(f witness.Finding) bool {
 }
 
 // weigh counts how often others' failed checks since the own last one were wrong. The caller holds x.mu.
-func (x *endpoints) weigh(e *endpoint, answers bool, now time.Time) {
+func (x *Checks) weigh(e *endpoint, answers bool, now time.Time) {
 	for _, h := range e.heard {
 		switch {
 		case h.State.Alive() || now.Sub(h.CheckedAt) >= endpointEvery || h.CheckedAt.Before(e.last.CheckedAt):
@@ -199,7 +217,7 @@ func (e *endpoint) others(now time.Time) (m records.Measured, failed, answered i
 }
 
 // agree reports whether those of others who count, with an answer or without, are in at least n networks.
-func (x *endpoints) agree(e *endpoint, answers bool, n int, now time.Time) bool {
+func (x *Checks) agree(e *endpoint, answers bool, n int, now time.Time) bool {
 	var room [maxHeard]witness.Heard
 	list := room[:0]
 	for i := range e.heard {
@@ -212,13 +230,13 @@ func (x *endpoints) agree(e *endpoint, answers bool, n int, now time.Time) bool 
 }
 
 // enough reports whether the measurers of a list are in at least n networks; in a closed network, whether they are n.
-func (x *endpoints) enough(list []witness.Heard, n int) bool {
+func (x *Checks) enough(list []witness.Heard, n int) bool {
 	return witness.Networks(list) >= n || len(list) >= n && x.sharing.Closed
 }
 
 // confirming is the number of others whose failures decide together with an own one: those of a quorum, or of all who can know the
 // provider, if they are fewer.
-func (x *endpoints) confirming(provider peer.ID) int {
+func (x *Checks) confirming(provider peer.ID) int {
 	n := witness.Quorum
 	if x.sharing.Knowers != nil {
 		n = min(n, x.sharing.Knowers(provider))
@@ -232,7 +250,7 @@ func (e *endpoint) suspected() bool {
 }
 
 // wanted reports whether somebody asked for an offer lately.
-func (x *endpoints) wanted(e *endpoint, now time.Time) bool {
+func (x *Checks) wanted(e *endpoint, now time.Time) bool {
 	return now.Sub(e.interest) < endpointAsked || now.Sub(e.asked) < endpointAsked
 }
 
@@ -282,7 +300,7 @@ func (e *endpoint) invite(by peer.ID, now time.Time) {
 
 // called reports whether this peer checks an offer now, whoever asks: others contradict it, it is drawn, or those drawn before it are mute.
 // The caller holds x.mu.
-func (x *endpoints) called(e *endpoint, now time.Time) bool {
+func (x *Checks) called(e *endpoint, now time.Time) bool {
 	if !e.confirm.IsZero() && !now.Before(e.confirm) {
 		e.confirm = time.Time{}
 		_, failed, answered := e.others(now)
@@ -329,7 +347,7 @@ func (x *endpoints) called(e *endpoint, now time.Time) bool {
 }
 
 // assume looks for offers of which this peer is a witness, and ends its duties for all others.
-func (x *endpoints) assume(ctx context.Context) {
+func (x *Checks) assume(ctx context.Context) {
 	now, mine := x.now(), make(map[records.Name]bool)
 	if x.roles == nil || now.Sub(x.rolesAt) >= rolesLast {
 		x.roles, x.rolesAt = make(map[peer.ID][]peer.ID), now
@@ -364,8 +382,8 @@ func (x *endpoints) assume(ctx context.Context) {
 	}
 }
 
-// interestIn notes that another peer shows an offer, or that a witness invites this peer to check what it shows.
-func (x *endpoints) interestIn(n records.Name, by peer.ID) {
+// Interest notes that another peer shows an offer, or that a witness invites this peer to check what it shows.
+func (x *Checks) Interest(n records.Name, by peer.ID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := x.now()
@@ -383,14 +401,14 @@ func (x *endpoints) interestIn(n records.Name, by peer.ID) {
 }
 
 // hand has the guest of a slot check an offer. The caller holds x.mu.
-func (x *endpoints) hand(e *endpoint) func(context.Context) {
+func (x *Checks) hand(e *endpoint) func(context.Context) {
 	e.guest.due = false
 	to, n := e.guest.by, e.name
 	return func(ctx context.Context) { x.sharing.Hand(ctx, to, n) }
 }
 
 // news reports whether those who asked for an offer do not know what this witness found. The caller holds x.mu.
-func (x *endpoints) news(e *endpoint, now time.Time) bool {
+func (x *Checks) news(e *endpoint, now time.Time) bool {
 	if len(e.witnesses) == 0 || e.fails == 0 && !e.spread {
 		return false
 	}
@@ -401,7 +419,7 @@ func (x *endpoints) news(e *endpoint, now time.Time) bool {
 }
 
 // spread tells the own finding to those who asked. The caller holds x.mu.
-func (x *endpoints) spread(e *endpoint) func(context.Context) {
+func (x *Checks) spread(e *endpoint) func(context.Context) {
 	about, m, now := e.name, e.last, x.now()
 	ids := x.recent(func(n records.Name) bool { return n == about }, now)
 	return func(ctx context.Context) {
@@ -412,7 +430,7 @@ func (x *endpoints) spread(e *endpoint) func(context.Context) {
 }
 
 // recent returns who asked lately for some offers, each once. The caller holds x.mu.
-func (x *endpoints) recent(some func(records.Name) bool, now time.Time) (ids []peer.ID) {
+func (x *Checks) recent(some func(records.Name) bool, now time.Time) (ids []peer.ID) {
 	for _, k := range x.askers.Keys() {
 		if at, _ := x.askers.Peek(k); some(k.offer) && now.Sub(at) < askersLast {
 			ids = append(ids, k.by)
@@ -423,7 +441,7 @@ func (x *endpoints) recent(some func(records.Name) bool, now time.Time) (ids []p
 }
 
 // askersOf is recent for callers without x.mu.
-func (x *endpoints) askersOf(some func(records.Name) bool) []peer.ID {
+func (x *Checks) askersOf(some func(records.Name) bool) []peer.ID {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.recent(some, x.now())
@@ -432,7 +450,7 @@ func (x *endpoints) askersOf(some func(records.Name) bool) []peer.ID {
 // spare reports whether the word of others replaces an own check. It does not replace the first one since somebody asks here: everybody
 // can compute who the witnesses are, and an endpoint may answer them alone. Nor does it while somebody's check failed. The word of less
 // than a quorum replaces two checks. A witness waits for its draw.
-func (x *endpoints) spare(e *endpoint, now time.Time) bool {
+func (x *Checks) spare(e *endpoint, now time.Time) bool {
 	m, failed, _ := e.others(now)
 	_, dead := x.verdict(e, now)
 	told := m.State != "" && now.Sub(m.CheckedAt) <= heardLately
@@ -455,14 +473,14 @@ func (x *endpoints) spare(e *endpoint, now time.Time) bool {
 }
 
 // fetch asks the witnesses of a provider for their findings.
-func (x *endpoints) fetch(ctx context.Context, provider peer.ID, ids []string) {
+func (x *Checks) fetch(ctx context.Context, provider peer.ID, ids []string) {
 	for _, d := range x.sharing.Witness(ctx, provider, ids, nil) {
-		x.hear(d.Statement, d.From)
+		x.Hear(d.Statement, d.From)
 	}
 }
 
 // tell gives an own measurement to the witnesses, or only holds it for those who ask.
-func (x *endpoints) tell(ctx context.Context, n records.Name, m records.Measured, quiet bool) {
+func (x *Checks) tell(ctx context.Context, n records.Name, m records.Measured, quiet bool) {
 	switch own := x.sign(n, m); {
 	case len(own) == 0:
 	case quiet:
@@ -473,7 +491,7 @@ func (x *endpoints) tell(ctx context.Context, n records.Name, m records.Measured
 }
 
 // sign returns an own measurement as a statement.
-func (x *endpoints) sign(n records.Name, m records.Measured) []byte {
+func (x *Checks) sign(n records.Name, m records.Measured) []byte {
 	f := witness.Finding{Provider: n.Provider, Record: n.ID, State: m.State, RoundTrip: m.RoundTrip, CheckedAt: m.CheckedAt}
 	own, err := witness.Sign(x.sharing.Network, x.sharing.Key, []witness.Finding{f})
 	if err != nil { // impossible with a sound key

@@ -1,4 +1,4 @@
-package discovery
+package truth
 
 import (
 	"cmp"
@@ -33,7 +33,11 @@ type goods struct {
 	bytes     atomic.Int64           // of statements
 }
 
-const ofProvider = 25 // offers
+const (
+	ofProvider = 25 // offers
+	likely     = 10 // shown
+	reserve    = 5  // in their place
+)
 
 func (s *society) sell(n int, peers []*member, metadata func(n int) records.Metadata) {
 	g := &goods{
@@ -83,7 +87,7 @@ func (m *member) browse(ctx context.Context, seed *mathrand.Rand, shown *[]*reco
 	for ctx.Err() == nil {
 		var living, dead []*records.Record
 		for _, r := range *shown {
-			if _, is := m.dead(r); is {
+			if _, is := m.Dead(r); is {
 				dead = append(dead, r)
 			} else {
 				living = append(living, r)
@@ -91,22 +95,22 @@ func (m *member) browse(ctx context.Context, seed *mathrand.Rand, shown *[]*reco
 		}
 		for len(living) < likely+reserve {
 			r := m.goods.offers[seed.IntN(len(m.goods.offers))]
-			if _, is := m.dead(r); !is && !slices.Contains(living, r) {
+			if _, is := m.Dead(r); !is && !slices.Contains(living, r) {
 				living = append(living, r)
 			}
 		}
 		m.mu2().Lock()
 		*shown = living
 		m.mu2().Unlock()
-		m.want(living)
-		m.want(dead)
+		m.Want(living)
+		m.Want(dead)
 		pass(ctx, 5*time.Second)
 	}
 }
 
 // hides counts the living endpoints that a member leaves out. One that came back within a minute does not count: it waits for its check.
 func (m *member) hides() (n int) {
-	for _, r := range m.buried() {
+	for _, r := range m.Buried() {
 		if _, alive := m.goods.fate(hostOf(r)); alive && time.Since(m.goods.back[hostOf(r)]) > time.Minute {
 			n++
 			if *realEndpoints && n < 3 {
@@ -142,7 +146,7 @@ func TestWhatIsShownServes(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		for _, m := range s.peers {
-			all.Go(func() { m.run(ctx) })
+			all.Go(func() { m.Run(ctx) })
 		}
 		time.Sleep(5 * minute)
 		s.set(true)
@@ -214,7 +218,7 @@ func TestWhatIsShownServes(t *testing.T) {
 			for i, list := range now {
 				n := 0
 				for _, r := range list {
-					if _, dead := s.peers[peers+i].dead(r); dead || n == likely {
+					if _, dead := s.peers[peers+i].Dead(r); dead || n == likely {
 						continue // an answer now would leave it out
 					}
 					n++

@@ -1,4 +1,4 @@
-package discovery
+package truth
 
 import (
 	"context"
@@ -69,21 +69,21 @@ func TestHostsConsent(t *testing.T) {
 					records.Stamp{Sequence: 1, Issued: time.Now(), Expires: time.Now().Add(24 * time.Hour)})
 				require.NoError(t, err)
 				h := &hosts{names: map[string]bool{}}
-				x := newEndpoints(h, time.Now, func(*records.Record) bool { return false }, func(*records.Record) {}, &EndpointSharing{
+				x := New(h, time.Now, func(*records.Record) bool { return false }, func(*records.Record) {}, &Sharing{
 					Network: "test", Key: key, Witness: func(context.Context, peer.ID, []string, []byte) []ask.Delivered { return nil },
 					Tell: func(context.Context, []peer.ID, []byte) {}, Hand: func(context.Context, peer.ID, records.Name) {},
 					Records: func() iter.Seq[*records.Record] { return slices.Values([]*records.Record(nil)) }, OwnWitnesses: func(peer.ID) []peer.ID { return nil },
 				})
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
-				go func() { defer close(done); x.run(ctx) }()
+				go func() { defer close(done); x.Run(ctx) }()
 				defer func() { cancel(); <-done }()
 				see := func() []string {
 					h.mu.Lock()
 					h.paths = nil
 					h.mu.Unlock()
 					for range 15 * 12 {
-						x.want([]*records.Record{r})
+						x.Want([]*records.Record{r})
 						time.Sleep(5 * time.Second)
 					}
 					h.mu.Lock()
@@ -99,16 +99,16 @@ func TestHostsConsent(t *testing.T) {
 				for by := range witness.Quorum { // others' word, for whatever domain
 					for _, d := range []string{"api.shop.net", "shop.net"} {
 						f := witness.Finding{Provider: r.Name().Provider, Record: domainID + d, State: records.Answers, CheckedAt: time.Now()}
-						x.hear(witness.Statement{By: peer.ID(rune('a' + by)), Findings: []witness.Finding{f}}, netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(by)}), 24))
+						x.Hear(witness.Statement{By: peer.ID(rune('a' + by)), Findings: []witness.Finding{f}}, netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(by)}), 24))
 					}
 				}
 				require.Equal(t, []string{c.bare}, see())
-				require.Contains(t, x.partial(r), c.warning)
-				require.Equal(t, c.warning == "", x.partial(r) == "")
+				require.Contains(t, x.Partial(r), c.warning)
+				require.Equal(t, c.warning == "", x.Partial(r) == "")
 				set(true)
 				see()
 				require.Equal(t, []string{c.whole}, see())
-				require.Equal(t, c.whole != c.bare || c.warning == "", x.partial(r) == "")
+				require.Equal(t, c.whole != c.bare || c.warning == "", x.Partial(r) == "")
 				set(false)
 				see()
 				require.Equal(t, []string{c.bare}, see())

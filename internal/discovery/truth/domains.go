@@ -1,4 +1,4 @@
-package discovery
+package truth
 
 import (
 	"strings"
@@ -29,32 +29,34 @@ func domainTarget(n records.Name) (probe.Target, string) {
 	return probe.Target{}, unknown
 }
 
-// notChecked says why an offer is no result for a question that asks for a checked domain; "" if it is one. Only a check of this peer
+// NotChecked says why an offer is no result for a question that asks for a checked domain; "" if it is one. Only a check of this peer
 // counts, because a provider may choose an id whose witnesses are its own.
-func (x *endpoints) notChecked(plan *query.Plan, r *records.Record) string {
+func (x *Checks) NotChecked(plan *query.Plan, r *records.Record) string {
 	if plan.Domain() == "" {
 		return ""
 	}
 	x.seek(r)
-	m := x.domain(r)
+	m := x.DomainOf(r)
 	switch {
 	case m == nil || m.Peers > 0:
-		return notYet
+		return NotYet
 	case m.State == records.Checked:
 		return ""
 	case m.Detail == "":
-		return notYet
+		return NotYet
 	}
 	return "domain: claimed; " + m.Detail
 }
 
 const (
-	notYet     = "domain: claimed, not checked yet" // the reason to ask again
-	proofAgain = 10 * time.Minute                   // between own checks of a domain that questions ask for
+	// NotYet is the reason to ask again.
+	NotYet = "domain: claimed, not checked yet"
+
+	proofAgain = 10 * time.Minute // between own checks of a domain that questions ask for
 )
 
 // seek has this peer check a domain itself.
-func (x *endpoints) seek(r *records.Record) {
+func (x *Checks) seek(r *records.Record) {
 	n, ok := domainOf(r)
 	if !ok || x.prober == nil {
 		return
@@ -74,7 +76,7 @@ func (x *endpoints) seek(r *records.Record) {
 // consents as a domain does, by naming the provider's peer; a claimed domain speaks for the hosts below it. TLS then
 // shows that the address is the name's: without it, a name of the provider's could lead to anybody's address. Only a
 // check of this peer counts: nobody's word makes it follow a stranger's link. The caller holds x.mu.
-func (x *endpoints) permitted(r *records.Record, t probe.Target) (_ probe.Target, whole bool) {
+func (x *Checks) permitted(r *records.Record, t probe.Target) (_ probe.Target, whole bool) {
 	if t.Withheld() == "" {
 		return t, true
 	}
@@ -104,8 +106,8 @@ func (e *endpoint) private() bool {
 	return e.domain && e.name != claimed
 }
 
-// partial says what checks leave out of the endpoint of an own offer; "" for nothing.
-func (x *endpoints) partial(r *records.Record) string {
+// Partial says what checks leave out of the endpoint of an own offer; "" for nothing.
+func (x *Checks) Partial(r *records.Record) string {
 	t, state := targetOf(r)
 	if state != canMeasure {
 		return ""
@@ -120,7 +122,7 @@ func (x *endpoints) partial(r *records.Record) string {
 
 // proof combines what this peer found of a domain with what others found. An own check decides. Without one, others prove the claim as
 // a quorum of which nobody found the opposite.
-func (x *endpoints) proof(e *endpoint, now time.Time) (m records.Measured, unproven bool) {
+func (x *Checks) proof(e *endpoint, now time.Time) (m records.Measured, unproven bool) {
 	if e.stands(now) {
 		return e.last, e.last.State != records.Answers
 	}
@@ -128,8 +130,8 @@ func (x *endpoints) proof(e *endpoint, now time.Time) (m records.Measured, unpro
 	return m, failed > 0 || !x.agree(e, true, witness.Quorum, now)
 }
 
-// domain says whether the domain that an offer claims is checked; nil without a claim.
-func (x *endpoints) domain(r *records.Record) *records.Measured {
+// DomainOf says whether the domain that an offer claims is checked; nil without a claim.
+func (x *Checks) DomainOf(r *records.Record) *records.Measured {
 	n, ok := domainOf(r)
 	if !ok {
 		return nil

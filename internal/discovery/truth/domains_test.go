@@ -1,4 +1,4 @@
-package discovery
+package truth
 
 import (
 	"slices"
@@ -47,7 +47,7 @@ func TestDomainIsCheckedOnceForAll(t *testing.T) {
 			}
 			claimed := func(state records.Reachability) {
 				for _, m := range honest {
-					d := m.domain(s.claims)
+					d := m.DomainOf(s.claims)
 					require.Equal(t, state, d.State, "%q", lie)
 					require.Equal(t, state == records.Claimed, d.Detail != "", "%q", lie)
 				}
@@ -75,54 +75,54 @@ func TestQuorumProvesADomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSociety(t, 8)
 		asker := s.peers[7]
-		require.Nil(t, asker.domain(s.offer))
-		require.Equal(t, records.Claimed, asker.domain(s.claims).State)
-		asker.want([]*records.Record{s.claims})
-		require.Equal(t, records.Claimed, asker.domain(s.claims).State)
+		require.Nil(t, asker.DomainOf(s.offer))
+		require.Equal(t, records.Claimed, asker.DomainOf(s.claims).State)
+		asker.Want([]*records.Record{s.claims})
+		require.Equal(t, records.Claimed, asker.DomainOf(s.claims).State)
 		n, ok := domainOf(s.claims)
 		require.True(t, ok)
 		say := func(by, from int, state records.Reachability) {
 			f := witness.Finding{Provider: n.Provider, Record: n.ID, State: state, CheckedAt: time.Now()}
-			asker.hear(witness.Statement{By: s.peers[by].id, Findings: []witness.Finding{f}}, s.peers[from].network)
+			asker.Hear(witness.Statement{By: s.peers[by].id, Findings: []witness.Finding{f}}, s.peers[from].network)
 		}
 		for by := range 4 {
 			say(by, by/2, records.Answers)
 		}
-		require.Equal(t, records.Claimed, asker.domain(s.claims).State, "four measurers in two networks")
+		require.Equal(t, records.Claimed, asker.DomainOf(s.claims).State, "four measurers in two networks")
 		say(4, 4, records.Answers)
-		require.Equal(t, records.Checked, asker.domain(s.claims).State)
-		require.Equal(t, 5, asker.domain(s.claims).Peers)
+		require.Equal(t, records.Checked, asker.DomainOf(s.claims).State)
+		require.Equal(t, 5, asker.DomainOf(s.claims).Peers)
 
 		asker.work(1) // the question
 		time.Sleep(2 * endpointTick)
 		require.Empty(t, asker.work(1), "the quorum spares an own check")
 		say(5, 5, records.Refuses)
-		require.Equal(t, records.Claimed, asker.domain(s.claims).State, "disputed")
+		require.Equal(t, records.Claimed, asker.DomainOf(s.claims).State, "disputed")
 		time.Sleep(time.Millisecond)
 		say(5, 5, records.Answers)
-		require.Equal(t, records.Checked, asker.domain(s.claims).State)
+		require.Equal(t, records.Checked, asker.DomainOf(s.claims).State)
 		plan, err := query.Compile(query.Query{Type: "relay", Domain: query.AnyDomain}, query.Defaults{})
 		require.NoError(t, err)
-		require.Equal(t, notYet, asker.notChecked(plan, s.claims))
+		require.Equal(t, NotYet, asker.NotChecked(plan, s.claims))
 		asker.act()
-		require.Contains(t, asker.notChecked(plan, s.claims), "refuses")
+		require.Contains(t, asker.NotChecked(plan, s.claims), "refuses")
 		s.name(true)
 		time.Sleep(proofAgain)
-		require.Contains(t, asker.notChecked(plan, s.claims), "refuses")
-		asker.want([]*records.Record{s.claims})
+		require.Contains(t, asker.NotChecked(plan, s.claims), "refuses")
+		asker.Want([]*records.Record{s.claims})
 		asker.act() // the question
 		time.Sleep(2 * endpointTick)
 		asker.act()
-		require.Empty(t, asker.notChecked(plan, s.claims))
+		require.Empty(t, asker.NotChecked(plan, s.claims))
 		s.name(false)
 		time.Sleep(endpointStands)
-		require.Equal(t, notYet, asker.notChecked(plan, s.claims))
-		asker.want([]*records.Record{s.claims})
+		require.Equal(t, NotYet, asker.NotChecked(plan, s.claims))
+		asker.Want([]*records.Record{s.claims})
 		for range 3 {
 			asker.act()
 			time.Sleep(2 * endpointTick)
 		}
-		d := asker.domain(s.claims)
+		d := asker.DomainOf(s.claims)
 		require.Equal(t, records.Claimed, d.State, "an own check contradicts them")
 		require.Contains(t, d.Detail, "refuses")
 		require.Zero(t, d.Peers)

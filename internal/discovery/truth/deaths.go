@@ -1,4 +1,4 @@
-package discovery
+package truth
 
 import (
 	"context"
@@ -21,12 +21,22 @@ const (
 	deathEnds  = 4 * time.Minute  // of the questions: own measurements decide by then
 )
 
-// deaths finds out soon that a provider's peer died. A peer whose connection with it breaks, and that cannot dial it, gives its finding to
+// Peers measures the peers of providers.
+type Peers interface {
+	// OnFailed has f called with each peer that failed a first measurement, or became unreachable. f must not block.
+	OnFailed(f func(peer.ID))
+	// Doubt reports that others got no answer of a peer: it is measured soon. If they are enough, its first failure makes it unreachable.
+	Doubt(id peer.ID, enough bool)
+	// Measured returns the last finding about a provider, false without one.
+	Measured(id peer.ID) (records.Measured, bool)
+}
+
+// Deaths finds out soon that a provider's peer died. A peer whose connection with it breaks, and that cannot dial it, gives its finding to
 // the witnesses of the provider, which measure too, and asks them for theirs. Its own failure decides with those of two others. Witnesses
 // that are sure tell the peers that asked for the provider's offers, which then do the same. It is safe for concurrent use.
-type deaths struct {
-	sharing  *EndpointSharing
-	prober   Prober
+type Deaths struct {
+	sharing  *Sharing
+	prober   Peers
 	opinions *witness.Opinions
 	provides func(peer.ID) bool // it has offers that are known here
 	enough   func([]witness.Heard, int) bool
@@ -36,8 +46,9 @@ type deaths struct {
 	queue    chan peer.ID
 }
 
-func newDeaths(x *endpoints, sharing *EndpointSharing, p Prober, o *witness.Opinions, provides func(peer.ID) bool) *deaths {
-	d := &deaths{
+// NewDeaths has p tell of failures. The caller runs Run.
+func NewDeaths(x *Checks, sharing *Sharing, p Peers, o *witness.Opinions, provides func(peer.ID) bool) *Deaths {
+	d := &Deaths{
 		sharing: sharing, prober: p, opinions: o, provides: provides, enough: x.enough, others: x.confirming, now: x.now, queue: make(chan peer.ID, maxDeaths),
 		askers: func(provider peer.ID) []peer.ID {
 			return x.askersOf(func(n records.Name) bool { return n.Provider == provider })
@@ -48,7 +59,7 @@ func newDeaths(x *endpoints, sharing *EndpointSharing, p Prober, o *witness.Opin
 }
 
 // failed takes a failure of the prober. Without room the peer measures alone.
-func (d *deaths) failed(id peer.ID) {
+func (d *Deaths) failed(id peer.ID) {
 	if !d.provides(id) {
 		return
 	}
@@ -58,8 +69,8 @@ func (d *deaths) failed(id peer.ID) {
 	}
 }
 
-// hear takes what others found about peers.
-func (d *deaths) hear(st witness.Statement, from netip.Prefix) {
+// Hear takes what others found about peers.
+func (d *Deaths) Hear(st witness.Statement, from netip.Prefix) {
 	d.opinions.Hear(st, from, d.now())
 	for _, f := range st.Findings {
 		if f.Record == "" && f.State == records.Unreachable && d.provides(f.Provider) {
@@ -68,8 +79,8 @@ func (d *deaths) hear(st witness.Statement, from netip.Prefix) {
 	}
 }
 
-// run shares failures until ctx ends.
-func (d *deaths) run(ctx context.Context) {
+// Run shares failures until ctx ends.
+func (d *Deaths) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	slots := make(chan struct{}, deathWidth)
@@ -89,7 +100,7 @@ func (d *deaths) run(ctx context.Context) {
 
 // share exchanges a failure with the witnesses of a provider, again and again until it is settled: the peer is sure, or the provider
 // answers. A witness that is sure tells those who asked.
-func (d *deaths) share(ctx context.Context, id peer.ID) {
+func (d *Deaths) share(ctx context.Context, id peer.ID) {
 	own, err := witness.Sign(d.sharing.Network, d.sharing.Key, []witness.Finding{{Provider: id, State: records.Unreachable, CheckedAt: d.now()}})
 	if err != nil { // impossible with a sound key
 		return
@@ -103,7 +114,7 @@ func (d *deaths) share(ctx context.Context, id peer.ID) {
 	began := d.now()
 	for wait := time.Second; d.now().Sub(began) < deathEnds; wait = min(2*wait, deathAgain) {
 		for _, s := range d.sharing.Witness(ctx, id, []string{""}, own) {
-			d.hear(s.Statement, s.From)
+			d.Hear(s.Statement, s.From)
 		}
 		if d.gone(id) {
 			return // as failed has heard by now
@@ -118,7 +129,7 @@ func (d *deaths) share(ctx context.Context, id peer.ID) {
 }
 
 // gone reports whether this peer is sure.
-func (d *deaths) gone(id peer.ID) bool {
+func (d *Deaths) gone(id peer.ID) bool {
 	m, ok := d.prober.Measured(id)
 	return ok && m.State == records.Unreachable
 }
