@@ -184,11 +184,11 @@ type cluster struct {
 	verifier *records.Verifier // verifies each record once
 }
 
-// atSize skips a test with -short. It plays at the size of a network what shorter tests play.
+// atSize skips a test but at night and in proofs. It plays at the size of a network what shorter tests play.
 func atSize(t *testing.T) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("plays at size what shorter tests play")
+	if os.Getenv("BLACKHOLE_LONG") == "" {
+		t.Skip("plays at size what shorter tests play: set BLACKHOLE_LONG=1, as .ci/night and testnet prove do")
 	}
 }
 

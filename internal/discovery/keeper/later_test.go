@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"os"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -68,7 +69,7 @@ func TestUnknownFieldsPass(t *testing.T) {
 func TestCriticalFeatures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, size := range []int{4, 30} {
-			if size > 4 && testing.Short() {
+			if size > 4 && os.Getenv("BLACKHOLE_LONG") == "" {
 				continue
 			}
 			w := newCluster(t, size)
