@@ -209,7 +209,9 @@ func wiring(more ...string) []string {
 
 // foundations are what every room may import: the error type, and the gate of text from outside, which stands on it
 // alone.
-func foundations() []string { return []string{"pkg/fault", "internal/platform/clean", "internal/platform/endpoint"} }
+func foundations() []string {
+	return []string{"pkg/fault", "internal/platform/clean", "internal/platform/endpoint"}
+}
 
 // contracts are the nouns and interfaces of planes that front ends and the SDK
 // speak in.
