@@ -24,9 +24,6 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// fullFor is how long a cell stays full after the last refusal.
-const fullFor = records.MaxTTL + 4*time.Hour
-
 // globalCell is the cell of all compute offers.
 func globalCell() records.CellKey {
 	return records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global}
