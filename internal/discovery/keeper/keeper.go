@@ -84,7 +84,7 @@ func assemble(c wire.Config) *Keeper {
 		Findings: ask.NewFindings(closest, client, s.Allow, ask.FindingsConfig{Network: c.Network, Router: c.Router, Heard: c.Heard, Asked: c.Asked}),
 	}
 	k.server = &server{
-		Life: l, source: c.Limits.SourceOf, tracer: c.Signals.Tracer,
+		Life: l, source: c.Limits.SourceOf,
 		asker: k.Asker, authority: authority, store: s, sync: k.sync, findings: k.Findings,
 		turns: newTurns(c.Limits.Working, authority.Knows), bulk: newTurns(1, authority.Knows),
 		comparing: wire.PeerLimit{PerPeer: peerComparisons},

@@ -12,7 +12,6 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
-	"github.com/blackhole/blackhole/internal/platform/trace"
 	"github.com/blackhole/blackhole/pkg/fault"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 	"github.com/libp2p/go-libp2p/core/network"
@@ -31,7 +30,6 @@ const (
 type server struct {
 	*wire.Life
 	source    func(network.Conn) wire.Source
-	tracer    *trace.Tracer // nil traces nothing
 	asker     *ask.Asker
 	authority *route.Authority
 	store     *place.Store
@@ -71,7 +69,7 @@ func (s *server) respond(from wire.Source, req *pb.Request, refused error) *pb.R
 	if err != nil {
 		return &pb.Response{Refusal: rpc.Refuse(err)}
 	}
-	ctx, span := wire.Serving(ctx, s.tracer, from, req)
+	ctx, span := s.Serving(ctx, from, req)
 	resp, err := s.work(ctx, from, req)
 	span.End(err)
 	end(err)

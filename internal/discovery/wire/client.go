@@ -30,7 +30,6 @@ type Client struct {
 	Pool      Streams // carries the requests; closed by the owner of the client
 	host      host.Host
 	limits    Limits
-	signals   Signals
 	suspected func(peer.ID) // hears of unresponsive peers
 	stats     *statsCache
 	clock     *clockCheck    // sampled by each response
@@ -45,7 +44,7 @@ type Streams interface {
 
 // NewClient returns a client. It reports unresponsive peers to suspected.
 func NewClient(l *Life, config Config, suspected func(peer.ID)) *Client {
-	c := &Client{Life: l, host: config.Host, limits: config.Limits, signals: config.Signals, suspected: suspected, stats: newStatsCache()}
+	c := &Client{Life: l, host: config.Host, limits: config.Limits, suspected: suspected, stats: newStatsCache()}
 	c.clock = &clockCheck{now: l.Now, steady: time.Now, prefixOf: c.PrefixOf, conditions: config.Signals.Conditions}
 	c.lacking = newLacking(l.Now, config.Signals, c.PrefixOf)
 	c.Pool = rpc.NewPool(rpc.PoolConfig{

@@ -8,20 +8,19 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Life is what all rooms of a keeper share: who and when they are, where they log and count refusals, and the operations under way.
+// Life is what all rooms of a keeper share: who and when they are, where they log, trace and count, and the operations under way.
 // It knows none of the rooms. It is safe for concurrent use.
 type Life struct {
 	Self   peer.ID
 	Now    func() time.Time // the time of the records
 	Logger *slog.Logger
 
-	metrics *metrics.Discovery // nil counts nothing
-	ctx     context.Context    // ends with Stop
+	signals Signals
+	ctx     context.Context // ends with Stop
 	cancel  context.CancelFunc
 
 	mu     sync.Mutex // guards closed, and additions to inside
@@ -31,13 +30,13 @@ type Life struct {
 
 // NewLife returns the life of a keeper with a checked configuration.
 func NewLife(c Config) *Life {
-	l := &Life{Self: c.Self, Now: c.Now, Logger: c.Logger, metrics: c.Signals.Metrics}
+	l := &Life{Self: c.Self, Now: c.Now, Logger: c.Logger, signals: c.Signals}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
 }
 
 // Refused counts a refusal.
-func (l *Life) Refused(reason string) { l.metrics.Refused(reason) }
+func (l *Life) Refused(reason string) { l.signals.Metrics.Refused(reason) }
 
 // CountLeft counts a record that was left out.
 func (l *Life) CountLeft(left error) {
@@ -90,7 +89,7 @@ func (l *Life) Begin(ctx context.Context, op string, timeout time.Duration) (_ c
 	return ctx, func(err error) {
 		detach()
 		cancel()
-		l.metrics.Operation(op, l.Now().Sub(start), err)
+		l.signals.Metrics.Operation(op, l.Now().Sub(start), err)
 		l.inside.Done()
 	}, nil
 }
