@@ -2,7 +2,6 @@ package archtest
 
 import (
 	"path"
-	"strings"
 )
 
 // An exception permits one breach of one rule.
@@ -16,7 +15,7 @@ type exception struct {
 // exceptions is the whole list. One that is no longer needed fails the test,
 // so the list cannot outlive its reasons.
 func exceptions() []exception {
-	return append(sharedEnv(), []exception{
+	return []exception{
 		{rule: "fence", where: "cmd/blackholed", subject: "github.com/libp2p/go-libp2p/gologshim", reason: "libp2p has one logger for the whole program, so the program sets it"},
 		{rule: "width", where: "internal/coordination/machine", subject: "files", reason: "the state machine is pure and flat: one file for each kind of command, and none knows another"},
 		{rule: "width", where: "pkg/query", subject: "files", reason: "the engine of the language still stands here, and is no part of the API"},
@@ -24,22 +23,7 @@ func exceptions() []exception {
 		{rule: "owner", where: "internal/discovery/index", subject: "snapshot", reason: "a snapshot is an immutable state of a shard, and owns nothing"},
 		{rule: "text", where: "internal/cli/run.go", subject: "cut", reason: "the revision of the build is in hex"},
 		{rule: "text", where: "internal/frontend/httpapi/transcode/transcode.go", subject: "cut", reason: "picks one of two characters"},
-	}...)
-}
-
-// sharedEnv lists the parts of the keepers that still share the configuration of package wire. A part leaves the list
-// when its room is next changed.
-func sharedEnv() (all []exception) {
-	for _, part := range []string{
-		"ask Asker", "ask Findings", "keeper Keeper", "keeper server",
-		"place Publisher", "place Store", "route Authority", "route Closest",
-	} {
-		room, name, _ := strings.Cut(part, " ")
-		all = append(all, exception{
-			rule: "config", where: "internal/discovery/" + room, subject: name, reason: "the rooms of the keepers begin with one configuration",
-		})
 	}
-	return all
 }
 
 func (e exception) permits(rule string, f finding) bool {

@@ -273,9 +273,9 @@ func TestReadVersion(t *testing.T) {
 	require.NoError(t, err)
 	forged := slices.Clone(r.Envelope())
 	forged[len(forged)/2] ^= 1
-	e := &wire.Env{Config: wire.Config{Verifier: keepertest.NewVerifier(t), Now: func() time.Time { return now }}}
-	clockFault := ""
-	a := &Asker{Env: e, authority: route.NewAuthority(route.NewClosest(e), func() string { return clockFault })}
+	life, clockFault := wire.NewLife(wire.Config{Now: func() time.Time { return now }}), ""
+	a := &Asker{Life: life, AskerConfig: AskerConfig{Verifier: keepertest.NewVerifier(t)}}
+	a.authority = route.NewAuthority(route.NewClosest(life, route.ClosestConfig{}), route.AuthorityConfig{ClockFault: func() string { return clockFault }})
 	for _, tc := range []struct {
 		name  string
 		resp  *pb.ResolveResponse
@@ -482,13 +482,12 @@ func TestNarrow(t *testing.T) {
 
 // The second keeper of a question is any of another large network than the first, if there is one, and never one that just failed.
 func TestSecondKeeperIsDrawn(t *testing.T) {
-	a, _ := bare(t)
 	addresses := map[peer.ID]string{}
 	order := keepertest.PeersOf(7)
 	for i, ip := range []string{"203.0.113.1", "203.0.9.1", "198.51.100.1", "203.0.7.1", "192.0.2.1", "192.0.3.1", "198.18.0.1"} {
 		addresses[order[i]] = "/ip4/" + ip + "/udp/1/quic-v1"
 	}
-	a.Host = keepertest.Addressed{Of: addresses}
+	a, _ := bareAt(t, keepertest.Addressed{Of: addresses})
 	a.client.Avoid(order[6])
 	draw := func(ids []peer.ID) map[peer.ID]bool {
 		drawn := make(map[peer.ID]bool)
@@ -512,7 +511,6 @@ func TestSecondKeeperIsDrawn(t *testing.T) {
 // whole stays incomplete.
 func TestChosenKeepersAreAskedAround(t *testing.T) {
 	a, _ := bare(t)
-	a.Host = keepertest.Addressed{}
 	a.Draw = func(n int) int { return n - 1 }
 	ids := keepertest.PeersOf(route.Replicas + 8)
 	set := route.NewSet(ids[:route.Replicas], nil)

@@ -19,7 +19,7 @@ import (
 // match, and the first of them with what all leave out. It adds up the children of full cells. Unplaced reports that the plan's
 // matches have no place and the only place is geo.Global: its keepers hold all of them, even if it is full.
 func (a *Asker) Count(ctx context.Context, p *query.Plan, places []geo.Cell, unplaced bool) (found []query.Found, err error) {
-	ctx, end, err := a.Begin(ctx, "query", a.Limits.Query)
+	ctx, end, err := a.Begin(ctx, "query", a.QueryTime)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
@@ -32,16 +33,25 @@ type Delivered struct {
 
 // Findings exchanges measurements with other peers. It is safe for concurrent use.
 type Findings struct {
-	*wire.Env
+	*wire.Life
+	FindingsConfig
 	closest *route.Closest
 	client  *wire.Client
 	allow   func(wire.Source) error // takes a request from the quota of its sender
 	pool    *witness.Pool           // measurements of other peers
 }
 
+// FindingsConfig is what a Findings uses beside other rooms. See wire.Config for Heard and Asked.
+type FindingsConfig struct {
+	Network network.Name
+	Router  wire.Router
+	Heard   func(st witness.Statement, from netip.Prefix)
+	Asked   func(records.Name, peer.ID)
+}
+
 // NewFindings returns an exchange. Allow takes a request from the quota of its sender.
-func NewFindings(closest *route.Closest, c *wire.Client, allow func(wire.Source) error) *Findings {
-	return &Findings{Env: c.Env, closest: closest, client: c, allow: allow, pool: witness.NewPool(c.Self)}
+func NewFindings(closest *route.Closest, c *wire.Client, allow func(wire.Source) error, config FindingsConfig) *Findings {
+	return &Findings{Life: c.Life, FindingsConfig: config, closest: closest, client: c, allow: allow, pool: witness.NewPool(c.Self)}
 }
 
 // Exchange exchanges measurements with the witness.Quorum keepers nearest to the first cell of a plan: all peers

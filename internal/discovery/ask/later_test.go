@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/stretchr/testify/require"
 
@@ -23,19 +24,22 @@ import (
 
 // bare returns an Asker without a network.
 func bare(t testing.TB) (*Asker, *keepertest.Counts) {
-	counts := keepertest.NewCounts(t)
-	e := &wire.Env{Config: wire.Config{
-		Host: keepertest.Addressed{}, Index: index.New(index.Config{}), Verifier: keepertest.NewVerifier(t), Now: time.Now,
-		Logger: slog.New(slog.DiscardHandler), Signals: wire.Signals{Metrics: counts.Discovery},
-	}}
-	closest := route.NewClosest(e)
-	authority := route.NewAuthority(closest, func() string { return "" })
-	return NewAsker(closest, authority, wire.NewClient(e, closest.Suspect), cellsOf(e), place.NewIntake(e.Index, e.Now, e.Signals.Metrics.Refused, e.Logger)), counts
+	return bareAt(t, keepertest.Addressed{})
 }
 
-// cellsOf returns the cells of a peer in a large network, each for 10 records.
-func cellsOf(e *wire.Env) *place.Cells {
-	return place.NewCells(e.Index, e.Now, 10, func() bool { return false }, func() {})
+// bareAt returns an Asker without a network that knows the addresses of peers. Its cells take 10 records.
+func bareAt(t testing.TB, h host.Host) (*Asker, *keepertest.Counts) {
+	counts := keepertest.NewCounts(t)
+	c := wire.Config{Host: h, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Signals: wire.Signals{Metrics: counts.Discovery}}
+	x, life := index.New(index.Config{}), wire.NewLife(c)
+	closest := route.NewClosest(life, route.ClosestConfig{})
+	authority := route.NewAuthority(closest, route.AuthorityConfig{
+		ClockFault: func() string { return "" }, Crowded: x.Crowded, Compares: true,
+	})
+	cells := place.NewCells(x, time.Now, 10, func() bool { return false }, func() {})
+	in := place.NewIntake(x, time.Now, life.Refused, c.Logger)
+	config := AskerConfig{Index: x, Verifier: keepertest.NewVerifier(t)}
+	return NewAsker(closest, authority, wire.NewClient(life, c, closest.Suspect), cells, in, config), counts
 }
 
 // Any response of a later version means what today's part of it means, or counts as a refusal. It is never a

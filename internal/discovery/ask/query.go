@@ -20,6 +20,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/clock"
+	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/place"
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
@@ -40,7 +41,8 @@ const (
 // Asker asks keepers: queries, resolutions. It merges their answers with those of this peer's own index, and adds
 // what it learns to the index. It is safe for concurrent use.
 type Asker struct {
-	*wire.Env
+	*wire.Life
+	AskerConfig
 	closest   *route.Closest
 	authority *route.Authority
 	client    *wire.Client
@@ -48,10 +50,19 @@ type Asker struct {
 	intake    *place.Intake
 }
 
+// AskerConfig is what an Asker uses beside other rooms.
+type AskerConfig struct {
+	Index     *index.Index
+	Verifier  *records.Verifier
+	Draw      wire.Draw
+	QueryTime time.Duration // of a whole question
+	AskTime   time.Duration // of a question to a few keepers
+}
+
 // NewAsker returns an asker that adds records to the index by way of in.
-func NewAsker(closest *route.Closest, authority *route.Authority, c *wire.Client, cells *place.Cells, in *place.Intake) *Asker {
+func NewAsker(closest *route.Closest, authority *route.Authority, c *wire.Client, cells *place.Cells, in *place.Intake, config AskerConfig) *Asker {
 	return &Asker{
-		Env: c.Env, closest: closest, authority: authority, client: c, cells: cells, intake: in,
+		Life: c.Life, AskerConfig: config, closest: closest, authority: authority, client: c, cells: cells, intake: in,
 	}
 }
 
@@ -61,7 +72,7 @@ func NewAsker(closest *route.Closest, authority *route.Authority, c *wire.Client
 // in rank order, possibly more records than the plan's limit. Found.Complete is false if some
 // keepers did not answer. Without any answer Query fails with Unavailable, Timeout or Canceled.
 func (a *Asker) Query(ctx context.Context, p *query.Plan) (found query.Found, err error) {
-	ctx, end, err := a.Begin(ctx, "query", a.Limits.Query)
+	ctx, end, err := a.Begin(ctx, "query", a.QueryTime)
 	if err != nil {
 		return query.Found{}, err
 	}
@@ -241,8 +252,8 @@ func (g *group) add(r reply) bool {
 func (a *Asker) askingOrder(set *route.Set) []peer.ID {
 	order := a.client.Rank(set.Nearest(a.Self))
 	inner, far := slices.Clone(set.Outer[:set.Inner]), slices.Clone(set.Outer[set.Inner:])
-	a.Mix(inner)
-	a.Mix(far)
+	a.Draw.Mix(inner)
+	a.Draw.Mix(far)
 	first := min(1, len(order))
 	return slices.Concat(order[:first], a.client.Rank(inner), a.client.Rank(far), order[first:])
 }
@@ -309,7 +320,7 @@ func (a *Asker) ask(ctx context.Context, id peer.ID, q cellQuery, trace *queryTr
 		return reply{from: id, answer: own}
 	}
 	start := a.Now()
-	ctx, end, err := a.Begin(ctx, "ask", a.Limits.Ask)
+	ctx, end, err := a.Begin(ctx, "ask", a.AskTime)
 	if err != nil {
 		return reply{from: id, err: err}
 	}

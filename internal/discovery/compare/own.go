@@ -17,7 +17,7 @@ import (
 // others come from another machine with the same key. It returns after Limits.Ask at the latest, and
 // reports whether a keeper answered.
 func (y *Syncer) Refetch(ctx context.Context, own []*records.Record) (answered bool) {
-	ctx, end, err := y.Begin(ctx, "refetch", y.Limits.Ask)
+	ctx, end, err := y.Begin(ctx, "refetch", y.Ask)
 	if err != nil {
 		return false
 	}

@@ -384,6 +384,6 @@ func (c *diff) take(h *place.Batch, compared []differingCell, e digest.Entry, r 
 	}
 	cells = slices.DeleteFunc(cells, func(k records.CellKey) bool { return !h.Accepts(k) })
 	if _, err := h.Take(r, cells); err != nil && fault.KindOf(err) != fault.Exists {
-		c.Signals.Metrics.Refused(fault.KindOf(err).String())
+		c.Refused(fault.KindOf(err).String())
 	}
 }

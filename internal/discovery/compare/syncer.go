@@ -16,9 +16,11 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/digest"
+	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/place"
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
 const (
@@ -45,6 +47,7 @@ const (
 // its rounds.
 type Syncer struct {
 	*route.Authority
+	SyncerConfig
 	client  *wire.Client
 	store   *place.Store // takes the pulled records
 	cells   *place.Cells
@@ -56,10 +59,19 @@ type Syncer struct {
 	view   atomic.Pointer[view] // written under making; nil before the first
 }
 
+// SyncerConfig is what a Syncer uses beside other rooms.
+type SyncerConfig struct {
+	Index    *index.Index
+	Verifier *records.Verifier
+	Every    time.Duration // between two rounds
+	Ask      time.Duration // for one question about this peer's own records
+	Lookup   time.Duration // of a look for other peers
+}
+
 // NewSyncer returns a syncer. Run makes its rounds.
-func NewSyncer(authority *route.Authority, c *wire.Client, s *place.Store, cells *place.Cells, in *place.Intake) *Syncer {
+func NewSyncer(authority *route.Authority, c *wire.Client, s *place.Store, cells *place.Cells, in *place.Intake, config SyncerConfig) *Syncer {
 	return &Syncer{
-		Authority: authority, client: c, store: s, cells: cells, intake: in,
+		Authority: authority, SyncerConfig: config, client: c, store: s, cells: cells, intake: in,
 		pulled: wire.NewTimedSet[digest.Entry](maxPulledEntries), pulling: make(chan struct{}, 1),
 	}
 }
@@ -115,7 +127,7 @@ func (y *Syncer) begin(ctx context.Context) {
 	if y.Router.Size() > 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, y.Limits.Lookup)
+	ctx, cancel := context.WithTimeout(ctx, y.Lookup)
 	defer cancel()
 	if others, err := y.Router.Closest(ctx, string(y.Self)); err == nil && len(others) == 0 {
 		y.Know.SetInformed(true, y.Clock())
@@ -153,8 +165,8 @@ func later(a, b time.Time) time.Time {
 // start time drift apart.
 func (y *Syncer) pause(round int) time.Duration {
 	sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(y.Self), uint64(round)))
-	span := y.Limits.Sync * 2 * syncJitter / 100
-	pause := y.Limits.Sync - span/2 + time.Duration(float64(span)*float64(binary.BigEndian.Uint32(sum[:]))/(1<<32))
+	span := y.Every * 2 * syncJitter / 100
+	pause := y.Every - span/2 + time.Duration(float64(span)*float64(binary.BigEndian.Uint32(sum[:]))/(1<<32))
 	if y.Router.Size() == 0 && !y.Know.Knows.Load() {
 		return min(pause, route.JoiningGrace) // without any peer: say so soon
 	}

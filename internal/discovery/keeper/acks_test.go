@@ -38,7 +38,7 @@ func TestRepeatedStoreReachesMissingKeepersOnly(t *testing.T) {
 		r := p.Sign(t, keepertest.Offer("one"), 1, time.Now())
 		first := store(r)
 		require.Equal(t, first.Of-1, first.On)
-		slow.server.listen()
+		slow.server.rpc = wire.Listen(slow.config, slow.server.handle)
 		require.Equal(t, records.Stored{On: first.Of, Of: first.Of}, store(r))
 		require.Equal(t, []int{1, 1, 1}, served())
 		newer := p.Sign(t, keepertest.Offer("one"), 2, time.Now())

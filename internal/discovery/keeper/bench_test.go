@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p"
+	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/stretchr/testify/require"
@@ -21,10 +22,11 @@ func loopback(b *testing.B, address string) [2]*Keeper {
 	b.Helper()
 	var ks [2]*Keeper
 	d := &directory{}
+	var hosts []host.Host
 	for i := range ks {
 		h, err := libp2p.New(libp2p.ListenAddrStrings(address), libp2p.DisableRelay(), libp2p.DisableMetrics())
 		require.NoError(b, err)
-		d.peers = append(d.peers, h.ID())
+		d.peers, hosts = append(d.peers, h.ID()), append(hosts, h)
 		ks[i], err = New(wire.Config{Host: h, Network: "test", Router: router{d, h.ID()}, Index: index.New(index.Config{MaxPerProvider: 10_000}), Verifier: keepertest.NewVerifier(b), Limits: wire.Limits{Sync: -1, Loopback: true}})
 		require.NoError(b, err)
 		b.Cleanup(func() {
@@ -32,8 +34,8 @@ func loopback(b *testing.B, address string) [2]*Keeper {
 			require.NoError(b, h.Close())
 		})
 	}
-	ks[0].Host.Peerstore().AddAddrs(ks[1].Self, ks[1].Host.Addrs(), peerstore.PermanentAddrTTL)
-	require.NoError(b, ks[0].Host.Connect(b.Context(), peer.AddrInfo{ID: ks[1].Self}))
+	hosts[0].Peerstore().AddAddrs(ks[1].Self, hosts[1].Addrs(), peerstore.PermanentAddrTTL)
+	require.NoError(b, hosts[0].Connect(b.Context(), peer.AddrInfo{ID: ks[1].Self}))
 	return ks
 }
 

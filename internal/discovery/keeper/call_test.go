@@ -214,13 +214,13 @@ func TestAllOthersSilent(t *testing.T) {
 		require.False(t, found.Complete)
 		require.Contains(t, found.Reason, "1 of 2 keepers answered")
 		require.Len(t, found.Records, 5)
-		require.LessOrEqual(t, time.Since(start), a.Limits.Query)
+		require.LessOrEqual(t, time.Since(start), a.config.Limits.Query)
 
 		start = time.Now()
 		o := a.Store(t.Context(), keepertest.Batch(t, keepertest.NewProvider(t), 1, time.Now()))[0]
 		require.NoError(t, o.Err)
 		require.Equal(t, records.Stored{On: 1, Of: 3, ThisPeerOnly: true}, o.Stored)
-		require.Equal(t, a.Limits.Deliver/avoidedShare, time.Since(start), "a keeper silent to a query gets less time")
+		require.Equal(t, a.config.Limits.Deliver/avoidedShare, time.Since(start), "a keeper silent to a query gets less time")
 	})
 }
 

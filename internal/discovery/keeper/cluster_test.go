@@ -162,6 +162,7 @@ func (r router) Serving() bool {
 // node is one peer of a cluster.
 type node struct {
 	*Keeper
+	config wire.Config
 	host   host.Host
 	counts *keepertest.Counts
 	gone   bool
@@ -234,7 +235,7 @@ func newCluster(t testing.TB, n int, configure ...func(i int, c *wire.Config)) *
 		n.sync.Know.SetInformed(true, time.Now()) // an old network
 	}
 	for _, n := range w.nodes {
-		if n.Limits.Sync > 0 && n.Router.Size() > 0 {
+		if n.config.Limits.Sync > 0 && n.config.Router.Size() > 0 {
 			n.sync.Round(t.Context()) // a peer without a comparison has no authority
 		}
 	}
@@ -257,6 +258,8 @@ func (w *cluster) start(i int, h host.Host, configure []func(int, *wire.Config))
 		edit(i, &c)
 	}
 	var err error
+	n.config, err = c.Checked()
+	require.NoError(w.t, err)
 	n.Keeper, err = New(c)
 	require.NoError(w.t, err)
 	return n

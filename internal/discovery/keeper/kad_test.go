@@ -133,7 +133,7 @@ func lacking(t *testing.T, n *node, recs []*records.Record, radius float64) (mis
 	start := time.Now()
 	found, err := n.Query(t.Context(), plan)
 	require.NoError(t, err)
-	require.LessOrEqual(t, time.Since(start), n.Limits.Lookup+n.Limits.Ask+hedgeMax)
+	require.LessOrEqual(t, time.Since(start), n.config.Limits.Lookup+n.config.Limits.Ask+hedgeMax)
 	require.LessOrEqual(t, len(found.Records), missing, "%s %v", found.Reason, found.Notes)
 	return missing - len(found.Records), found.Complete
 }

@@ -11,6 +11,8 @@ package keeper
 import (
 	"context"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+
 	"github.com/blackhole/blackhole/internal/discovery/ask"
 	"github.com/blackhole/blackhole/internal/discovery/clock"
 	"github.com/blackhole/blackhole/internal/discovery/compare"
@@ -22,7 +24,7 @@ import (
 
 // Keeper is one peer's part in the distributed index. Its methods are safe for concurrent use.
 type Keeper struct {
-	*wire.Env
+	*wire.Life
 	*ask.Asker       // questions to other keepers
 	*ask.Findings    // measurements exchanged with other keepers
 	*place.Publisher // records to other keepers
@@ -38,41 +40,53 @@ type Keeper struct {
 
 // New starts to serve the protocol on c.Host. It returns Invalid without a required part.
 func New(c wire.Config) (*Keeper, error) {
-	e, err := wire.NewEnv(c)
+	c, err := c.Checked()
 	if err != nil {
 		return nil, err
 	}
-	k := assemble(e)
-	k.server.listen()
-	e.Go(func(ctx context.Context) { wire.Every(ctx, wire.SyncEvery, k.client.TellLacking) })
-	if e.Limits.Sync > 0 {
-		e.Go(k.sync.Run)
-		e.Go(k.authority.Run)
+	k := assemble(c)
+	k.server.rpc = wire.Listen(c, k.server.handle)
+	k.Go(func(ctx context.Context) { wire.Every(ctx, wire.SyncEvery, k.client.TellLacking) })
+	if c.Limits.Sync > 0 {
+		k.Go(k.sync.Run)
+		k.Go(k.authority.Run)
 	}
 	return k, nil
 }
 
-// assemble makes the parts of a keeper. Each part gets the parts that it uses.
-func assemble(e *wire.Env) *Keeper {
-	closest := route.NewClosest(e)
-	c := wire.NewClient(e, closest.Suspect)
-	authority := route.NewAuthority(closest, c.WrongClock)
-	small := func() bool { return e.Router.Size() < route.AcceptWithin }
-	cells := place.NewCells(e.Index, e.Now, e.Limits.Cell, small, authority.Renew)
+// assemble makes the parts of a keeper by a checked configuration. Each part gets what it uses.
+func assemble(c wire.Config) *Keeper {
+	l := wire.NewLife(c)
+	closest := route.NewClosest(l, route.ClosestConfig{
+		Router: c.Router, Draw: c.Draw, Lookup: c.Limits.Lookup,
+		Connected: func(id peer.ID) bool { return len(c.Host.Network().ConnsToPeer(id)) > 0 },
+	})
+	client := wire.NewClient(l, c, closest.Suspect)
+	authority := route.NewAuthority(closest, route.AuthorityConfig{
+		Router: c.Router, Crowded: c.Index.Crowded, ClockFault: client.WrongClock, Compares: c.Limits.Sync >= 0, Conditions: c.Signals.Conditions,
+	})
+	small := func() bool { return c.Router.Size() < route.AcceptWithin }
+	cells := place.NewCells(c.Index, c.Now, c.Limits.Cell, small, authority.Renew)
 	authority.Lacks = cells.Lacks
-	in := place.NewIntake(e.Index, e.Now, e.Signals.Metrics.Refused, e.Logger)
-	s := place.NewStore(authority, c, cells, in)
+	in := place.NewIntake(c.Index, c.Now, l.Refused, c.Logger)
+	s := place.NewStore(authority, client, cells, in, place.StoreConfig{
+		Index: c.Index, Verifier: c.Verifier, Nearby: c.Router.Nearby, Wanted: c.Wanted, Limits: c.Limits,
+	})
 	k := &Keeper{
-		Env: e, closest: closest, client: c, authority: authority, cells: cells, store: s,
-		Asker:     ask.NewAsker(closest, authority, c, cells, in),
-		Publisher: place.NewPublisher(closest, authority, c, s),
-		sync:      compare.NewSyncer(authority, c, s, cells, in),
+		Life: l, closest: closest, client: client, authority: authority, cells: cells, store: s,
+		Asker: ask.NewAsker(closest, authority, client, cells, in, ask.AskerConfig{
+			Index: c.Index, Verifier: c.Verifier, Draw: c.Draw, QueryTime: c.Limits.Query, AskTime: c.Limits.Ask,
+		}),
+		Publisher: place.NewPublisher(closest, authority, client, s, c.Limits.Deliver),
+		sync: compare.NewSyncer(authority, client, s, cells, in, compare.SyncerConfig{
+			Index: c.Index, Verifier: c.Verifier, Every: c.Limits.Sync, Ask: c.Limits.Ask, Lookup: c.Limits.Lookup,
+		}),
+		Findings: ask.NewFindings(closest, client, s.Allow, ask.FindingsConfig{Network: c.Network, Router: c.Router, Heard: c.Heard, Asked: c.Asked}),
 	}
-	k.Findings = ask.NewFindings(closest, c, s.Allow)
 	k.server = &server{
-		Env: e, asker: k.Asker, authority: authority, store: s, sync: k.sync,
-		findings: k.Findings,
-		turns:    newTurns(e.Limits.Working, authority.Knows), bulk: newTurns(1, authority.Knows),
+		Life: l, source: c.Limits.SourceOf,
+		asker: k.Asker, authority: authority, store: s, sync: k.sync, findings: k.Findings,
+		turns: newTurns(c.Limits.Working, authority.Knows), bulk: newTurns(1, authority.Knows),
 		comparing: wire.PeerLimit{PerPeer: peerComparisons},
 	}
 	return k

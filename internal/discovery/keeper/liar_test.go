@@ -34,7 +34,7 @@ func (n *lightNode) lieTo(change func(*pb.Request, *pb.Response)) {
 			if err := c.ReadMessage(req); err != nil {
 				return
 			}
-			resp := n.server.respond(n.Limits.SourceOf(s.Conn()), req, nil)
+			resp := n.server.respond(n.server.source(s.Conn()), req, nil)
 			change(req, resp)
 			if err := c.WriteMessage(resp); err != nil {
 				return

@@ -64,14 +64,14 @@ func TestSilentInALookup(t *testing.T) {
 		w := newCluster(t, 5, func(_ int, c *wire.Config) { c.Limits.Sync = -1 })
 		asker, silent := w.nodes[0], w.nodes[3]
 		r := keepertest.Spread(t, 1, rand.New(rand.NewPCG(8, 8)))[0]
-		require.NoError(t, asker.Host.Connect(t.Context(), peer.AddrInfo{ID: silent.Self, Addrs: silent.Host.Addrs()}))
+		require.NoError(t, asker.host.Connect(t.Context(), peer.AddrInfo{ID: silent.Self, Addrs: silent.host.Addrs()}))
 		w.dht.edit(func() { w.dht.silent = []peer.ID{silent.Self} })
 		sets, err := asker.closest.KeepersOf(t.Context(), r.Cells())
 		require.NoError(t, err)
 		require.Len(t, sets[0].Peers, 5)
 		require.Contains(t, sets[0].Peers, silent.Self)
 
-		require.NoError(t, asker.Host.Network().ClosePeer(silent.Self))
+		require.NoError(t, asker.host.Network().ClosePeer(silent.Self))
 		asker.closest.Forget(silent.Self, r.Cells())
 		sets, err = asker.closest.KeepersOf(t.Context(), r.Cells())
 		require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+	"github.com/libp2p/go-libp2p/core/network"
 )
 
 const (
@@ -27,7 +28,8 @@ const (
 
 // server answers the requests of other peers, a bounded number at a time.
 type server struct {
-	*wire.Env
+	*wire.Life
+	source    func(network.Conn) wire.Source
 	asker     *ask.Asker
 	authority *route.Authority
 	store     *place.Store
@@ -40,13 +42,10 @@ type server struct {
 	comparing wire.PeerLimit // SYNC requests, also those that wait
 }
 
-// listen starts to answer requests.
-func (s *server) listen() { s.rpc = wire.Listen(s.Env, s.handle) }
-
 // handle answers one request of a stream.
 func (s *server) handle(st *rpc.Stream, m proto.Message, malformed error) (proto.Message, error) {
 	req := m.(*pb.Request)
-	resp := s.respond(s.Limits.SourceOf(st.Conn()), req, malformed)
+	resp := s.respond(s.source(st.Conn()), req, malformed)
 	resp.TimeMs = uint64(max(s.Now().UnixMilli(), 0))
 	return resp, nil
 }
@@ -58,7 +57,7 @@ func (s *server) respond(from wire.Source, req *pb.Request, refused error) *pb.R
 		if fault.KindOf(refused) == fault.Unsupported { // of a later version
 			reason = fault.Unsupported.String()
 		}
-		s.Signals.Metrics.Refused(reason)
+		s.Refused(reason)
 		return &pb.Response{Refusal: rpc.Refuse(refused)}
 	}
 	s.authority.Know.Heard(from.Peer, s.sync.Clock())
@@ -70,12 +69,12 @@ func (s *server) respond(from wire.Source, req *pb.Request, refused error) *pb.R
 	if err != nil {
 		return &pb.Response{Refusal: rpc.Refuse(err)}
 	}
-	ctx, span := wire.Serving(ctx, s.Signals.Tracer, from, req)
+	ctx, span := s.Serving(ctx, from, req)
 	resp, err := s.work(ctx, from, req)
 	span.End(err)
 	end(err)
 	if err != nil {
-		s.Signals.Metrics.Refused(fault.KindOf(err).String())
+		s.Refused(fault.KindOf(err).String())
 		return &pb.Response{Refusal: rpc.Refuse(err)}
 	}
 	return resp

@@ -37,14 +37,14 @@ func bare(t testing.TB, n int, limits wire.Limits) (*Keeper, *keepertest.Counts)
 	require.NoError(t, err)
 	counts := keepertest.NewCounts(t)
 	d := &directory{peers: append(keepertest.PeersOf(n), "self")}
-	e, err := wire.NewEnv(wire.Config{
+	c, err := wire.Config{
 		Network: "test",
 		Host:    selfOnly{}, Router: router{d, "self"}, Index: index.New(index.Config{}), Verifier: verifier, Signals: wire.Signals{Metrics: counts.Discovery},
 		Self: "self", Limits: limits,
-	})
+	}.Checked()
 	require.NoError(t, err)
-	t.Cleanup(e.Stop)
-	k := assemble(e)
+	k := assemble(c)
+	t.Cleanup(k.Stop)
 	k.authority.Keep(&route.Round{Alone: true})
 	return k, counts
 }
@@ -226,14 +226,14 @@ func (c connFrom) RemoteMultiaddr() multiaddr.Multiaddr { return c.at }
 func TestLoopbackHasAQuota(t *testing.T) {
 	for _, oneMachine := range []bool{false, true} {
 		for _, at := range []string{"/ip4/127.0.0.1/tcp/1", "/ip4/127.9.9.9/tcp/1", "/ip6/::1/tcp/1", "/ip6/::ffff:127.0.0.1/tcp/1"} {
-			k, counts := bare(t, 5, wire.Limits{StoreRate: 1, StoreBurst: 3})
+			k, counts := bare(t, 5, wire.Limits{StoreRate: 1, StoreBurst: 3, Loopback: oneMachine})
 			now := time.Now()
-			k.Now, k.Limits.Loopback = func() time.Time { return now }, oneMachine
+			k.Now = func() time.Time { return now }
 			var items []*pb.StoreItem
 			for _, r := range keepertest.Batch(t, keepertest.NewProvider(t), 5, now) {
 				items = append(items, item(r))
 			}
-			resp := k.server.respond(k.Limits.SourceOf(connFrom{at: multiaddr.StringCast(at)}), storeOf(items...), nil)
+			resp := k.server.respond(k.server.source(connFrom{at: multiaddr.StringCast(at)}), storeOf(items...), nil)
 			for i, r := range resp.GetStore().Results {
 				require.Equal(t, oneMachine || i < 3, r.Refusal == nil, "%s, item %d", at, i)
 			}

@@ -21,7 +21,7 @@ func FuzzLaterStoreResponse(f *testing.F) {
 	refusal := &peerv1.Refusal{Code: peerv1.Code_CODE_UNSUPPORTED, Field: "query.query.15", Message: "no", Unknown: []string{"query.query.15"}}
 	today := &pb.StoreResponse{Results: []*pb.StoreResult{{}, {Refusal: refusal, Sequence: 3}}, Full: wire.CellNames(cells)}
 	keepertest.AddFutures(f, 1)
-	p := &Publisher{Env: &wire.Env{Config: wire.Config{Now: time.Now}}, skips: newSkips()}
+	p := &Publisher{Life: wire.NewLife(wire.Config{Now: time.Now}), skips: newSkips()}
 	f.Fuzz(func(t *testing.T, _ byte, choices []byte) {
 		later := new(pb.StoreResponse)
 		require.NoError(t, proto.Unmarshal((&keepertest.Future{Bytes: choices}).Later(t, today), later))

@@ -60,7 +60,9 @@ func (p *Publisher) Store(ctx context.Context, recs []*records.Record) []records
 
 // Publisher sends records to keepers. It is safe for concurrent use.
 type Publisher struct {
-	*wire.Env
+	*wire.Life
+	serving   func() bool   // this peer is a server of the DHT
+	patience  time.Duration // with one keeper
 	authority *route.Authority
 	closest   *route.Closest
 	client    *wire.Client
@@ -69,9 +71,9 @@ type Publisher struct {
 	acks      acks
 }
 
-// NewPublisher returns a publisher. It stores records for this peer's own cells in s.
-func NewPublisher(closest *route.Closest, authority *route.Authority, c *wire.Client, s *Store) *Publisher {
-	return &Publisher{Env: c.Env, authority: authority, closest: closest, client: c, store: s, skips: newSkips(), acks: newAcks()}
+// NewPublisher returns a publisher. It stores records for this peer's own cells in s, and gives up a delivery to a keeper after a time.
+func NewPublisher(closest *route.Closest, authority *route.Authority, c *wire.Client, s *Store, patience time.Duration) *Publisher {
+	return &Publisher{Life: c.Life, serving: closest.Router.Serving, patience: patience, authority: authority, closest: closest, client: c, store: s, skips: newSkips(), acks: newAcks()}
 }
 
 // send is one record of a Store.
@@ -356,7 +358,7 @@ func (p *Publisher) acknowledge(keeper peer.ID, items []storeItem) {
 // storeHere stores records for the cells that this peer keeps itself. A peer that is no keeper gets
 // here only without contact to any keeper.
 func (p *Publisher) storeHere(items []storeItem) {
-	if !p.Router.Serving() && !p.authority.Alone() {
+	if !p.serving() && !p.authority.Alone() {
 		fail(items, fault.New("keeper.Store", fault.Unavailable, "no keeper was reached, and this peer, behind NAT or a leaf, keeps no records"))
 		return
 	}
@@ -379,7 +381,7 @@ func (p *Publisher) storeHere(items []storeItem) {
 // send delivers one message to a keeper and sets the results of the items. Refused reports an answer. The timeout is
 // shorter for a keeper that failed recently.
 func (p *Publisher) send(ctx context.Context, to peer.ID, items []storeItem) (refused bool, err error) {
-	timeout := p.Limits.Deliver
+	timeout := p.patience
 	if p.client.Avoided(to) {
 		timeout /= avoidedShare
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
@@ -24,7 +25,8 @@ import (
 
 // Store takes records into the index: within quotas, for the cells that this peer keeps. It is safe for concurrent use.
 type Store struct {
-	*wire.Env
+	*wire.Life
+	StoreConfig
 	authority *route.Authority
 	client    *wire.Client
 	cells     *Cells
@@ -33,10 +35,19 @@ type Store struct {
 	forwards  wire.PeerLimit // FORWARD requests
 }
 
+// StoreConfig is what a Store uses beside other rooms.
+type StoreConfig struct {
+	Index    *index.Index
+	Verifier *records.Verifier
+	Nearby   func(key string, n int) []peer.ID // see wire.Router
+	Wanted   func(*records.Record) bool        // this peer needs the record for itself; nil: never
+	Limits   wire.Limits                       // of the quotas
+}
+
 // NewStore returns a store that puts records into an index by way of in.
-func NewStore(authority *route.Authority, c *wire.Client, cells *Cells, in *Intake) *Store {
+func NewStore(authority *route.Authority, c *wire.Client, cells *Cells, in *Intake, config StoreConfig) *Store {
 	return &Store{
-		Env: c.Env, authority: authority, client: c, cells: cells, intake: in, quotas: newQuotas(c.Limits),
+		Life: c.Life, StoreConfig: config, authority: authority, client: c, cells: cells, intake: in, quotas: newQuotas(config.Limits),
 		forwards: wire.PeerLimit{Total: maxForwards, PerPeer: peerForwards},
 	}
 }
@@ -61,7 +72,7 @@ func (s *Store) accept(ctx context.Context, from wire.Source, item *pb.StoreItem
 	reason := ""
 	defer func() {
 		if err != nil {
-			s.Signals.Metrics.Refused(cmp.Or(reason, fault.KindOf(err).String()))
+			s.Refused(cmp.Or(reason, fault.KindOf(err).String()))
 		}
 	}()
 	if ctx.Err() != nil {
@@ -236,6 +247,6 @@ func (h *Batch) needed(but records.CellKey) func(*records.Record) bool {
 // the provider.
 func (h *Batch) passedOn(r *records.Record, cells []records.CellKey) bool {
 	return h.from != "" && h.from != r.Name().Provider && slices.ContainsFunc(cells, func(c records.CellKey) bool {
-		return slices.Contains(h.Router.Nearby(route.KeyOf(c), route.AcceptWithin), h.from)
+		return slices.Contains(h.Nearby(route.KeyOf(c), route.AcceptWithin), h.from)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -22,12 +23,11 @@ const (
 
 // Authority knows which cells this peer keeps, and whether its records of them count as complete. It is safe for concurrent use.
 type Authority struct {
-	*wire.Env
+	*wire.Life
+	AuthorityConfig
 	Closest *Closest
-	// ClockFault describes the fault of this peer's clock; "" for a right or unknown one.
-	ClockFault func() string
-	Clock      func() time.Time // of the runtime; Config.Now is the time of the records
-	Know       *knowledge
+	Clock   func() time.Time // of the runtime; Now is the time of the records
+	Know    *knowledge
 	// Lacks says why this peer may lack records of a cell; "" without a reason. Set it before the first use.
 	Lacks func(records.CellKey) string
 	own   *lru.Cache[records.CellKey, ownership] // has its own lock
@@ -37,11 +37,20 @@ type Authority struct {
 	current *TableState
 }
 
+// AuthorityConfig is what an Authority uses.
+type AuthorityConfig struct {
+	Router     wire.Router
+	Crowded    func(now time.Time) bool // the index has dropped living records
+	ClockFault func() string            // the fault of this peer's clock; "" for a right or unknown one
+	Compares   bool                     // this peer compares its records with other keepers
+	Conditions *condition.Set           // nil keeps none
+}
+
 // NewAuthority returns the authority of a peer that has not compared yet.
-func NewAuthority(closest *Closest, clockFault func() string) *Authority {
-	e := closest.Env
+func NewAuthority(closest *Closest, c AuthorityConfig) *Authority {
 	return &Authority{
-		Env: e, Closest: closest, ClockFault: clockFault, Clock: time.Now, Lacks: func(records.CellKey) string { return "" }, Know: newKnowledge(e.Signals.Conditions, time.Now()),
+		Life: closest.Life, AuthorityConfig: c, Closest: closest, Clock: time.Now,
+		Lacks: func(records.CellKey) string { return "" }, Know: newKnowledge(c.Conditions, time.Now()),
 		own: bounded.Shared[records.CellKey, ownership](maxCachedCells),
 	}
 }
@@ -136,13 +145,13 @@ func (y *Authority) compared(c records.CellKey) bool { return y.Doubt(c) == "" }
 
 // Doubt returns why this peer's records of a kept cell may lack some; "" without a reason.
 func (y *Authority) Doubt(c records.CellKey) string {
-	if y.Index.Crowded(y.Now()) {
+	if y.Crowded(y.Now()) {
 		return "its index is full and may lack some"
 	}
 	if why := y.Lacks(c); why != "" {
 		return why
 	}
-	if y.Limits.Sync < 0 {
+	if !y.Compares {
 		return ""
 	}
 	y.Know.alive(y.Clock()) // a query may be the first event after a suspension

@@ -9,7 +9,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -27,8 +26,15 @@ func (f *fixed) Size() int                          { return len(f.peers) }
 func (f *fixed) Serving() bool                      { return true }
 
 func authorityOf(self peer.ID, r wire.Router) *Authority {
-	e := &wire.Env{Config: wire.Config{Self: self, Router: r, Index: index.New(index.Config{}), Now: time.Now, Limits: wire.Limits{Sync: wire.SyncEvery}}}
-	return NewAuthority(NewClosest(e), func() string { return "" })
+	life := wire.NewLife(wire.Config{Self: self, Now: time.Now})
+	return NewAuthority(NewClosest(life, ClosestConfig{Router: r}), soundly(r))
+}
+
+// soundly is for a peer with a right clock and room in its index, which compares.
+func soundly(r wire.Router) AuthorityConfig {
+	return AuthorityConfig{
+		Router: r, Compares: true, ClockFault: func() string { return "" }, Crowded: func(time.Time) bool { return false },
+	}
 }
 
 // A comparison counts as long as this peer remains a keeper of the cell.

@@ -101,7 +101,8 @@ func Nearest(key string, peers []peer.ID, n int) []peer.ID {
 // Closest finds and caches the closest peers to the keys of cells: the keepers. It is safe
 // for concurrent use.
 type Closest struct {
-	*wire.Env
+	*wire.Life
+	ClosestConfig
 	flights    singleflight.Group // by routing key; "" renews the set of all cells
 	refreshing chan struct{}      // semaphore of the lookups in the background
 	regions    regions            // has its own lock
@@ -132,10 +133,18 @@ func uncertainSet(set *Set, serving bool, now time.Time) cachedSet {
 	return cachedSet{set: set, serving: serving, fresh: until, until: until}
 }
 
+// ClosestConfig is what a Closest uses. All fields are required.
+type ClosestConfig struct {
+	Router    wire.Router
+	Connected func(peer.ID) bool
+	Draw      wire.Draw
+	Lookup    time.Duration // of one lookup
+}
+
 // NewClosest returns a cache without any keepers.
-func NewClosest(e *wire.Env) *Closest {
+func NewClosest(l *wire.Life, c ClosestConfig) *Closest {
 	return &Closest{
-		Env: e, refreshing: make(chan struct{}, refreshes), cells: bounded.Shared[string, cachedSet](maxCachedCells),
+		Life: l, ClosestConfig: c, refreshing: make(chan struct{}, refreshes), cells: bounded.Shared[string, cachedSet](maxCachedCells),
 	}
 }
 
@@ -285,7 +294,7 @@ func (p *Closest) lookup(key string) (*Set, error) {
 // connected returns those of some peers to which this peer has a connection.
 func (p *Closest) connected(ids []peer.ID) (out []peer.ID) {
 	for _, id := range ids {
-		if len(p.Host.Network().ConnsToPeer(id)) > 0 {
+		if p.Connected(id) {
 			out = append(out, id)
 		}
 	}

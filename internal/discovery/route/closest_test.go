@@ -89,7 +89,7 @@ func TestSettle(t *testing.T) {
 
 // A refusal by a peer that does not keep a cell ends the cached lookup: the next announcement finds the keepers.
 func TestMistakenLookupIsForgotten(t *testing.T) {
-	p := NewClosest(&wire.Env{})
+	p := NewClosest(new(wire.Life), ClosestConfig{})
 	wrong, right := records.CellKey{Type: "compute"}, records.CellKey{Type: "storage"}
 	now := time.Unix(1, 0)
 	for _, c := range []records.CellKey{wrong, right} {

@@ -169,7 +169,7 @@ func (p *Closest) around(key string, set *Set, size float64) *Set {
 	}
 	slices.Sort(calm)
 	calm = slices.Compact(calm)
-	p.Mix(calm)
+	p.Draw.Mix(calm)
 	calm = calm[:min(len(calm), maxRegion)]
 	far := func(id peer.ID) bool { return away(key, id).share() > reach/2 }
 	outer := slices.DeleteFunc(slices.Clone(calm), far)

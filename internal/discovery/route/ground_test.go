@@ -3,6 +3,7 @@ package route
 import (
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -11,8 +12,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/internal/discovery/index"
-	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -22,17 +21,16 @@ const groundHonest = 1000 // peers
 
 // ground is a network of honest peers, and ids among which somebody chooses some next to a key.
 type ground struct {
-	t        testing.TB
-	r        *rand.Rand
-	verifier *records.Verifier
-	honest   []peer.ID
-	samples  []sizeSample // of a peer that has looked up other keys
-	tried    []uint64     // first bits of the hashes of ids
-	now      time.Time
+	t       testing.TB
+	r       *rand.Rand
+	honest  []peer.ID
+	samples []sizeSample // of a peer that has looked up other keys
+	tried   []uint64     // first bits of the hashes of ids
+	now     time.Time
 }
 
 func newGround(t testing.TB, seed uint64) *ground {
-	g := &ground{t: t, r: rand.New(rand.NewPCG(seed, 0)), verifier: keepertest.NewVerifier(t), now: time.Unix(1000, 0)}
+	g := &ground{t: t, r: rand.New(rand.NewPCG(seed, 0)), now: time.Unix(1000, 0)}
 	for range groundHonest {
 		g.honest = append(g.honest, drawn(g.r))
 	}
@@ -48,14 +46,11 @@ func newGround(t testing.TB, seed uint64) *ground {
 // peer returns a peer of a network that others know.
 func (g *ground) peer(self peer.ID, all []peer.ID) *Authority {
 	others := slices.DeleteFunc(slices.Clone(all), func(id peer.ID) bool { return id == self })
-	e, err := wire.NewEnv(wire.Config{
-		Network: "test", Host: keepertest.Addressed{}, Self: self, Router: &fixed{peers: others}, Index: index.New(index.Config{}),
-		Verifier: g.verifier, Now: func() time.Time { return g.now }, Draw: g.r.IntN,
-	})
-	require.NoError(g.t, err)
-	p := NewClosest(e)
+	life := wire.NewLife(wire.Config{Self: self, Now: func() time.Time { return g.now }, Logger: slog.New(slog.DiscardHandler)})
+	router := &fixed{peers: others}
+	p := NewClosest(life, ClosestConfig{Router: router, Connected: func(peer.ID) bool { return false }, Draw: g.r.IntN, Lookup: time.Minute})
 	p.sizes.samples = slices.Clone(g.samples)
-	return NewAuthority(p, func() string { return "" })
+	return NewAuthority(p, soundly(router))
 }
 
 // near returns the ids of an attacker: each the closest to a key of so many.
@@ -94,10 +89,10 @@ func (g *ground) ask(c records.CellKey, liars []peer.ID) (noticed, owned bool) {
 	}
 	// As package ask does: the first of the chosen ones, then others in drawn order; two more if answers differ.
 	order := set.Nearest(reader.Self)
-	reader.Mix(order[1:])
+	reader.Draw.Mix(order[1:])
 	outer := slices.Clone(set.Outer)
-	reader.Mix(outer[:set.Inner])
-	reader.Mix(outer[set.Inner:])
+	reader.Draw.Mix(outer[:set.Inner])
+	reader.Draw.Mix(outer[set.Inner:])
 	order = slices.Concat(order[:1], outer, order[1:])
 	said := func(id peer.ID) string {
 		switch {

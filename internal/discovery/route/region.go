@@ -120,7 +120,7 @@ func (p *Closest) findClosest(key string) (others []peer.ID, err error) {
 	if others, ok := p.regions.around(key, p.Self, p.Now()); ok {
 		return others, nil
 	}
-	ctx, end, err := p.Begin(p.Context(), "lookup", p.Limits.Lookup)
+	ctx, end, err := p.Begin(p.Context(), "lookup", p.Lookup)
 	if err != nil {
 		return nil, err
 	}

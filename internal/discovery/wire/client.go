@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"google.golang.org/protobuf/proto"
@@ -25,8 +26,10 @@ const service = "blackhole.keeper"
 
 // Client sends requests to other keepers, and remembers how they answered. It is safe for concurrent use.
 type Client struct {
-	*Env
-	Pool      Streams       // carries the requests; closed by the owner of the client
+	*Life
+	Pool      Streams // carries the requests; closed by the owner of the client
+	host      host.Host
+	limits    Limits
 	suspected func(peer.ID) // hears of unresponsive peers
 	stats     *statsCache
 	clock     *clockCheck    // sampled by each response
@@ -40,12 +43,12 @@ type Streams interface {
 }
 
 // NewClient returns a client. It reports unresponsive peers to suspected.
-func NewClient(e *Env, suspected func(peer.ID)) *Client {
-	c := &Client{Env: e, suspected: suspected, stats: newStatsCache()}
-	c.clock = &clockCheck{now: e.Now, steady: time.Now, prefixOf: c.PrefixOf, conditions: e.Signals.Conditions}
-	c.lacking = newLacking(e, c.PrefixOf)
+func NewClient(l *Life, config Config, suspected func(peer.ID)) *Client {
+	c := &Client{Life: l, host: config.Host, limits: config.Limits, suspected: suspected, stats: newStatsCache()}
+	c.clock = &clockCheck{now: l.Now, steady: time.Now, prefixOf: c.PrefixOf, conditions: config.Signals.Conditions}
+	c.lacking = newLacking(l.Now, config.Signals, c.PrefixOf)
 	c.Pool = rpc.NewPool(rpc.PoolConfig{
-		Host: e.Host, Protocol: Protocol(e.Network), Service: service,
+		Host: config.Host, Protocol: Protocol(config.Network), Service: service,
 		Format:       ResponseFormat(),
 		CallsPerPeer: callsPerPeer, IdlePerPeer: idlePerPeer, Idle: idleStreams, IdleFor: idleFor,
 		Prepare: withTimeout,
@@ -63,7 +66,7 @@ func withTimeout(m proto.Message, left time.Duration) proto.Message {
 // keeper's own refusal: Unsupported from a keeper of another version. See rpc.Pool.Call for the other
 // errors.
 func (c *Client) Call(ctx context.Context, id peer.ID, req *pb.Request) (_ *pb.Response, refused bool, err error) {
-	ctx, req, span := asking(ctx, c.Signals.Tracer, id, req)
+	ctx, req, span := asking(ctx, c.signals.Tracer, id, req)
 	defer func() { span.End(err) }()
 	resp := new(pb.Response)
 	start := c.clock.steady()
@@ -96,7 +99,7 @@ func (c *Client) Observe(ctx context.Context, id peer.ID, took time.Duration, er
 	case err == nil || kind == fault.Unsupported: // of another version: it answered
 		c.stats.observe(id, took)
 	case kind == fault.Unauthentic:
-		c.Signals.Metrics.Distrusted(kind.String())
+		c.signals.Metrics.Distrusted(kind.String())
 		c.Logger.Warn("a keeper violated the protocol: it is asked last for a while", "peer", id, "error", err)
 		c.stats.avoid(id, c.Now().Add(distrustFor))
 	case (kind == fault.Canceled || ctx.Err() == context.Canceled) && took <= c.stats.hedgeDelay([]peer.ID{id}):
@@ -140,13 +143,13 @@ func (c *Client) PrefixOf(id peer.ID) (netip.Prefix, bool) {
 	if id == c.Self {
 		return netip.Prefix{}, false
 	}
-	for _, conn := range c.Host.Network().ConnsToPeer(id) {
-		s := c.Limits.SourceOf(conn)
+	for _, conn := range c.host.Network().ConnsToPeer(id) {
+		s := c.limits.SourceOf(conn)
 		return s.Prefix, !s.Exempt && s.Prefix.IsValid()
 	}
-	for _, at := range c.Host.Peerstore().Addrs(id) {
+	for _, at := range c.host.Peerstore().Addrs(id) {
 		if from := rpc.PrefixOf(at); from.IsValid() {
-			return from, !(c.Limits.Loopback && rpc.AddrOf(at).IsLoopback())
+			return from, !(c.limits.Loopback && rpc.AddrOf(at).IsLoopback())
 		}
 	}
 	return netip.Prefix{}, false

@@ -30,7 +30,8 @@ const (
 // lackingFields remembers what keepers of older versions do not know. While it remembers keepers in olderNetworks
 // networks, the condition OlderKeepers holds. It is safe for concurrent use.
 type lackingFields struct {
-	*Env
+	now      func() time.Time
+	signals  Signals
 	prefixOf func(peer.ID) (netip.Prefix, bool)
 
 	mu    sync.Mutex // guards peers
@@ -43,8 +44,8 @@ type lackingPeer struct {
 	until   time.Time
 }
 
-func newLacking(e *Env, prefixOf func(peer.ID) (netip.Prefix, bool)) *lackingFields {
-	return &lackingFields{Env: e, prefixOf: prefixOf, peers: bounded.Shared[peer.ID, lackingPeer](maxLacking)}
+func newLacking(now func() time.Time, signals Signals, prefixOf func(peer.ID) (netip.Prefix, bool)) *lackingFields {
+	return &lackingFields{now: now, signals: signals, prefixOf: prefixOf, peers: bounded.Shared[peer.ID, lackingPeer](maxLacking)}
 }
 
 // note adds what a keeper does not know according to its refusal, and counts it. Other errors have no effect.
@@ -53,7 +54,7 @@ func (l *lackingFields) note(id peer.ID, err error) {
 	if len(names) == 0 {
 		return
 	}
-	now, network := l.Now(), string(id)
+	now, network := l.now(), string(id)
 	if from, ok := l.prefixOf(id); ok && !from.Addr().IsPrivate() {
 		network = from.String()
 	}
@@ -71,7 +72,7 @@ func (l *lackingFields) note(id peer.ID, err error) {
 	l.peers.Add(id, known)
 	l.mu.Unlock()
 	for _, name := range names {
-		l.Signals.Metrics.Lacking(name)
+		l.signals.Metrics.Lacking(name)
 	}
 	l.tell(now)
 }
@@ -93,10 +94,10 @@ func (l *lackingFields) tell(now time.Time) {
 		}
 	}
 	if len(networks) < olderNetworks {
-		l.Signals.Conditions.Clear(condition.OlderKeepers)
+		l.signals.Conditions.Clear(condition.OlderKeepers)
 		return
 	}
-	l.Signals.Conditions.Raise(condition.OlderKeepers, "%d keepers of an older version do not know %s: answers that depend on it may be incomplete until they are upgraded",
+	l.signals.Conditions.Raise(condition.OlderKeepers, "%d keepers of an older version do not know %s: answers that depend on it may be incomplete until they are upgraded",
 		l.peers.Len(), strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 }
 
@@ -105,7 +106,7 @@ func (l *lackingFields) filtersOf(id peer.ID) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p, ok := l.peers.Get(id)
-	if !ok || l.Now().After(p.until) {
+	if !ok || l.now().After(p.until) {
 		return nil
 	}
 	return filtersIn(p.fields)

@@ -21,7 +21,8 @@ func TestConditionOfOlderKeepers(t *testing.T) {
 	clock := func() time.Time { return now }
 	conditions, counts := condition.NewSet(slog.New(slog.DiscardHandler), clock), keepertest.NewCounts(t)
 	host := keepertest.Addressed{Of: map[peer.ID]string{"a": "/ip4/40.1.7.1/udp/1", "b": "/ip4/40.1.7.2/udp/1", "c": "/ip4/41.1.7.1/udp/1"}}
-	c := NewClient(&Env{Config: Config{Host: host, Now: clock, Signals: Signals{Conditions: conditions, Metrics: counts.Discovery}}}, nil)
+	config := Config{Host: host, Now: clock, Signals: Signals{Conditions: conditions, Metrics: counts.Discovery}}
+	c := NewClient(NewLife(config), config, nil)
 	refusal := strictproto.Refuse([]string{"query.query.15", "query.query.sort"})
 	c.lacking.note("a", refusal)
 	c.lacking.note("b", refusal)
@@ -40,7 +41,8 @@ func TestConditionOfOlderKeepers(t *testing.T) {
 // What this version does not know either says nothing about the keeper's version.
 func TestRefusalWithoutNames(t *testing.T) {
 	counts := keepertest.NewCounts(t)
-	c := NewClient(&Env{Config: Config{Host: keepertest.Addressed{}, Now: time.Now, Signals: Signals{Metrics: counts.Discovery}}}, nil)
+	config := Config{Host: keepertest.Addressed{}, Now: time.Now, Signals: Signals{Metrics: counts.Discovery}}
+	c := NewClient(NewLife(config), config, nil)
 	c.lacking.note("peer-1", strictproto.Refuse([]string{"query.query.899", "nothing"}))
 	c.lacking.note("peer-1", fault.New("", fault.Unsupported, "split"))
 	require.Empty(t, counts.Lacks())

@@ -8,13 +8,13 @@ import (
 )
 
 // Listen answers the requests of other peers with handle, until the caller closes the server.
-func Listen(e *Env, handle func(*rpc.Stream, proto.Message, error) (proto.Message, error)) *rpc.Server {
+func Listen(c Config, handle func(*rpc.Stream, proto.Message, error) (proto.Message, error)) *rpc.Server {
 	return rpc.NewServer(rpc.ServerConfig{
-		Host: e.Host, Protocol: Protocol(e.Network), Service: service,
+		Host: c.Host, Protocol: Protocol(c.Network), Service: service,
 		Request: new(pb.Request), Format: RequestFormat(), Handler: handle,
-		Streams: e.Limits.Streams, StreamsPerPeer: e.Limits.StreamsPerPeer,
+		Streams: c.Limits.Streams, StreamsPerPeer: c.Limits.StreamsPerPeer,
 		IdleTimeout: streamIdle, FrameTimeout: FrameTime,
-		Refused: func() { e.Signals.Metrics.Refused("busy") }, Logger: e.Logger,
+		Refused: func() { c.Signals.Metrics.Refused("busy") }, Logger: c.Logger,
 	})
 }
 

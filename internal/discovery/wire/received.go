@@ -37,18 +37,6 @@ func Unread(left error) bool { return !Untimely(left) && !records.OfOtherNetwork
 // Untimely reports whether a record was left out as expired or from the future by this peer's clock.
 func Untimely(left error) bool { return fault.KindOf(left) == fault.Conflict }
 
-// CountLeft counts a record that was left out.
-func (e *Env) CountLeft(left error) {
-	switch {
-	case Untimely(left):
-		e.Signals.Metrics.Refused("untimely")
-	case records.OfOtherNetwork(left):
-		e.Signals.Metrics.Refused("other_network")
-	default:
-		e.Signals.Metrics.Refused(fault.KindOf(left).String())
-	}
-}
-
 // Breach returns the error for a message that violates the protocol: no honest keeper sends it.
 func Breach(format string, args ...any) error {
 	return fault.New("keeper.ask", fault.Unauthentic, format, args...)

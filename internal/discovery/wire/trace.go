@@ -21,7 +21,8 @@ func asking(ctx context.Context, t *trace.Tracer, to peer.ID, req *pb.Request) (
 }
 
 // Serving begins the span of a request of another peer, if it belongs to a recorded trace there.
-func Serving(ctx context.Context, t *trace.Tracer, from Source, req *pb.Request) (context.Context, trace.Span) {
+func (l *Life) Serving(ctx context.Context, from Source, req *pb.Request) (context.Context, trace.Span) {
+	t := l.signals.Tracer
 	if !t.On() || req.Traceparent == "" {
 		return ctx, trace.Span{}
 	}

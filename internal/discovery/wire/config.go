@@ -1,5 +1,5 @@
 // Package wire is the protocol between keepers: the bounds of its messages, requests to other keepers, and the verification of what they
-// send. Env is what all rooms of a keeper share. Messages travel over package rpc.
+// send. Life is what all rooms of a keeper share. Messages travel over package rpc.
 package wire
 
 import (
@@ -62,8 +62,8 @@ type Config struct {
 	// subscription. Such a record stays in the index. It must not block. Nil means never.
 	Wanted func(*records.Record) bool
 
-	// Draw returns a random number from 0 to n-1: which keeper is asked beside the nearest one, and where others are looked for. Nil always returns 0.
-	Draw func(n int) int
+	// Draw decides which keeper is asked beside the nearest one, and where others are looked for. Nil always returns 0.
+	Draw Draw
 
 	// Heard receives each statement that its measurer delivered, with the measurer's network; Asked each offer whose endpoint another
 	// peer shows, and that peer. They must not block. Nil means nobody.
@@ -71,25 +71,24 @@ type Config struct {
 	Asked func(records.Name, peer.ID)
 }
 
-// Env is what the parts of a keeper share: its configuration with defaults, and the operations under way. It knows none of the
-// parts. It is safe for concurrent use.
-type Env struct {
-	Config
-	ctx    context.Context // ends with Stop
-	cancel context.CancelFunc
+// Draw returns a random number from 0 to n-1.
+type Draw func(n int) int
 
-	mu     sync.Mutex // guards closed, and additions to inside
-	closed bool
-	inside sync.WaitGroup // goroutines and operations
+// Mix draws an order of peers.
+func (d Draw) Mix(ids []peer.ID) {
+	for i := range ids {
+		j := i + d(len(ids)-i)
+		ids[i], ids[j] = ids[j], ids[i]
+	}
 }
 
-// NewEnv returns the environment of a new keeper. It returns Invalid without a required part.
-func NewEnv(c Config) (*Env, error) {
+// Checked returns the configuration with its defaults. It returns Invalid without a required part.
+func (c Config) Checked() (Config, error) {
 	if c.Host == nil || c.Router == nil || c.Index == nil || c.Verifier == nil {
-		return nil, fault.New("keeper.New", fault.Invalid, "the host, the router, the index and the verifier are required")
+		return c, fault.New("keeper.New", fault.Invalid, "the host, the router, the index and the verifier are required")
 	}
 	if err := c.Network.Validate(); err != nil {
-		return nil, fault.In("network", fault.Wrap("keeper.New", err))
+		return c, fault.In("network", fault.Wrap("keeper.New", err))
 	}
 	if c.Self == "" {
 		c.Self = c.Host.ID()
@@ -104,71 +103,7 @@ func NewEnv(c Config) (*Env, error) {
 		c.Draw = func(int) int { return 0 }
 	}
 	c.Limits = c.Limits.withDefaults()
-	e := &Env{Config: c}
-	e.ctx, e.cancel = context.WithCancel(context.Background())
-	return e, nil
-}
-
-// Mix draws an order of peers.
-func (e *Env) Mix(ids []peer.ID) {
-	for i := range ids {
-		j := i + e.Draw(len(ids)-i)
-		ids[i], ids[j] = ids[j], ids[i]
-	}
-}
-
-// Context returns a context that ends with Stop.
-func (e *Env) Context() context.Context { return e.ctx }
-
-// Stop ends the operations under way. Later ones are refused.
-func (e *Env) Stop() { e.cancel() }
-
-// Wait waits for all operations after Stop.
-func (e *Env) Wait() {
-	e.mu.Lock()
-	e.closed = true
-	e.mu.Unlock()
-	e.inside.Wait()
-}
-
-// Go runs a loop in a goroutine, for which Wait waits. The loop ends with its context, which ends with Stop. Go does nothing, and
-// reports false, after Wait has begun.
-func (e *Env) Go(loop func(context.Context)) bool {
-	if !e.enter() {
-		return false
-	}
-	go func() {
-		defer e.inside.Done()
-		loop(e.ctx)
-	}()
-	return true
-}
-
-// Begin starts an operation. Its context ends with ctx, after timeout, and with Stop. Unless
-// Begin fails, the caller must call end with the operation's error.
-func (e *Env) Begin(ctx context.Context, op string, timeout time.Duration) (_ context.Context, end func(error), err error) {
-	if !e.enter() {
-		return nil, nil, fault.New("keeper."+op, fault.Unavailable, "the keeper is closed")
-	}
-	start := e.Now()
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	detach := context.AfterFunc(e.ctx, cancel)
-	return ctx, func(err error) {
-		detach()
-		cancel()
-		e.Signals.Metrics.Operation(op, e.Now().Sub(start), err)
-		e.inside.Done()
-	}, nil
-}
-
-// enter reports whether an operation may begin. Then inside counts it.
-func (e *Env) enter() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.closed {
-		e.inside.Add(1)
-	}
-	return !e.closed
+	return c, nil
 }
 
 // Bounded calls do(0) to do(n-1), at most width at a time, and waits for all.
