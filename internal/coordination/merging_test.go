@@ -239,7 +239,7 @@ func TestEmptyGroupAboveTheOther(t *testing.T) {
 			return strings.Contains(stays.message(condition.OtherGroup), "the other one is empty, and gives itself up once the revision of this peer's group") &&
 				strings.Contains(goes.message(condition.OtherGroup), "this peer's group is empty, and gives itself up once the revision of the other one")
 		})
-		for held <= before {
+		for held <= before+2 { // above its last revision, which gave no token
 			_, held = stays.holds(t, "b"+strconv.Itoa(int(held)))
 		}
 		w.oneGroup(stays.ID())
