@@ -42,9 +42,6 @@ type Query struct {
 	Seed       uint64            `json:"seed,omitempty"`        // permutation of SortRandom, ignored by other orders; the asking peer draws one for 0
 }
 
-// AnyDomain is a Query.Domain.
-const AnyDomain = "*"
-
 // Near is a place with an optional search radius.
 type Near struct {
 	Latitude  float64  `json:"latitude"`            // degrees, -90 to 90
@@ -116,78 +113,3 @@ const (
 	SortRandom       Sort = "random"
 	SortStable       Sort = "stable" // by place, then by provider and id: the order to page in, see Query.After
 )
-
-// Limits of a query.
-const (
-	DefaultLimit = 100
-	MaxLimit     = 1000
-	MaxTypes     = 8
-	MaxGroups    = 8 // of currency and unit, for GroupPrices
-
-	MaxCells      = 4096 // of one answer
-	MaxCellLength = 6    // characters of the geohash of a cell
-)
-
-// DefaultCurrency is the currency of price comparisons for queries without one.
-const DefaultCurrency = "USDC"
-
-// order returns Sort with its default applied.
-func (q *Query) order() Sort {
-	switch {
-	case q.Sort != SortDefault:
-		return q.Sort
-	case q.Near != nil:
-		return SortDistance
-	default:
-		return SortScore
-	}
-}
-
-// health returns Health with its default applied.
-func (q *Query) health() Health {
-	if q.Health == HealthDefault {
-		return HealthUsable
-	}
-	return q.Health
-}
-
-// pricing returns the currency and unit of price comparisons, with defaults only for queries
-// that compare prices. The unit is "" for types without a usual unit.
-func (q *Query) pricing() (currency, unit string) {
-	currency, unit = q.Currency, q.PriceUnit
-	if !q.usesPrices() {
-		return currency, unit
-	}
-	if currency == "" {
-		currency = DefaultCurrency
-	}
-	if unit == "" {
-		unit = usualUnit(q.Type)
-	}
-	return currency, unit
-}
-
-// usesPrices reports whether the query compares prices.
-func (q *Query) usesPrices() bool { return q.MaxPrice != nil || q.Sort == SortPrice }
-
-// permutation returns Seed for SortRandom, and otherwise 0.
-func (q *Query) permutation() uint64 {
-	if q.Sort != SortRandom {
-		return 0
-	}
-	return q.Seed
-}
-
-// usualUnit returns the price unit of a service type, or "".
-func usualUnit(kind string) string {
-	switch kind {
-	case "storage":
-		return "per-gb-month"
-	case "compute":
-		return "per-hour"
-	case "cdn", "bandwidth":
-		return "per-gb"
-	default:
-		return ""
-	}
-}
