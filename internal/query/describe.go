@@ -32,7 +32,7 @@ func (p *Plan) Describe() []string {
 		lines = append(lines, fmt.Sprintf("prices compared in %s only%s", priceTerms(q.Currency, q.PriceUnit), volume))
 	}
 	lines = append(lines, "health "+string(q.Health))
-	order := fmt.Sprintf("by %s, at most %d", q.Sort, q.Limit)
+	order := fmt.Sprintf("by %s, at most %d", q.Sort, p.Shown())
 	if q.Sort == query.SortRandom {
 		order += fmt.Sprintf(", seed %d", q.Seed)
 	}
