@@ -57,8 +57,8 @@ func floors() []room {
 			{path: "internal/contract/coord/calls", floor: 4, only: []string{"internal/contract/coord"}},
 			{path: "internal/contract/coord/attempt", floor: 4, only: []string{"internal/contract/coord"}},
 
-			{path: "pkg/query/menu", floor: 1, only: []string{}},
-			{path: "pkg/query", floor: 2, only: []string{"internal/platform/jsonform", "internal/platform/strictjson", "internal/platform/spelling"}},
+			{path: "internal/query", floor: 3, only: []string{"internal/platform/strictjson", "internal/platform/spelling"}},
+			{path: "pkg/query", floor: 2, only: []string{"internal/platform/jsonform", "internal/platform/strictjson"}},
 			{path: "internal/discovery/recordstest", floor: 2, support: true},
 			{path: "pkg/records", floor: 1, only: []string{"internal/platform/jsonform", "internal/platform/strictjson"}},
 			{path: "pkg/instance", floor: 1, only: []string{"internal/platform/strictjson"}},
@@ -219,11 +219,11 @@ func contracts() []string {
 	return []string{"internal/contract/discovery", "internal/contract/coord", "internal/contract/instances"}
 }
 
-// nouns are the rooms that name things: networks, places, records, questions, instances,
+// nouns are the rooms that name things: networks, places, records, questions and how they judge records, instances,
 // errors, messages. Every higher floor may use them, a room with its own only
 // list included.
 func nouns() []string {
-	return []string{"pkg/fault", "pkg/network", "pkg/geo", "pkg/records", "pkg/query", "pkg/instance", "proto"}
+	return []string{"pkg/fault", "pkg/network", "pkg/geo", "pkg/records", "pkg/query", "internal/query", "pkg/instance", "proto"}
 }
 
 // roomOf returns the room of a folder relative to the module root. The longest
@@ -310,7 +310,7 @@ func fences() []fence {
 // here: pkg/instance is a noun.
 func planes() [][]string {
 	return [][]string{
-		{"pkg/records", "pkg/query", "pkg/gossip", "pkg/discovery", "internal/contract/discovery", "internal/discovery"},
+		{"pkg/records", "pkg/query", "internal/query", "pkg/gossip", "pkg/discovery", "internal/contract/discovery", "internal/discovery"},
 		{"internal/contract/coord", "internal/coordination"},
 		{"internal/agent"},
 	}
@@ -332,7 +332,7 @@ func sdk() []string {
 // pure are the rooms that compute and do nothing else: equal arguments give
 // equal results, on every peer.
 func pure() []string {
-	return []string{"pkg/fault", "pkg/network", "pkg/geo", "pkg/records", "pkg/query", "internal/contract/coord", "internal/coordination/machine"}
+	return []string{"pkg/fault", "pkg/network", "pkg/geo", "pkg/records", "pkg/query", "internal/query", "internal/contract/coord", "internal/coordination/machine"}
 }
 
 // dialing are the rooms that connect to what strangers name, and the file with the one dialer that they have.

@@ -98,7 +98,7 @@ func (p *part) answered() *ranked {
 	return p.answer
 }
 
-// askAll answers single queries at once, at most query.MaxTypes of them. It fails if a query is
+// askAll answers single queries at once, at most queries.MaxTypes of them. It fails if a query is
 // invalid, or without any answer.
 func (s *several) askAll(ctx context.Context, list []query.Query) ([]*part, error) {
 	parts := make([]*part, len(list))
@@ -157,7 +157,7 @@ func join(parts []*part) *ranked {
 	return a
 }
 
-// joinExcluded keeps one entry for each provider and paused offer, at most query.MaxExcluded. The total counts a
+// joinExcluded keeps one entry for each provider and paused offer, at most queries.MaxExcluded. The total counts a
 // provider once for each answer with a longer list than that.
 func joinExcluded(a *query.Answer) {
 	slices.SortFunc(a.Excluded, func(x, y query.Excluded) int {

@@ -31,7 +31,7 @@ const (
 	watchedAtMost     = 100                    // providers, and endpoints, that one watch has measured each minute
 	countedBeyond     = 64                     // records of a plan that a watch counts as left out
 	coverCells        = 16                     // of the disc of a plan, to count them
-	maxPages          = 100                    // of one search, of query.MaxLimit matches each
+	maxPages          = 100                    // of one search, of queries.MaxLimit matches each
 	lossRest          = 30 * time.Second       // between searches after lost live updates
 	slowBehind        = 1024                   // changes behind which a viewer gets those of one record as one
 )

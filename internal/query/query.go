@@ -1,8 +1,20 @@
+// Package query compiles questions and judges records by them: filters, order, the cut to the best k, and the canonical
+// key of a query. The language is that of pkg/query.
+//
+// Compile validates a query into a Plan, which judges single records. An index, a keeper and a merger of answers apply
+// the same Plan, so that equal data gives equal answers on every peer.
+//
+// Clauses (query.Query.Where) test any field of a record. One table, Fields, has a row for each field:
+// parsing, checks, matches, help and documentation follow from it, and a test compares it with the
+// schema of records. A clause reads the signed bytes of a record. Clauses never loosen a filter or
+// a bound: Filter holds what an index can check by columns, Plan.Bound what a summary of a cell can
+// rule out, and a clause outside both only makes Plan.Match stricter. So a clause unknown to a
+// summary never prunes a cell.
+//
+// The package is pure: it depends on no index and no network.
 package query
 
-import (
-	"github.com/blackhole/blackhole/pkg/query"
-)
+import "github.com/blackhole/blackhole/pkg/query"
 
 // AnyDomain is a Query.Domain.
 const AnyDomain = "*"

@@ -25,7 +25,7 @@ func chosen() map[string]string {
 		"pkg/instance.MaxSize":                            "pkg/instance.TestTogetherTooLarge",
 		"pkg/records.MaxKey":                              "pkg/records.TestLongestKeyFits",
 		"internal/contract/coord.MaxValue":                "internal/frontend/httpapi.TestLargeValues",
-		"pkg/query.MaxCells":                              "internal/discovery.TestCountManyCells",
+		"internal/query.MaxCells":                              "internal/discovery.TestCountManyCells",
 	}
 }
 

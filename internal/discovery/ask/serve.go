@@ -114,7 +114,7 @@ func responseOf(found index.Found, worst float64) *pb.QueryResponse {
 	size := 0
 	for _, h := range found.Hits {
 		size += len(h.Record.Envelope())
-		if h.Value > worst { // none behind it is of use: see query.Plan.Worst
+		if h.Value > worst { // none behind it is of use: see queries.Plan.Worst
 			resp.Withheld, resp.Bound = true, h.Value
 			return resp
 		}

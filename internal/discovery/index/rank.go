@@ -207,7 +207,7 @@ func lowest(list []candidate, n int) {
 }
 
 // rank inserts a hit into best. If the plan spreads, the hit takes its place among those of its provider, and one of each later turn
-// waits for one more: see query.Plan.Arrange.
+// waits for one more: see queries.Plan.Arrange.
 func (k *ranker) rank(h queries.Hit) {
 	if n := len(k.best); n == k.keep && h.Compare(k.best[n-1]) >= 0 {
 		return

@@ -264,7 +264,7 @@ func (s *scale) bound(m int, b bound) (maybe, sure uint64) {
 }
 
 // lowerBounds are lower bounds of a record's rank values by price, uptime and response time
-// (query.Plan.Value), rounded down; +Inf for unknown values.
+// (queries.Plan.Value), rounded down; +Inf for unknown values.
 type lowerBounds struct{ price, uptime, response float32 }
 
 func lowerBoundsOf(f *records.Facts) lowerBounds {

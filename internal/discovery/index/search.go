@@ -25,7 +25,7 @@ type Found struct {
 	Hits  []queries.Hit // best first, at most the plan's limit; the caller owns the slice
 	Total int           // matches before the cut; a lower bound unless Exact
 	Exact bool          // whether Total is exact; always true without SearchOptions.AtLeast
-	Next  float64       // query.Hit.Bound of the first match beyond the limit; +Inf without one
+	Next  float64       // queries.Hit.Bound of the first match beyond the limit; +Inf without one
 }
 
 // Search returns the matches of a plan. The result equals a scan of all live records with
