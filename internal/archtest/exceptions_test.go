@@ -18,7 +18,6 @@ func exceptions() []exception {
 	return []exception{
 		{rule: "fence", where: "cmd/blackholed", subject: "github.com/libp2p/go-libp2p/gologshim", reason: "libp2p has one logger for the whole program, so the program sets it"},
 		{rule: "width", where: "internal/coordination/machine", subject: "files", reason: "the state machine is pure and flat: one file for each kind of command, and none knows another"},
-		{rule: "width", where: "pkg/query", subject: "files", reason: "the engine of the language still stands here, and is no part of the API"},
 		{rule: "owner", where: "pkg/client", subject: "Client", reason: "a part of the SDK is what its caller holds, and it may hold the client"},
 		{rule: "owner", where: "internal/discovery/index", subject: "snapshot", reason: "a snapshot is an immutable state of a shard, and owns nothing"},
 		{rule: "text", where: "internal/cli/run.go", subject: "cut", reason: "the revision of the build is in hex"},

@@ -45,9 +45,9 @@ func floors() []room {
 
 			{path: "internal/frontend", floor: 11, only: append(contracts(), "internal/platform/jsonform", "internal/platform/access", "internal/platform/pause", "internal/platform/share", "internal/platform/special", "internal/platform/strictjson", "internal/platform/strictproto")},
 			{path: "internal/operator", floor: 11, only: append(contracts(), "pkg/client", "internal/link")},
-			{path: "pkg/client", floor: 10, only: append(contracts(), "internal/contract/coord/calls", "internal/contract/coord/attempt", "internal/link")},
+			{path: "pkg/client", floor: 10, only: append(contracts(), "internal/query", "internal/contract/coord/calls", "internal/contract/coord/attempt", "internal/link")},
 			{path: "internal/link", floor: 9, only: contracts()},
-			{path: "pkg/discovery", floor: 11, only: []string{"internal/discovery", "internal/contract/discovery", "internal/platform/p2p", "internal/platform/identity"}},
+			{path: "pkg/discovery", floor: 11, only: []string{"internal/query", "internal/discovery", "internal/contract/discovery", "internal/platform/p2p", "internal/platform/identity"}},
 		},
 		commandRooms(), discoveryRooms(), coordinationRooms(), agentRooms(),
 		[]room{
@@ -57,8 +57,8 @@ func floors() []room {
 			{path: "internal/contract/coord/calls", floor: 4, only: []string{"internal/contract/coord"}},
 			{path: "internal/contract/coord/attempt", floor: 4, only: []string{"internal/contract/coord"}},
 
-			{path: "pkg/query/menu", floor: 1, only: []string{}},
-			{path: "pkg/query", floor: 2, only: []string{"internal/platform/jsonform", "internal/platform/strictjson", "internal/platform/spelling"}},
+			{path: "internal/query", floor: 3, only: []string{"internal/platform/strictjson", "internal/platform/spelling"}},
+			{path: "pkg/query", floor: 2, only: []string{"internal/platform/jsonform", "internal/platform/strictjson"}},
 			{path: "internal/discovery/recordstest", floor: 2, support: true},
 			{path: "pkg/records", floor: 1, only: []string{"internal/platform/jsonform", "internal/platform/strictjson"}},
 			{path: "pkg/instance", floor: 1, only: []string{"internal/platform/strictjson"}},
@@ -137,18 +137,18 @@ func discoveryRooms() []room {
 	parts := []string{root, root + "/keeper", root + "/compare", root + "/ask", root + "/place", root + "/route", root + "/wire"}
 	plane := wiring(parts...)
 	return []room{
-		{path: root, floor: 9, users: wiring()},
-		{path: root + "/discoverytest", floor: 10, support: true},
-		{path: root + "/keeper", floor: 8, users: wiring(root)},
-		{path: "pkg/gossip", floor: 8, only: []string{}, users: plane},
-		{path: root + "/ask", floor: 7, users: plane},
-		{path: root + "/compare", floor: 7, users: plane},
+		{path: root, floor: 10, users: wiring()},
+		{path: root + "/discoverytest", floor: 11, support: true},
+		{path: root + "/keeper", floor: 9, users: wiring(root)},
+		{path: "pkg/gossip", floor: 9, only: []string{}, users: plane},
+		{path: root + "/ask", floor: 8, users: plane},
+		{path: root + "/compare", floor: 8, users: plane},
 		{path: root + "/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/share", "internal/platform/strictjson"}, users: plane},
-		{path: root + "/place", floor: 6, users: plane},
-		{path: root + "/route", floor: 5, users: plane},
-		{path: root + "/keepertest", floor: 3, support: true},
-		{path: root + "/wire", floor: 4, users: plane},
-		{path: root + "/index", floor: 3, only: []string{}, users: plane},
+		{path: root + "/place", floor: 7, users: plane},
+		{path: root + "/route", floor: 6, users: plane},
+		{path: root + "/keepertest", floor: 4, support: true},
+		{path: root + "/wire", floor: 5, users: plane},
+		{path: root + "/index", floor: 4, only: []string{}, users: plane},
 		{path: root + "/clock", floor: 3, only: []string{}, users: plane},
 		{path: root + "/witness", floor: 3, only: []string{}, users: plane},
 		{path: root + "/cell", floor: 3, only: []string{"internal/platform/bounded"}, users: plane},
@@ -219,11 +219,11 @@ func contracts() []string {
 	return []string{"internal/contract/discovery", "internal/contract/coord", "internal/contract/instances"}
 }
 
-// nouns are the rooms that name things: networks, places, records, questions, instances,
+// nouns are the rooms that name things: networks, places, records, questions and how they judge records, instances,
 // errors, messages. Every higher floor may use them, a room with its own only
 // list included.
 func nouns() []string {
-	return []string{"pkg/fault", "pkg/network", "pkg/geo", "pkg/records", "pkg/query", "pkg/instance", "proto"}
+	return []string{"pkg/fault", "pkg/network", "pkg/geo", "pkg/records", "pkg/query", "internal/query", "pkg/instance", "proto"}
 }
 
 // roomOf returns the room of a folder relative to the module root. The longest
@@ -310,7 +310,7 @@ func fences() []fence {
 // here: pkg/instance is a noun.
 func planes() [][]string {
 	return [][]string{
-		{"pkg/records", "pkg/query", "pkg/gossip", "pkg/discovery", "internal/contract/discovery", "internal/discovery"},
+		{"pkg/records", "pkg/query", "internal/query", "pkg/gossip", "pkg/discovery", "internal/contract/discovery", "internal/discovery"},
 		{"internal/contract/coord", "internal/coordination"},
 		{"internal/agent"},
 	}
@@ -332,7 +332,7 @@ func sdk() []string {
 // pure are the rooms that compute and do nothing else: equal arguments give
 // equal results, on every peer.
 func pure() []string {
-	return []string{"pkg/fault", "pkg/network", "pkg/geo", "pkg/records", "pkg/query", "internal/contract/coord", "internal/coordination/machine"}
+	return []string{"pkg/fault", "pkg/network", "pkg/geo", "pkg/records", "pkg/query", "internal/query", "internal/contract/coord", "internal/coordination/machine"}
 }
 
 // dialing are the rooms that connect to what strangers name, and the file with the one dialer that they have.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
@@ -20,7 +21,7 @@ func ask(t *testing.T, f *fake, args ...string) query.Query {
 	require.Zero(t, testApp(nil, &out, &errs, nil).Execute(context.Background(), args), errs.String())
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	q, err := query.FromProto(f.asked)
+	q, err := queries.FromProto(f.asked)
 	require.NoError(t, err)
 	return q
 }

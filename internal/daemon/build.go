@@ -38,6 +38,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/p2p/proof"
 	"github.com/blackhole/blackhole/internal/platform/p2p/reach"
 	"github.com/blackhole/blackhole/internal/platform/trace"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -171,7 +172,7 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 		MaxServices: d.Limits.ServicesPerProvider, IndexBytes: p.indexBytes(),
 		TTL: d.RecordTTL, Refresh: d.RefreshInterval, Precision: d.Geo.Precision, PublishPrecision: d.Geo.PublishPrecision,
 		Settings: discovery.Settings{
-			Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM, Claims: query.Claims(d.Query.Claims)},
+			Defaults:  queries.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM, Claims: query.Claims(d.Query.Claims)},
 			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL, Caller: access.Client, Instances: p.config.Agent.Enabled,
 		},
 		Loopback: profile != p2p.Public, OneMachine: profile == p2p.Dev, Closed: profile != p2p.Public || p.network.private != nil, Logger: p.log, Conditions: p.conditions, Tracer: p.tracing.Tracer, Now: p.now,

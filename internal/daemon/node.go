@@ -10,9 +10,9 @@ import (
 	"github.com/blackhole/blackhole/internal/daemon/recent"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/disk"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
-	"github.com/blackhole/blackhole/pkg/query"
 )
 
 // Status implements discovery.Node.
@@ -100,7 +100,7 @@ func (p *parts) reach() discovery.Reach {
 func (p *parts) Peers() []discovery.PeerInfo {
 	var out []discovery.PeerInfo
 	for _, info := range p.node.Peers() {
-		one := discovery.PeerInfo{ID: info.ID.String(), Addrs: info.Addrs, Agent: info.Agent, LatencyMs: query.Millis(info.Latency)}
+		one := discovery.PeerInfo{ID: info.ID.String(), Addrs: info.Addrs, Agent: info.Agent, LatencyMs: queries.Millis(info.Latency)}
 		if p.coordination != nil && p.coordination.plane != nil {
 			one.Name = p.coordination.plane.NameOf(info.ID)
 		}

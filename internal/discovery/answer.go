@@ -9,6 +9,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/truth"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -17,9 +18,9 @@ import (
 const confirmMost = 4
 
 // assemble ranks the keepers' matches together with newer local ones.
-func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
+func (p *Parts) assemble(plan *queries.Plan, found queries.Found) *ranked {
 	now := p.Now()
-	hits := make([]query.Hit, 0, len(found.Records))
+	hits := make([]queries.Hit, 0, len(found.Records))
 	for _, r := range found.Records {
 		if !r.Expired(now) {
 			hits = append(hits, plan.Hit(r))
@@ -56,9 +57,9 @@ func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
 // have reached their keepers. Other local matches are obsolete: their keepers have dropped them. The index drops
 // them too, if a complete answer lacks them. unlisted are young records of other providers that the keepers should
 // list and do not.
-func (p *Parts) localMatches(plan *query.Plan, found query.Found, now time.Time) (hits []query.Hit, unlisted []*records.Record) {
+func (p *Parts) localMatches(plan *queries.Plan, found queries.Found, now time.Time) (hits []queries.Hit, unlisted []*records.Record) {
 	brought := make(map[records.Name]bool, len(found.Records))
-	first := make([]query.Hit, len(found.Records))
+	first := make([]queries.Hit, len(found.Records))
 	for i, r := range found.Records {
 		brought[r.Name()] = true
 		first[i] = plan.Hit(r)
@@ -93,7 +94,7 @@ func (p *Parts) localMatches(plan *query.Plan, found query.Found, now time.Time)
 
 // confirm looks up the young records that a complete answer should list and does not. The index learns which of
 // them are withdrawn. Beyond confirmMost the answer stays incomplete.
-func (p *Parts) confirm(ctx context.Context, plan *query.Plan, found query.Found) {
+func (p *Parts) confirm(ctx context.Context, plan *queries.Plan, found queries.Found) {
 	if !found.Complete || found.Local {
 		return
 	}
@@ -109,23 +110,24 @@ func (p *Parts) confirm(ctx context.Context, plan *query.Plan, found query.Found
 }
 
 // answer converts ranked hits to an answer. It ranks those of a judged plan again, by all that this peer knows.
-func (p *Parts) answer(plan *query.Plan, hits []query.Hit, total int) *query.Answer {
+func (p *Parts) answer(plan *queries.Plan, hits []queries.Hit, total int) *ranked {
 	hits, dead, told := p.living(plan, hits)
-	a := &query.Answer{
+	a := &ranked{Answer: query.Answer{
 		Results: make([]query.Result, len(hits)), Total: max(total-dead, len(hits)), Source: query.SourceNetwork,
-		Excluded: told[:min(len(told), query.MaxExcluded)], ExcludedTotal: len(told),
-	}
+		Excluded: told[:min(len(told), queries.MaxExcluded)], ExcludedTotal: len(told),
+	}, places: make([]queries.Hit, len(hits))}
 	matches := make([]*records.Record, len(hits))
 	for i, h := range hits {
 		matches[i] = h.Record
 	}
 	evidence := plan.Doubts(matches)
 	for i, h := range hits {
-		a.Results[i] = p.result(plan, h.Record, &evidence[i])
+		a.Results[i], a.places[i] = p.result(plan, h.Record, &evidence[i])
 	}
-	a.Results = arranged(plan, a.Results)
-	p.truth.Want(firstOf(a, likely+reserve))
-	a.Results = a.Results[:min(len(a.Results), plan.Shown())]
+	a.Results = arranged(plan, a.Results, a.places)
+	p.truth.Want(firstOf(&a.Answer, likely+reserve))
+	shown := min(len(a.Results), plan.Shown())
+	a.Results, a.places = a.Results[:shown], a.places[:shown]
 	if plan.Explain() {
 		for i := range a.Results {
 			r := &a.Results[i]
@@ -137,8 +139,8 @@ func (p *Parts) answer(plan *query.Plan, hits []query.Hit, total int) *query.Ans
 	return a
 }
 
-// result fills in what this peer knows of a match, and completes the evidence.
-func (p *Parts) result(plan *query.Plan, r *records.Record, e *query.Evidence) query.Result {
+// result fills in what this peer knows of a match, and completes the evidence. The place is by all evidence: its value is Plan.Rank.
+func (p *Parts) result(plan *queries.Plan, r *records.Record, e *queries.Evidence) (query.Result, queries.Hit) {
 	res := query.Result{Record: r}
 	if m, ok := plan.Distance(r); ok {
 		km := m / 1000
@@ -150,23 +152,24 @@ func (p *Parts) result(plan *query.Plan, r *records.Record, e *query.Evidence) q
 	}
 	res.Endpoint, res.Domain = p.truth.Of(r, e), p.truth.DomainOf(r)
 	res.Doubts = e.Doubts
-	res.Score, res.Place = plan.Judge(r, e), plan.Hit(r)
-	res.Place.Value = plan.Rank(r, e)
+	res.Score = plan.Judge(r, e)
+	place := plan.Hit(r)
+	place.Value = plan.Rank(r, e)
 	if plan.Spreads() {
-		res.Place.Network = r.EndpointNetwork()
+		place.Network = r.EndpointNetwork()
 		switch {
 		case e.Failed:
-			res.Place.Class = query.Nameless
+			place.Class = queries.Nameless
 		case plan.Judged() && res.Endpoint != nil && res.Endpoint.State == records.Answers:
-			res.Place.Class = query.Serves
+			place.Class = queries.Serves
 		}
 	}
-	return res
+	return res, place
 }
 
 // explainRejected names, for an explained query, the filter that rejected each known record of its type. It
 // shows the first few and counts the rest.
-func (p *Parts) explainRejected(plan *query.Plan) []string {
+func (p *Parts) explainRejected(plan *queries.Plan) []string {
 	const shown, scanned = 20, 10_000
 	var notes []string
 	passed, failed, seen := 0, 0, 0

@@ -10,6 +10,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/platform/bounded"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -24,8 +25,8 @@ const heardFor = 15 * time.Second
 // cached is one answer with the state of its inputs. It is immutable except for epoch, renewed and outdated, guarded by
 // the cache's mutex.
 type cached struct {
-	plan     *query.Plan
-	answer   *query.Answer
+	plan     *queries.Plan
+	answer   *ranked
 	at       time.Time
 	fresh    time.Duration
 	heard    bool   // the answer is from other keepers; else it serves only while this peer keeps the cells
@@ -53,7 +54,7 @@ type dated interface {
 	// Epoch grows when earlier answers may lack changes: this peer was cut off, or keepers joined or returned.
 	Epoch() uint64
 	// Holds reports whether this peer now keeps all cells of the plan, and so receives their changes.
-	Holds(p *query.Plan) bool
+	Holds(p *queries.Plan) bool
 }
 
 // stands reports whether changes still reach an answer. This peer's own answers follow no topic.

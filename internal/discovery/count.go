@@ -11,10 +11,10 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
-	"github.com/blackhole/blackhole/pkg/query/menu"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -24,13 +24,13 @@ const countedCells = 128
 // counter answers queries with Cells: from this peer's index where it keeps all that can match, else with the keepers of the cells.
 type counter struct {
 	*Parts
-	defaults query.Defaults
+	defaults queries.Defaults
 }
 
-func (c *counter) answer(ctx context.Context, q query.Query) (*query.Answer, error) {
+func (c *counter) answer(ctx context.Context, q query.Query) (*ranked, error) {
 	const op = "discovery.Query"
 	start := c.Now()
-	if err := q.Check(c.defaults); err != nil {
+	if err := queries.Check(q, c.defaults); err != nil {
 		c.Metrics.Failed(op, err)
 		return nil, fault.Wrap(op, err)
 	}
@@ -38,20 +38,20 @@ func (c *counter) answer(ctx context.Context, q query.Query) (*query.Answer, err
 	defer cancel()
 	t := tally{length: q.Cells, several: len(q.Types) > 0, counts: make(map[geo.Cell]query.CellCount)}
 	q.Cells, q.Limit, q.ExactTotal = 0, 1, true
-	list, err := q.Split()
+	list, err := queries.Split(q)
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
 	parts := make([]*part, len(list))
 	for i, one := range list {
-		plan, err := query.Compile(one, c.defaults)
+		plan, err := queries.Compile(one, c.defaults)
 		if err != nil {
 			return nil, fault.Wrap(op, err)
 		}
 		t.about = one.Type
 		a := c.count(ctx, plan, &t)
 		a.AtLeast = !a.Complete
-		parts[i] = &part{about: one.Type, answer: a}
+		parts[i] = &part{about: one.Type, answer: &ranked{Answer: *a}}
 	}
 	a := join(parts)
 	a.Cells = t.cells()
@@ -61,14 +61,14 @@ func (c *counter) answer(ctx context.Context, q query.Query) (*query.Answer, err
 }
 
 // count adds the matches of a plan to a tally, and returns an answer without them.
-func (c *counter) count(ctx context.Context, plan *query.Plan, t *tally) *query.Answer {
+func (c *counter) count(ctx context.Context, plan *queries.Plan, t *tally) *query.Answer {
 	found, kept := c.Keepers.Local(plan)
 	if !kept {
 		a, err := c.ask(ctx, plan, t)
 		if err == nil {
 			return a
 		}
-		found = query.Found{Reason: err.Error() + "; the counts are of those that this peer knows"}
+		found = queries.Found{Reason: err.Error() + "; the counts are of those that this peer knows"}
 	}
 	gone := c.Prober.Unreachable()
 	a := &query.Answer{Source: query.SourceLocal, Complete: kept && found.Complete, Reason: found.Reason, Beyond: found.Beyond}
@@ -84,12 +84,12 @@ func (c *counter) count(ctx context.Context, plan *query.Plan, t *tally) *query.
 }
 
 // ask counts at other keepers: first in large cells, then in the parts of those with a match. An error changes no count.
-func (c *counter) ask(ctx context.Context, plan *query.Plan, t *tally) (*query.Answer, error) {
+func (c *counter) ask(ctx context.Context, plan *queries.Plan, t *tally) (*query.Answer, error) {
 	a := &query.Answer{Source: query.SourceNetwork, Complete: true}
 	if plan.Cells(1)[0].OfProvider() { // a few records without cells
 		q := plan.Query()
-		q.Limit = query.MaxLimit
-		all, err := query.Compile(q, c.defaults)
+		q.Limit = queries.MaxLimit
+		all, err := queries.Compile(q, c.defaults)
 		if err != nil {
 			return nil, err
 		}
@@ -105,7 +105,7 @@ func (c *counter) ask(ctx context.Context, plan *query.Plan, t *tally) (*query.A
 	}
 	disc, bounded := plan.Disc()
 	places := geo.Global.Children()
-	var unplaced []query.Found
+	var unplaced []queries.Found
 	if bounded {
 		for length := 1; length <= t.length; length++ {
 			if cover, ok := geo.CoverAt(disc, length, countedCells); ok {
@@ -115,7 +115,7 @@ func (c *counter) ask(ctx context.Context, plan *query.Plan, t *tally) (*query.A
 	} else {
 		q := plan.Query()
 		q.Where = append(q.Where, query.Clause{Field: "location.latitude", Op: query.OpStated, Not: true})
-		nowhere, err := query.Compile(q, c.defaults)
+		nowhere, err := queries.Compile(q, c.defaults)
 		if err == nil {
 			unplaced, err = c.Keepers.Count(ctx, nowhere, []geo.Cell{geo.Global}, true)
 		}
@@ -160,7 +160,7 @@ func (c *counter) ask(ctx context.Context, plan *query.Plan, t *tally) (*query.A
 }
 
 // leaveOut takes the matches of unreachable providers out of what keepers counted, as far as this peer knows them.
-func (c *counter) leaveOut(plan *query.Plan, found []query.Found, places []geo.Cell, unplaced []query.Found) {
+func (c *counter) leaveOut(plan *queries.Plan, found []queries.Found, places []geo.Cell, unplaced []queries.Found) {
 	for _, id := range c.Prober.Unreachable() {
 		for _, r := range c.Index.OfProvider(id) {
 			if !c.leftOut(plan, r, []peer.ID{id}) || r.Expired(c.Now()) || !plan.Match(r) {
@@ -186,14 +186,14 @@ type tally struct {
 	length    int // of the geohashes
 	counts    map[geo.Cell]query.CellCount
 	unplaced  int
-	elsewhere menu.Menu // of the unplaced ones
+	elsewhere query.Menu // of the unplaced ones
 
 	several bool   // types are counted
 	about   string // the present one
 }
 
 // menu adds the present type to what is known of n matches.
-func (t *tally) menu(n int, m menu.Menu) menu.Menu {
+func (t *tally) menu(n int, m query.Menu) query.Menu {
 	if t.several && n > 0 {
 		m.Types = map[string]int{t.about: n}
 	}
@@ -201,7 +201,7 @@ func (t *tally) menu(n int, m menu.Menu) menu.Menu {
 }
 
 // add counts a match.
-func (t *tally) add(p *query.Plan, r *records.Record) {
+func (t *tally) add(p *queries.Plan, r *records.Record) {
 	m := p.Menu(r)
 	if at, placed := r.Facts().Place(); placed {
 		t.put(geo.CellOf(at, t.length), 1, priceAmong(p, []*records.Record{r}), t.menu(1, m))
@@ -212,7 +212,7 @@ func (t *tally) add(p *query.Plan, r *records.Record) {
 }
 
 // put counts n matches in a cell of at least the tally's length.
-func (t *tally) put(c geo.Cell, n int, least *float64, m menu.Menu) {
+func (t *tally) put(c geo.Cell, n int, least *float64, m query.Menu) {
 	if n == 0 {
 		return
 	}
@@ -227,7 +227,7 @@ func (t *tally) put(c geo.Cell, n int, least *float64, m menu.Menu) {
 }
 
 // priceAmong returns the least price of some matches of a plan by price; nil without one.
-func priceAmong(p *query.Plan, recs []*records.Record) (least *float64) {
+func priceAmong(p *queries.Plan, recs []*records.Record) (least *float64) {
 	for _, r := range recs {
 		if v := p.Value(r); p.Sort() == query.SortPrice && !math.IsInf(v, 1) && (least == nil || v < *least) {
 			least = &v
@@ -250,7 +250,7 @@ func (t *tally) shorten(length int) {
 
 // cells returns the counts by cell. While they are too many, it joins cells to larger ones.
 func (t *tally) cells() *query.Cells {
-	for len(t.counts) > query.MaxCells {
+	for len(t.counts) > queries.MaxCells {
 		t.shorten(t.length - 1)
 	}
 	all := t.elsewhere

@@ -10,6 +10,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -53,7 +54,7 @@ func TestCountCells(t *testing.T) {
 					f.index.Remove(r.Name())
 				}
 			}
-			for length := 1; length <= query.MaxCellLength; length++ {
+			for length := 1; length <= queries.MaxCellLength; length++ {
 				a := f.ask(query.Query{Types: []string{"storage", "kind-1"}, Cells: length, Sort: query.SortPrice, Price: query.Price{PriceUnit: "per-gb-month"}})
 				require.True(t, a.Complete, a.Reason)
 				require.False(t, a.AtLeast)

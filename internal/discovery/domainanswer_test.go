@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/platform/probe"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -46,7 +47,7 @@ func TestAnswerSaysWhichDomainsAreChecked(t *testing.T) {
 			return found
 		}
 		checked := storage()
-		checked.Domain = query.AnyDomain
+		checked.Domain = queries.AnyDomain
 		a := f.ask(checked) // the checks begin after it
 		require.Empty(t, a.Results)
 		require.False(t, a.Complete)

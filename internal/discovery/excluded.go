@@ -7,13 +7,14 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/truth"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // unreachableMatching counts the matches of unreachable providers, as far as this peer knows them.
-func (p *Parts) unreachableMatching(plan *query.Plan) (n int) {
+func (p *Parts) unreachableMatching(plan *queries.Plan) (n int) {
 	const unseen = 50 // at most, providers of whom this peer has no record: each may have a match
 	strangers := 0
 	for _, id := range p.Prober.Unreachable() {
@@ -31,18 +32,18 @@ func (p *Parts) unreachableMatching(plan *query.Plan) (n int) {
 }
 
 // leftOut reports whether the provider of a record is unreachable. gone is the prober's list.
-func (p *Parts) leftOut(plan *query.Plan, r *records.Record, gone []peer.ID) bool {
+func (p *Parts) leftOut(plan *queries.Plan, r *records.Record, gone []peer.ID) bool {
 	_, is := slices.BinarySearch(gone, r.Name().Provider)
 	return is && !plan.AnyHealth()
 }
 
 // living returns the matches whose provider and endpoint may serve, and whose domain is checked if the plan asks for that; the number of
 // the others, which stay measured; and what the answer tells of these, by name: one entry for all offers of an unreachable provider.
-func (p *Parts) living(plan *query.Plan, hits []query.Hit) (living []query.Hit, dead int, told []query.Excluded) {
+func (p *Parts) living(plan *queries.Plan, hits []queries.Hit) (living []queries.Hit, dead int, told []query.Excluded) {
 	var gone []*records.Record
 	why := make(map[records.Name]query.Excluded)
 	unreachable := p.Prober.Unreachable()
-	living = make([]query.Hit, 0, len(hits))
+	living = make([]queries.Hit, 0, len(hits))
 	for _, h := range hits {
 		n := h.Record.Name()
 		m, is := p.truth.Dead(h.Record)
@@ -74,10 +75,10 @@ func (p *Parts) living(plan *query.Plan, hits []query.Hit) (living []query.Hit, 
 }
 
 // tellPaused names the offers that their providers stopped or paused.
-func (s *Service) tellPaused(plan *query.Plan, a *query.Answer) {
+func (s *Service) tellPaused(plan *queries.Plan, a *query.Answer) {
 	paused := s.feed.exits.matching(plan, s.Index, s.defaults)
 	a.ExcludedTotal += len(paused)
-	a.Excluded = append(a.Excluded, paused[:min(len(paused), query.MaxExcluded-len(a.Excluded))]...)
+	a.Excluded = append(a.Excluded, paused[:min(len(paused), queries.MaxExcluded-len(a.Excluded))]...)
 }
 
 // reason explains why a provider is unreachable.

@@ -11,6 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
@@ -37,7 +38,7 @@ func TestAllUnreachableProvidersAreLeftOut(t *testing.T) {
 				f := newFixture(t)
 				defer f.close()
 				ids := f.providers(dead + 20)
-				f.ask(cheapest(query.MaxLimit)) // all are in the index
+				f.ask(cheapest(queries.MaxLimit)) // all are in the index
 				f.net.limited.Store(true)
 				for _, id := range ids[:dead] {
 					f.prober.set(id, false)
@@ -48,7 +49,7 @@ func TestAllUnreachableProvidersAreLeftOut(t *testing.T) {
 				for i, r := range a.Results {
 					require.Equal(t, ids[dead+i], r.Record.Name().Provider)
 				}
-				require.Len(t, a.Excluded, min(dead, query.MaxExcluded))
+				require.Len(t, a.Excluded, min(dead, queries.MaxExcluded))
 				require.Equal(t, "no answer at any of its addresses", a.Excluded[0].Reason)
 				require.Equal(t, time.Unix(1000, 0), a.Excluded[0].Since)
 				require.Equal(t, dead, a.ExcludedTotal)
@@ -69,14 +70,14 @@ func TestTooManyUnreachableProviders(t *testing.T) {
 		f := newFixture(t)
 		defer f.close()
 		f.net.limited.Store(true)
-		ids := f.providers(query.MaxLimit + 20)
+		ids := f.providers(queries.MaxLimit + 20)
 		for _, id := range ids[:30] {
 			f.prober.set(id, false)
 		}
 		a := f.ask(cheapest(10))
 		require.True(t, a.Complete, "providers of whom no record is known have room: %s", a.Reason)
 		require.Len(t, a.Results, 10)
-		for _, id := range ids[:query.MaxLimit] {
+		for _, id := range ids[:queries.MaxLimit] {
 			f.prober.set(id, false)
 		}
 		for range 30 {

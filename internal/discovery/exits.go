@@ -9,6 +9,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/platform/bounded"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -53,7 +54,7 @@ func (e *exits) change(ch index.Change) {
 
 // matching returns the paused records that a plan would find if they were served: one entry for all offers of a provider that stopped,
 // and one for each other paused offer.
-func (e *exits) matching(p *query.Plan, x *index.Index, defaults query.Defaults) []query.Excluded {
+func (e *exits) matching(p *queries.Plan, x *index.Index, defaults queries.Defaults) []query.Excluded {
 	e.mu.Lock()
 	names := e.names.Keys()
 	e.mu.Unlock()
@@ -62,7 +63,7 @@ func (e *exits) matching(p *query.Plan, x *index.Index, defaults query.Defaults)
 	}
 	q := p.Query()
 	q.Health = query.HealthAny
-	all, err := query.Compile(q, defaults)
+	all, err := queries.Compile(q, defaults)
 	if err != nil {
 		return nil
 	}

@@ -23,8 +23,10 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/registry"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/probe"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -72,19 +74,19 @@ func (n *fakeKeepers) Store(_ context.Context, recs []*records.Record) []records
 
 func (n *fakeKeepers) Epoch() uint64 { return n.epoch.Load() }
 
-func (n *fakeKeepers) Query(ctx context.Context, p *query.Plan) (query.Found, error) {
+func (n *fakeKeepers) Query(ctx context.Context, p *queries.Plan) (queries.Found, error) {
 	n.queries.Add(1)
 	select {
 	case <-ctx.Done():
-		return query.Found{}, ctx.Err()
+		return queries.Found{}, ctx.Err()
 	case <-time.After(time.Duration(n.slow.Load())):
 	}
 	if n.down.Load() {
-		return query.Found{}, fault.New("fake", fault.Unavailable, "network is down")
+		return queries.Found{}, fault.New("fake", fault.Unavailable, "network is down")
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	found := query.Found{Complete: !n.partial.Load()}
+	found := queries.Found{Complete: !n.partial.Load()}
 	if !found.Complete {
 		found.Reason = "one keeper of two answered"
 	}
@@ -98,7 +100,7 @@ func (n *fakeKeepers) Query(ctx context.Context, p *query.Plan) (query.Found, er
 	}
 	found.Total = len(found.Records)
 	if n.limited.Load() {
-		hits := make([]query.Hit, len(found.Records))
+		hits := make([]queries.Hit, len(found.Records))
 		for i, r := range found.Records {
 			hits[i] = p.Hit(r)
 		}
@@ -119,7 +121,7 @@ func (n *fakeKeepers) Query(ctx context.Context, p *query.Plan) (query.Found, er
 }
 
 // Count counts by brute force, or fails.
-func (n *fakeKeepers) Count(_ context.Context, p *query.Plan, places []geo.Cell, unplaced bool) ([]query.Found, error) {
+func (n *fakeKeepers) Count(_ context.Context, p *queries.Plan, places []geo.Cell, unplaced bool) ([]queries.Found, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.counted += len(places)
@@ -157,19 +159,19 @@ func (n *fakeKeepers) Resolve(_ context.Context, k records.Key) (*records.Record
 }
 
 // Local answers if the asker keeps all cells.
-func (n *fakeKeepers) Local(p *query.Plan) (query.Found, bool) {
+func (n *fakeKeepers) Local(p *queries.Plan) (queries.Found, bool) {
 	if !n.local.Load() {
-		return query.Found{Reason: "the cell has split"}, false
+		return queries.Found{Reason: "the cell has split"}, false
 	}
 	hits := n.asker.Search(p, index.SearchOptions{Now: time.Now(), AtLeast: !p.ExactTotal()})
-	found := query.Found{Total: hits.Total, AtLeast: !hits.Exact, Complete: true, Local: true}
+	found := queries.Found{Total: hits.Total, AtLeast: !hits.Exact, Complete: true, Local: true}
 	for _, h := range hits.Hits {
 		found.Records = append(found.Records, h.Record)
 	}
 	return found, true
 }
 
-func (n *fakeKeepers) Holds(*query.Plan) bool { return n.local.Load() }
+func (n *fakeKeepers) Holds(*queries.Plan) bool { return n.local.Load() }
 
 // stored returns the stored versions of a service.
 func (n *fakeKeepers) stored(id string) (versions []*records.Record) {
@@ -196,7 +198,7 @@ func (l *fakeUpdates) Publish(context.Context, *records.Record) error {
 	return nil
 }
 
-func (l *fakeUpdates) Follow(*query.Plan) (func(), error) {
+func (l *fakeUpdates) Follow([]gossip.Topic) (func(), error) {
 	if most := l.most.Load(); most > 0 && l.followed.Load() >= most {
 		return nil, fault.New("gossip.Follow", fault.LimitReached, "%d topics are followed", most)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
-	"github.com/blackhole/blackhole/pkg/query"
+	queries "github.com/blackhole/blackhole/internal/query"
 )
 
 // feed applies the changes of the index to the cache. Each watch reads them by itself, with a cursor.
@@ -96,7 +96,7 @@ func (f *feed) after(epoch, seq uint64, most int) (next []index.Change, wait <-c
 }
 
 // altered reports whether a change after seq affects the plan. It returns true for positions that the index has lost.
-func (f *feed) altered(p *query.Plan, seq uint64) bool {
+func (f *feed) altered(p *queries.Plan, seq uint64) bool {
 	changes, _, lost := f.index.After(seq, math.MaxInt)
 	return lost || slices.ContainsFunc(changes, func(ch index.Change) bool { return ch.Concerns(p) })
 }

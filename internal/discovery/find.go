@@ -8,7 +8,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -20,6 +22,15 @@ const propagation = 15 * time.Second
 // Query finds services. The caller must not modify the answer: the cache shares it. Errors: Invalid with the
 // field, Timeout. An empty answer, or one that lacks some keepers, is not an error.
 func (s *Service) Query(ctx context.Context, q query.Query) (*query.Answer, error) {
+	a, err := s.find(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return &a.Answer, nil
+}
+
+// find is Query with the places of the results.
+func (s *Service) find(ctx context.Context, q query.Query) (*ranked, error) {
 	if q.Sort == query.SortRandom && q.Seed == 0 {
 		q.Seed = max(s.Random(), 1)
 	}
@@ -27,7 +38,7 @@ func (s *Service) Query(ctx context.Context, q query.Query) (*query.Answer, erro
 	case q.Cells != 0:
 		return (&counter{&s.Parts, s.defaults}).answer(ctx, q)
 	case q.GroupPrices:
-		return (&several{s.Query, s.defaults, s.Now}).grouped(ctx, q)
+		return (&several{s.find, s.defaults, s.Now}).grouped(ctx, q)
 	case len(q.Types) > 0:
 		return (&several{s.queryOne, s.defaults, s.Now}).ofTypes(ctx, q)
 	default:
@@ -36,11 +47,11 @@ func (s *Service) Query(ctx context.Context, q query.Query) (*query.Answer, erro
 }
 
 // queryOne answers a query of one type in one order.
-func (s *Service) queryOne(ctx context.Context, q query.Query) (*query.Answer, error) {
+func (s *Service) queryOne(ctx context.Context, q query.Query) (*ranked, error) {
 	start := s.Now()
 	q = s.defaults.Fill(q) // the keys of the cache are those of plans
 	var buf [512]byte
-	key := query.AppendKey(buf[:0], &q)
+	key := queries.AppendKey(buf[:0], &q)
 	if e, renew := s.cache.get(key, start, s.Prober); e != nil && s.cache.stands(e) {
 		if renew {
 			s.renew(q)
@@ -59,16 +70,16 @@ func (s *Service) queryOne(ctx context.Context, q query.Query) (*query.Answer, e
 			return nil, fault.Wrap("discovery.Query", err)
 		}
 	}
-	s.exchange.want(interest{caller: s.exchange.caller(ctx), plan: plan, providers: providers(answer)})
+	s.exchange.want(interest{caller: s.exchange.caller(ctx), plan: plan, providers: providers(&answer.Answer)})
 	answer.Took = s.Now().Sub(start)
 	s.Metrics.Queried(string(answer.Source), answer.Took, len(answer.Results))
 	return answer, nil
 }
 
 // fromCache returns a cached answer with its own times. All other parts are shared.
-func (s *Service) fromCache(e *cached, start time.Time) *query.Answer {
+func (s *Service) fromCache(e *cached, start time.Time) *ranked {
 	a := *e.answer
-	s.truth.Want(firstOf(&a, likely))
+	s.truth.Want(firstOf(&a.Answer, likely))
 	a.Source, a.Age = query.SourceCache, start.Sub(e.at)
 	a.Took = s.Now().Sub(start)
 	s.Metrics.Queried(string(a.Source), a.Took, len(a.Results))
@@ -83,8 +94,8 @@ func (s *Service) renew(q query.Query) {
 }
 
 // plan compiles a query. It asks for more matches by those that the answer will leave out.
-func (s *Service) plan(q query.Query) (*query.Plan, error) {
-	plan, err := query.Compile(q, s.defaults)
+func (s *Service) plan(q query.Query) (*queries.Plan, error) {
+	plan, err := queries.Compile(q, s.defaults)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +108,7 @@ func (s *Service) plan(q query.Query) (*query.Plan, error) {
 
 // local answers and caches a plan whose cells this peer keeps. The cached answer serves while it keeps them: until
 // then it receives all changes, without a topic. It returns nil if other keepers are needed.
-func (s *Service) local(plan *query.Plan) *query.Answer {
+func (s *Service) local(plan *queries.Plan) *ranked {
 	e := &cached{plan: plan, release: func() {}, at: s.Now(), epoch: s.Prober.Epoch(), custody: s.cache.custody(), seq: s.Index.Seq()}
 	found, ok := s.Keepers.Local(plan)
 	if !ok {
@@ -107,11 +118,12 @@ func (s *Service) local(plan *query.Plan) *query.Answer {
 }
 
 // ask answers a plan from the network.
-func (s *Service) ask(ctx context.Context, plan *query.Plan) (*query.Answer, error) {
-	release, err := s.Updates.Follow(plan)
+func (s *Service) ask(ctx context.Context, plan *queries.Plan) (*ranked, error) {
+	topics := topicsFor(plan)
+	release, err := s.Updates.Follow(topics)
 	if fault.KindOf(err) == fault.LimitReached {
 		s.cache.unfollow(s.Now())
-		release, err = s.Updates.Follow(plan)
+		release, err = s.Updates.Follow(topics)
 	}
 	if err != nil { // too many topics: the answer lives for heardFor without live updates
 		s.Metrics.Failed("gossip.Follow", err)
@@ -128,9 +140,17 @@ func (s *Service) ask(ctx context.Context, plan *query.Plan) (*query.Answer, err
 	return s.finish(e, found), nil
 }
 
+// topicsFor returns the topics of every possible match of a plan.
+func topicsFor(plan *queries.Plan) []gossip.Topic {
+	if disc, ok := plan.Disc(); ok {
+		return gossip.TopicsFor(plan.Type(), &disc)
+	}
+	return gossip.TopicsFor(plan.Type(), nil)
+}
+
 // askSteadily asks the keepers, and once more if this peer may have missed changes meanwhile: it slept, was cut
 // off, or a keeper joined. It fills in the times of e.
-func (s *Service) askSteadily(ctx context.Context, e *cached) (found query.Found, err error) {
+func (s *Service) askSteadily(ctx context.Context, e *cached) (found queries.Found, err error) {
 	for range 2 {
 		e.at, e.epoch, e.custody = s.Now(), s.Prober.Epoch(), s.cache.custody()
 		found, err = s.Keepers.Query(ctx, e.plan)
@@ -145,9 +165,9 @@ func (s *Service) askSteadily(ctx context.Context, e *cached) (found query.Found
 }
 
 // finish builds the answer and caches it as e, if nothing is missing. The caller may change the fields of the result.
-func (s *Service) finish(e *cached, found query.Found) *query.Answer {
+func (s *Service) finish(e *cached, found queries.Found) *ranked {
 	a := s.assemble(e.plan, found)
-	s.tellPaused(e.plan, a)
+	s.tellPaused(e.plan, &a.Answer)
 	s.reportOutdated(a.Beyond)
 	if !a.Complete {
 		e.release()
@@ -202,7 +222,7 @@ func providers(a *query.Answer) []peer.ID {
 }
 
 // fallback answers from an expired answer or from the index, and marks the answer as incomplete.
-func (s *Service) fallback(asked *cached, cause error) (*query.Answer, error) {
+func (s *Service) fallback(asked *cached, cause error) (*ranked, error) {
 	plan := asked.plan
 	if e := s.cache.stale(plan.Key(), s.Now()); e != nil {
 		a := *e.answer
@@ -215,7 +235,7 @@ func (s *Service) fallback(asked *cached, cause error) (*query.Answer, error) {
 	}
 	a := s.answer(plan, known.Hits, known.Total)
 	a.Source, a.AtLeast, a.Reason = query.SourceLocal, true, cause.Error()
-	s.tellPaused(plan, a)
+	s.tellPaused(plan, &a.Answer)
 	return a, nil
 }
 

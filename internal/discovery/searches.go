@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/blackhole/blackhole/internal/platform/trace"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/query"
 )
 
 // searches are the searches in the network that are under way. Callers with one question share one search, which
@@ -16,7 +16,7 @@ import (
 type searches struct {
 	group singleflight.Group // by canonical question
 	ctx   context.Context    // of all searches
-	ask   func(ctx context.Context, plan *query.Plan) (*query.Answer, error)
+	ask   func(ctx context.Context, plan *queries.Plan) (*ranked, error)
 
 	mu      sync.Mutex // guards closed
 	closed  bool
@@ -43,7 +43,7 @@ func (s *searches) enter() bool {
 
 // begin starts a search, or joins the one with the same question. The search is part of the trace of the caller that
 // started it.
-func (s *searches) begin(caller context.Context, plan *query.Plan) <-chan singleflight.Result {
+func (s *searches) begin(caller context.Context, plan *queries.Plan) <-chan singleflight.Result {
 	return s.group.DoChan(plan.Key(), func() (any, error) {
 		if !s.enter() {
 			return nil, fault.New("", fault.Unavailable, "the peer is shutting down")
@@ -56,7 +56,7 @@ func (s *searches) begin(caller context.Context, plan *query.Plan) <-chan single
 }
 
 // wait begins a search and returns its answer. Errors: of ask and ctx.
-func (s *searches) wait(ctx context.Context, plan *query.Plan) (*query.Answer, error) {
+func (s *searches) wait(ctx context.Context, plan *queries.Plan) (*ranked, error) {
 	if ctx.Err() != nil { // before a fast answer, so that a canceled call always fails
 		return nil, ctx.Err()
 	}
@@ -67,7 +67,7 @@ func (s *searches) wait(ctx context.Context, plan *query.Plan) (*query.Answer, e
 		if r.Err != nil {
 			return nil, r.Err
 		}
-		a := *r.Val.(*query.Answer)
+		a := *r.Val.(*ranked)
 		return &a, nil
 	}
 }

@@ -28,9 +28,10 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/pause"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
-	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -39,11 +40,11 @@ type Keepers interface {
 	// Store sends records to the keepers of their cells. It returns one outcome for each record, in order.
 	Store(ctx context.Context, recs []*records.Record) []records.Outcome
 	// Local answers without a message, if this peer keeps all cells of the plan. Else Reason says why not.
-	Local(p *query.Plan) (query.Found, bool)
+	Local(p *queries.Plan) (queries.Found, bool)
 	// Query queries the keepers of the covering cells and puts verified records into the index.
-	Query(ctx context.Context, p *query.Plan) (query.Found, error)
+	Query(ctx context.Context, p *queries.Plan) (queries.Found, error)
 	// Count counts the matches of a plan in each of some places: see ask.Asker.
-	Count(ctx context.Context, p *query.Plan, places []geo.Cell, unplaced bool) ([]query.Found, error)
+	Count(ctx context.Context, p *queries.Plan, places []geo.Cell, unplaced bool) ([]queries.Found, error)
 	// Clock estimates the offset of this peer's clock.
 	Clock() clock.Estimate
 	// Refetch puts records with this peer's key, that some keepers hold and own lacks, into the index. It reports
@@ -57,8 +58,8 @@ type Keepers interface {
 type Updates interface {
 	// Publish sends a record to the followers of its topics.
 	Publish(ctx context.Context, r *records.Record) error
-	// Follow puts updates of the plan's topics into the index until release.
-	Follow(p *query.Plan) (release func(), err error)
+	// Follow puts updates of some topics into the index until release.
+	Follow(topics []gossip.Topic) (release func(), err error)
 }
 
 // Prober measures the reachability of providers.
@@ -102,7 +103,7 @@ type Parts struct {
 
 // Settings are the settings of a Service.
 type Settings struct {
-	Defaults  query.Defaults
+	Defaults  queries.Defaults
 	CacheSize int           // answers; 0: 1000
 	CacheTTL  time.Duration // of an answer with results; 0: 5 min; those of other keepers live for 15 s at most
 
@@ -127,7 +128,7 @@ const (
 // Service is the plane's contract for front ends. It is safe for concurrent use.
 type Service struct {
 	Parts
-	defaults  query.Defaults
+	defaults  queries.Defaults
 	instances bool // Settings.Instances
 	cache     *cache
 	feed      *feed

@@ -9,34 +9,41 @@ import (
 	"sync"
 	"time"
 
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
+// ranked is an answer with the places of its results, by which the results of several plans merge.
+type ranked struct {
+	query.Answer
+	places []queries.Hit // of each result, in the order of the results; none for cells and groups
+}
+
 // several answers queries that single queries resolve: of several types, or of several groups of
 // prices.
 type several struct {
-	ask      func(context.Context, query.Query) (*query.Answer, error)
-	defaults query.Defaults
+	ask      func(context.Context, query.Query) (*ranked, error)
+	defaults queries.Defaults
 	now      func() time.Time
 }
 
 // ofTypes answers a query of several types. Each type has cells, keepers and a cached answer of its
 // own; merging their best results is exact, because each has the limit of the query.
-func (s *several) ofTypes(ctx context.Context, q query.Query) (*query.Answer, error) {
+func (s *several) ofTypes(ctx context.Context, q query.Query) (*ranked, error) {
 	const op = "discovery.Query"
 	start := s.now()
-	list, err := q.Split()
+	list, err := queries.Split(q)
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
 	if len(list) == 1 {
 		return s.ask(ctx, list[0])
 	}
-	plans := make([]*query.Plan, len(list))
+	plans := make([]*queries.Plan, len(list))
 	for i := range list {
-		if plans[i], err = query.Compile(list[i], s.defaults); err != nil {
+		if plans[i], err = queries.Compile(list[i], s.defaults); err != nil {
 			return nil, fault.Wrap(op, err)
 		}
 	}
@@ -45,33 +52,33 @@ func (s *several) ofTypes(ctx context.Context, q query.Query) (*query.Answer, er
 		return nil, err
 	}
 	a := join(parts)
-	a.Results = best(plans[0], parts)
+	a.Results, a.places = best(plans[0], parts)
 	a.Next = plans[0].Next(a.Results)
 	a.Took = s.now().Sub(start)
 	return a, nil
 }
 
 // best merges the first results of answers in the order of a plan.
-func best(plan *query.Plan, parts []*part) []query.Result {
-	all := []query.Result{}
+func best(plan *queries.Plan, parts []*part) ([]query.Result, []queries.Hit) {
+	var all []query.Result
+	var places []queries.Hit
 	for _, p := range parts {
-		all = append(all, p.answered().Results...)
+		all, places = append(all, p.answered().Results...), append(places, p.answered().places...)
 	}
-	all = arranged(plan, all)
-	return all[:min(len(all), plan.Limit())]
+	n := min(len(all), plan.Limit())
+	return arranged(plan, all, places)[:n], places[:n]
 }
 
-// arranged returns results in the order of a plan.
-func arranged(plan *query.Plan, all []query.Result) []query.Result {
-	places, at := make([]query.Hit, len(all)), make(map[*records.Record]int, len(all))
+// arranged returns results in the order of a plan, and sorts their places.
+func arranged(plan *queries.Plan, all []query.Result, places []queries.Hit) []query.Result {
+	at := make(map[*records.Record]int, len(all))
 	for i := range all {
-		places[i], at[all[i].Record] = all[i].Place, i
+		at[all[i].Record] = i
 	}
 	plan.Arrange(places)
 	out := make([]query.Result, len(all))
 	for i, h := range places {
 		out[i] = all[at[h.Record]]
-		out[i].Place = h
 	}
 	return out
 }
@@ -79,19 +86,19 @@ func arranged(plan *query.Plan, all []query.Result) []query.Result {
 // part is the answer to one of several queries, or the reason for its absence.
 type part struct {
 	about  string // for reasons and notes
-	answer *query.Answer
+	answer *ranked
 	err    error
 }
 
 // answered returns the answer, an empty one in place of an absent one.
-func (p *part) answered() *query.Answer {
+func (p *part) answered() *ranked {
 	if p.answer == nil {
-		return &query.Answer{}
+		return &ranked{}
 	}
 	return p.answer
 }
 
-// askAll answers single queries at once, at most query.MaxTypes of them. It fails if a query is
+// askAll answers single queries at once, at most queries.MaxTypes of them. It fails if a query is
 // invalid, or without any answer.
 func (s *several) askAll(ctx context.Context, list []query.Query) ([]*part, error) {
 	parts := make([]*part, len(list))
@@ -120,8 +127,8 @@ func (s *several) askAll(ctx context.Context, list []query.Query) ([]*part, erro
 }
 
 // join combines all of some answers but the results.
-func join(parts []*part) *query.Answer {
-	a := &query.Answer{Complete: true, Source: query.SourceCache, Results: []query.Result{}}
+func join(parts []*part) *ranked {
+	a := &ranked{Answer: query.Answer{Complete: true, Source: query.SourceCache, Results: []query.Result{}}}
 	var reasons []string
 	for _, p := range parts {
 		if p.err != nil {
@@ -146,11 +153,11 @@ func join(parts []*part) *query.Answer {
 		a.ExcludedTotal += b.ExcludedTotal
 	}
 	a.Reason = strings.Join(reasons, "; ")
-	joinExcluded(a)
+	joinExcluded(&a.Answer)
 	return a
 }
 
-// joinExcluded keeps one entry for each provider and paused offer, at most query.MaxExcluded. The total counts a
+// joinExcluded keeps one entry for each provider and paused offer, at most queries.MaxExcluded. The total counts a
 // provider once for each answer with a longer list than that.
 func joinExcluded(a *query.Answer) {
 	slices.SortFunc(a.Excluded, func(x, y query.Excluded) int {
@@ -159,7 +166,7 @@ func joinExcluded(a *query.Answer) {
 	listed := len(a.Excluded)
 	a.Excluded = slices.CompactFunc(a.Excluded, func(x, y query.Excluded) bool { return x.Provider == y.Provider && x.ID == y.ID })
 	a.ExcludedTotal -= listed - len(a.Excluded)
-	a.Excluded = a.Excluded[:min(len(a.Excluded), query.MaxExcluded)]
+	a.Excluded = a.Excluded[:min(len(a.Excluded), queries.MaxExcluded)]
 }
 
 // wider returns the source that is farther away.
@@ -174,17 +181,17 @@ func wider(x, y query.Source) query.Source {
 // grouped answers a query with GroupPrices. It finds the terms one by one, each by a query for a
 // match with other terms than those known, and then asks for the cheapest matches of each. So
 // prices compare within one group only, at this peer, at keepers and in the bounds of summaries.
-func (s *several) grouped(ctx context.Context, q query.Query) (*query.Answer, error) {
+func (s *several) grouped(ctx context.Context, q query.Query) (*ranked, error) {
 	const op = "discovery.Query"
 	start := s.now()
-	if err := q.Check(s.defaults); err != nil {
+	if err := queries.Check(q, s.defaults); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
 	q = s.defaults.Fill(q)
 	var known []query.Terms
 	var probes []*part
-	for len(known) <= query.MaxGroups {
-		probe, err := s.ask(ctx, q.OtherThan(known))
+	for len(known) <= queries.MaxGroups {
+		probe, err := s.ask(ctx, queries.OtherThan(q, known))
 		if err != nil {
 			return nil, err
 		}
@@ -192,19 +199,19 @@ func (s *several) grouped(ctx context.Context, q query.Query) (*query.Answer, er
 		if len(probe.Results) == 0 {
 			break
 		}
-		t, ok := query.TermsOf(probe.Results[0].Record)
+		t, ok := queries.TermsOf(probe.Results[0].Record)
 		if !ok || slices.Contains(known, t) {
 			break // impossible: the query asks for other terms
 		}
 		known = append(known, t)
 	}
-	more := len(known) > query.MaxGroups
-	known = known[:min(len(known), query.MaxGroups)]
+	more := len(known) > queries.MaxGroups
+	known = known[:min(len(known), queries.MaxGroups)]
 	slices.SortFunc(known, query.Terms.Compare)
 	list := make([]query.Query, len(known))
 	for i, t := range known {
-		list[i] = q.In(t)
-		list[i].Limit = max(1, min(q.Limit, query.MaxLimit/len(known)))
+		list[i] = queries.ForTerms(q, t)
+		list[i].Limit = max(1, min(q.Limit, queries.MaxLimit/len(known)))
 	}
 	parts, err := s.askAll(ctx, list)
 	if err != nil {
@@ -219,14 +226,14 @@ func (s *several) grouped(ctx context.Context, q query.Query) (*query.Answer, er
 	}
 	if more {
 		a.Complete = false
-		a.Reason = cmp.Or(a.Reason, fmt.Sprintf("more than %d currencies and units: narrow the query", query.MaxGroups))
+		a.Reason = cmp.Or(a.Reason, fmt.Sprintf("more than %d currencies and units: narrow the query", queries.MaxGroups))
 	}
 	a.Took = s.now().Sub(start)
 	return a, nil
 }
 
 // joinGroups concatenates the answers of groups.
-func joinGroups(known []query.Terms, parts []*part) *query.Answer {
+func joinGroups(known []query.Terms, parts []*part) *ranked {
 	a := join(parts)
 	for i, p := range parts {
 		b := p.answered()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -44,8 +45,8 @@ func (f *fixture) market(rng *rand.Rand, n int) (all []*records.Record) {
 }
 
 // best ranks the records of any of the plans by brute force.
-func best(all []*records.Record, limit int, plans ...*query.Plan) (names []records.Name, total int) {
-	var hits []query.Hit
+func best(all []*records.Record, limit int, plans ...*queries.Plan) (names []records.Name, total int) {
+	var hits []queries.Hit
 	for _, r := range all {
 		for _, p := range plans {
 			if p.Match(r) {
@@ -67,8 +68,8 @@ func namesOf(a *query.Answer) (names []records.Name) {
 	return names
 }
 
-func plan(t *testing.T, q query.Query) *query.Plan {
-	p, err := query.Compile(q, query.Defaults{})
+func plan(t *testing.T, q query.Query) *queries.Plan {
+	p, err := queries.Compile(q, queries.Defaults{})
 	require.NoError(t, err)
 	return p
 }
@@ -83,7 +84,7 @@ func TestTypesAndGroupsAgainstBruteForce(t *testing.T) {
 			limit := 1 + rng.IntN(20)
 			types := []string{"storage", "kind-1", "kind-2"}[:1+rng.IntN(3)]
 			q := query.Query{Types: types, Limit: limit, Sort: []query.Sort{query.SortScore, query.SortUptime, query.SortRandom}[rng.IntN(3)], Seed: 3}
-			var plans []*query.Plan
+			var plans []*queries.Plan
 			for _, kind := range types {
 				one := q
 				one.Type, one.Types = kind, nil
@@ -102,7 +103,7 @@ func TestTypesAndGroupsAgainstBruteForce(t *testing.T) {
 			q = query.Query{Types: types, Limit: limit, Price: query.Price{GroupPrices: true, Volume: volume}}
 			a, want = f.ask(q), nil
 			for _, terms := range []query.Terms{{Currency: "EUR", PriceUnit: "per-gb-month"}, {Currency: "EUR", PriceUnit: "per-hour"}, {Currency: "USDC", PriceUnit: "per-gb-month"}, {Currency: "USDC", PriceUnit: "per-hour"}} {
-				var plans []*query.Plan
+				var plans []*queries.Plan
 				for _, kind := range types {
 					plans = append(plans, plan(t, query.Query{
 						Type: kind, Sort: query.SortPrice, Price: query.Price{Currency: terms.Currency, PriceUnit: terms.PriceUnit, Volume: volume},
@@ -110,7 +111,7 @@ func TestTypesAndGroupsAgainstBruteForce(t *testing.T) {
 				}
 				var priced []*records.Record
 				for _, r := range all {
-					if got, ok := query.TermsOf(r); ok && got == terms && (r.Facts().Has(records.KnownPrice) || volume != nil && r.Service().Pricing.TierPricing["10+"] != 0) {
+					if got, ok := queries.TermsOf(r); ok && got == terms && (r.Facts().Has(records.KnownPrice) || volume != nil && r.Service().Pricing.TierPricing["10+"] != 0) {
 						priced = append(priced, r)
 					}
 				}
@@ -132,7 +133,7 @@ func TestManyPriceGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		defer f.close()
-		for i := range query.MaxGroups + 1 {
+		for i := range queries.MaxGroups + 1 {
 			o := offer(fmt.Sprint("s", i), 1)
 			o.Pricing.Currency = fmt.Sprint("C", i)
 			now := time.Now()
@@ -141,7 +142,7 @@ func TestManyPriceGroups(t *testing.T) {
 			f.keep(r)
 		}
 		a := f.ask(query.Query{Type: "storage", Price: query.Price{GroupPrices: true}})
-		require.Len(t, a.Groups, query.MaxGroups)
+		require.Len(t, a.Groups, queries.MaxGroups)
 		require.False(t, a.Complete)
 		require.Contains(t, a.Reason, "more than 8 currencies and units")
 	})

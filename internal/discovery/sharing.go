@@ -9,8 +9,8 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/ask"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/network"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -23,7 +23,7 @@ const (
 type Sharing struct {
 	Network  network.Name   // of the findings
 	Key      crypto.PrivKey // signs the own findings
-	Findings func(ctx context.Context, p *query.Plan, providers []peer.ID, own []byte) []ask.Delivered
+	Findings func(ctx context.Context, p *queries.Plan, providers []peer.ID, own []byte) []ask.Delivered
 }
 
 // shared is a Prober that adds the findings of others to the own ones. Own findings win.
@@ -44,7 +44,7 @@ func (s *shared) Measured(id peer.ID) (records.Measured, bool) {
 // interest is an answer whose providers may need a measurement.
 type interest struct {
 	caller    string
-	plan      *query.Plan
+	plan      *queries.Plan
 	providers []peer.ID
 	tell      time.Time // of the delivery of the results; zero before the measurements
 	since     time.Time // older measurements are told already

@@ -15,7 +15,7 @@ import (
 	engine "github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/ask"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
-	"github.com/blackhole/blackhole/pkg/query"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -26,7 +26,7 @@ type meeting struct {
 	own  bool // each measurer delivers its own statement, from another network
 }
 
-func (m *meeting) Findings(_ context.Context, _ *query.Plan, providers []peer.ID, own []byte) (out []ask.Delivered) {
+func (m *meeting) Findings(_ context.Context, _ *queries.Plan, providers []peer.ID, own []byte) (out []ask.Delivered) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if st, err := witness.Open("test", own, time.Now()); len(own) > 0 && err == nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/truth"
 	"github.com/blackhole/blackhole/internal/platform/pause"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -30,7 +31,7 @@ const (
 	watchedAtMost     = 100                    // providers, and endpoints, that one watch has measured each minute
 	countedBeyond     = 64                     // records of a plan that a watch counts as left out
 	coverCells        = 16                     // of the disc of a plan, to count them
-	maxPages          = 100                    // of one search, of query.MaxLimit matches each
+	maxPages          = 100                    // of one search, of queries.MaxLimit matches each
 	lossRest          = 30 * time.Second       // between searches after lost live updates
 	slowBehind        = 1024                   // changes behind which a viewer gets those of one record as one
 )
@@ -38,8 +39,8 @@ const (
 // watcher is one watch: a cursor into the changes without a buffer. One goroutine uses it.
 type watcher struct {
 	service *Service
-	plans   []*query.Plan // one for each type
-	caller  string        // owner of the measurements
+	plans   []*queries.Plan // one for each type
+	caller  string          // owner of the measurements
 
 	epoch, seq uint64 // position in the changes of the index
 	snapshot   uint64 // changes up to this position are part of the initial state
@@ -100,7 +101,7 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (disco
 	if err := watchable(q); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	q.Limit, q.Sort = query.MaxLimit, query.SortStable // request all, in pages
+	q.Limit, q.Sort = queries.MaxLimit, query.SortStable // request all, in pages
 	w := &watcher{service: s, ended: make(chan struct{}, 1), again: make(chan struct{}, 1)}
 	resume, err := w.parse(after)
 	if err == nil {
@@ -142,7 +143,7 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (disco
 
 // compile makes one plan for each type of a query.
 func (w *watcher) compile(q query.Query) error {
-	list, err := q.Split()
+	list, err := queries.Split(q)
 	if err != nil {
 		return err
 	}
@@ -150,11 +151,11 @@ func (w *watcher) compile(q query.Query) error {
 		return fault.Invalidf("domain", q.Domain, "filters answers, not watches: use where for the claim")
 	}
 	for _, one := range list {
-		p, err := query.Compile(one, w.service.defaults)
+		p, err := queries.Compile(one, w.service.defaults)
 		if err != nil {
 			return err
 		}
-		w.plans, w.topics = append(w.plans, p), append(w.topics, gossip.TopicsFor(p))
+		w.plans, w.topics = append(w.plans, p), append(w.topics, topicsFor(p))
 	}
 	w.misses, w.losses = make([]string, len(w.plans)), make([]int, len(w.plans))
 	return nil
@@ -163,8 +164,8 @@ func (w *watcher) compile(q query.Query) error {
 // follow starts the live updates of all plans, or of none.
 func (w *watcher) follow() error {
 	var releases []func()
-	for _, p := range w.plans {
-		release, err := w.service.Updates.Follow(p)
+	for _, topics := range w.topics {
+		release, err := w.service.Updates.Follow(topics)
 		if err != nil {
 			all(releases)()
 			return err
@@ -185,7 +186,7 @@ func all(list []func()) func() {
 }
 
 // planOf returns the plan for a record of its type, or nil.
-func (w *watcher) planOf(r *records.Record) *query.Plan {
+func (w *watcher) planOf(r *records.Record) *queries.Plan {
 	for _, p := range w.plans {
 		if p.Type() == r.Type() {
 			return p
@@ -557,8 +558,8 @@ func (w *watcher) relook(ctx context.Context) {
 func (w *watcher) askPage(ctx context.Context, q *query.Query) (more bool, missed string) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	p, err := query.Compile(*q, w.service.defaults)
-	var found query.Found
+	p, err := queries.Compile(*q, w.service.defaults)
+	var found queries.Found
 	if err == nil {
 		found, err = w.service.Keepers.Query(ctx, p)
 	}
@@ -574,12 +575,12 @@ func (w *watcher) askPage(ctx context.Context, q *query.Query) (more bool, misse
 	if found.Local || len(found.Records) < p.Limit() {
 		return false, missed
 	}
-	hits := make([]query.Hit, len(found.Records))
+	hits := make([]queries.Hit, len(found.Records))
 	for i, r := range found.Records {
 		hits[i] = p.Hit(r)
 	}
 	p.Arrange(hits)
-	q.After = query.After(hits[p.Limit()-1].Record)
+	q.After = queries.After(hits[p.Limit()-1].Record)
 	return true, missed
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/recordstest"
 	"github.com/blackhole/blackhole/internal/platform/probe"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -314,7 +315,7 @@ func TestWatchOfASlowViewer(t *testing.T) {
 		defer f.close()
 		f.arrive(f.foreign("s0", 1, 1, 24*time.Hour))
 		cheap := query.Query{Type: "storage", Price: query.Price{MaxPrice: ptr(5.0)}}
-		plan, err := query.Compile(cheap, query.Defaults{})
+		plan, err := queries.Compile(cheap, queries.Defaults{})
 		require.NoError(t, err)
 		watch, shown := f.follow(cheap, "")
 		defer watch.Close()
@@ -406,7 +407,7 @@ func TestWatchOfManyMatches(t *testing.T) {
 		f := newFixture(t)
 		defer f.close()
 		f.net.limited.Store(true)
-		const count = 2*query.MaxLimit + 300
+		const count = 2*queries.MaxLimit + 300
 		now := time.Now()
 		var key crypto.PrivKey
 		for i := range count {
@@ -434,7 +435,7 @@ func TestWatchOfManyMatches(t *testing.T) {
 				break
 			}
 			require.True(t, first, ev.Reason)
-			require.Len(t, seen, query.MaxLimit)
+			require.Len(t, seen, queries.MaxLimit)
 			require.Equal(t, "there are more matches than were asked for so far", ev.Reason)
 		}
 		require.Len(t, seen, count)
@@ -510,7 +511,7 @@ func TestWatchTellsLostUpdates(t *testing.T) {
 		defer watch.Close()
 		synctest.Wait()
 		asked := f.net.queries.Load()
-		lost := gossip.TopicsFor(plan(t, storage()))[0]
+		lost := gossip.TopicsFor(storage().Type, nil)[0]
 		f.Lose(gossip.Topic{Type: "cdn", Cell: lost.Cell})
 		f.Lose(gossip.Topic{Type: lost.Type, Cell: "u3"}) // the watch follows another one
 		synctest.Wait()

@@ -5,7 +5,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/contract/coord/calls"
 	"github.com/blackhole/blackhole/internal/contract/discovery"
-	"github.com/blackhole/blackhole/pkg/query"
+	queries "github.com/blackhole/blackhole/internal/query"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
@@ -60,7 +60,7 @@ func (c *Client) Peers(ctx context.Context) ([]discovery.PeerInfo, error) {
 	out := make([]discovery.PeerInfo, len(resp.GetPeers()))
 	for i, p := range resp.GetPeers() {
 		out[i] = discovery.PeerInfo{
-			ID: p.GetId(), Addrs: p.GetAddrs(), Agent: p.GetAgent(), LatencyMs: query.Millis(p.GetLatency().AsDuration()), Name: p.GetName(),
+			ID: p.GetId(), Addrs: p.GetAddrs(), Agent: p.GetAgent(), LatencyMs: queries.Millis(p.GetLatency().AsDuration()), Name: p.GetName(),
 		}
 	}
 	return out, nil

@@ -25,7 +25,7 @@ func chosen() map[string]string {
 		"pkg/instance.MaxSize":                            "pkg/instance.TestTogetherTooLarge",
 		"pkg/records.MaxKey":                              "pkg/records.TestLongestKeyFits",
 		"internal/contract/coord.MaxValue":                "internal/frontend/httpapi.TestLargeValues",
-		"pkg/query.MaxCells":                              "internal/discovery.TestCountManyCells",
+		"internal/query.MaxCells":                         "internal/discovery.TestCountManyCells",
 	}
 }
 
@@ -79,7 +79,7 @@ func testsOfLimits(t *testing.T, limits []string) limitTests {
 			folder, err := filepath.Rel(root, filepath.Dir(path))
 			for _, decl := range file.Decls {
 				if f, ok := decl.(*ast.FuncDecl); ok && strings.HasPrefix(f.Name.Name, "Test") {
-					found.look(f, filepath.ToSlash(folder), names)
+					found.look(f, filepath.ToSlash(folder), renamed(file), names)
 				}
 			}
 			return err
@@ -88,7 +88,18 @@ func testsOfLimits(t *testing.T, limits []string) limitTests {
 	return found
 }
 
-func (l limitTests) look(f *ast.FuncDecl, folder string, names map[string][]string) {
+// renamed returns the folders of the packages that a file imports under another name.
+func renamed(file *ast.File) map[string]string {
+	folders := map[string]string{}
+	for _, spec := range file.Imports {
+		if spec.Name != nil {
+			folders[spec.Name.Name] = strings.TrimPrefix(strings.Trim(spec.Path.Value, `"`), "github.com/blackhole/blackhole/")
+		}
+	}
+	return folders
+}
+
+func (l limitTests) look(f *ast.FuncDecl, folder string, renamed map[string]string, names map[string][]string) {
 	test := folder + "." + f.Name.Name
 	l.all[test] = true
 	ast.Inspect(f, func(n ast.Node) bool {
@@ -96,7 +107,7 @@ func (l limitTests) look(f *ast.FuncDecl, folder string, names map[string][]stri
 		switch n := n.(type) {
 		case *ast.SelectorExpr:
 			if x, ok := n.X.(*ast.Ident); ok {
-				called = x.Name + "." + n.Sel.Name
+				called = cmp.Or(renamed[x.Name], x.Name) + "." + n.Sel.Name
 			}
 		case *ast.Ident:
 			called = folder + "." + n.Name

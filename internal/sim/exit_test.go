@@ -10,10 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
-func usable() query.Query { return query.Query{Type: "database", Limit: query.MaxLimit} }
+func usable() query.Query { return query.Query{Type: "database", Limit: queries.MaxLimit} }
 
 // trade registers three offers at each peer, and waits until all find all.
 func (w *cluster) trade(t *testing.T) {

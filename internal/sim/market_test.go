@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/blackhole/blackhole/internal/platform/cities"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -78,7 +79,7 @@ func (m *market) offer() records.Offer {
 		ID:       fmt.Sprintf("%s-%05d", kind, m.made),
 		Metadata: records.Metadata{Type: kind, Name: kind + " in " + c.Name},
 		Location: &records.Location{Latitude: &lat, Longitude: &lon, Country: c.Country, City: c.Name},
-		Pricing:  &records.Pricing{Currency: query.DefaultCurrency, BasePrice: &price, PriceUnit: unitOf(kind)},
+		Pricing:  &records.Pricing{Currency: queries.DefaultCurrency, BasePrice: &price, PriceUnit: unitOf(kind)},
 		Health:   &records.Health{Status: "HEALTHY", UptimePercent: &uptime},
 	}
 	if kind == "compute" {
@@ -150,6 +151,6 @@ func (m *market) worldwide() query.Query {
 func around(kind string, p geo.Point, km float64) query.Query {
 	return query.Query{
 		Type: kind, Near: &query.Near{Latitude: p.Lat, Longitude: p.Lon, RadiusKM: &km},
-		Quality: query.Quality{Health: query.HealthAny}, Limit: query.MaxLimit,
+		Quality: query.Quality{Health: query.HealthAny}, Limit: queries.MaxLimit,
 	}
 }

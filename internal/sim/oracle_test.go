@@ -9,6 +9,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -165,11 +166,11 @@ func (o *oracle) judge(q asked, a *query.Answer, quiet bool) comparison {
 
 // find looks at every record.
 func (o *oracle) find(q query.Query) []records.Name {
-	plan, err := query.Compile(q, query.Defaults{Limit: 100})
+	plan, err := queries.Compile(q, queries.Defaults{Limit: 100})
 	if err != nil {
 		panic(err) // the market's questions are valid
 	}
-	var hits []query.Hit
+	var hits []queries.Hit
 	for _, r := range o.lives() {
 		if plan.Match(r) {
 			hits = append(hits, plan.Hit(r))

@@ -34,8 +34,8 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/metrics/metricstest"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/internal/platform/probe"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/gossip"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -170,7 +170,7 @@ func (s *simPeer) offer(updates *gossip.Gossip) error {
 	parts, settings := engine.Parts{
 		Registry: own, Index: s.index, Keepers: s.keeper, Updates: updates, Prober: s.node.Prober(),
 		Metrics: s.counts.Discovery, Now: s.now, Random: rand.Uint64,
-	}, engine.Settings{CacheSize: cachedAnswers, Defaults: query.Defaults{Limit: 100}}
+	}, engine.Settings{CacheSize: cachedAnswers, Defaults: queries.Defaults{Limit: 100}}
 	if s.shares {
 		parts.Speaks = nobody{}
 		settings.Sharing = &engine.Sharing{Network: networkName, Key: s.key, Findings: s.keeper.Exchange}

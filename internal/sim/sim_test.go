@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
@@ -140,8 +141,8 @@ func act(w *cluster, scenario string) {
 	}
 }
 
-func compiled(q query.Query) *query.Plan {
-	plan, err := query.Compile(q, query.Defaults{})
+func compiled(q query.Query) *queries.Plan {
+	plan, err := queries.Compile(q, queries.Defaults{})
 	if err != nil {
 		panic(err) // the questions of this package are valid
 	}

@@ -7,9 +7,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
-	"github.com/blackhole/blackhole/pkg/query/menu"
 	"github.com/blackhole/blackhole/pkg/records"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -40,7 +40,7 @@ func toAnswer(resp *api.QueryResponse) query.AnswerView {
 	a := query.AnswerView{
 		Results: make([]query.ResultView, len(resp.GetResults())), Total: int(resp.GetTotal()), AtLeast: resp.GetTotalAtLeast(),
 		Source: query.Source(resp.GetSource()), Complete: resp.GetComplete(), Reason: resp.GetIncompleteReason(),
-		AgeMs: query.Millis(resp.GetAge().AsDuration()), TookMs: query.Millis(resp.GetTook().AsDuration()),
+		AgeMs: queries.Millis(resp.GetAge().AsDuration()), TookMs: queries.Millis(resp.GetTook().AsDuration()),
 		Notes: resp.GetNotes(), ExcludedTotal: int(resp.GetExcludedTotal()),
 		Next: resp.GetNext(), Beyond: toLeftOut(resp.GetBeyond()),
 	}
@@ -51,9 +51,9 @@ func toAnswer(resp *api.QueryResponse) query.AnswerView {
 		})
 	}
 	if c := resp.GetCells(); c != nil {
-		a.Cells = &query.Cells{Length: int(c.GetLength()), Unplaced: int(c.GetUnplaced()), Counts: make([]query.CellCount, len(c.GetCounts())), Menu: menu.FromProto(c.GetMenu())}
+		a.Cells = &query.Cells{Length: int(c.GetLength()), Unplaced: int(c.GetUnplaced()), Counts: make([]query.CellCount, len(c.GetCounts())), Menu: queries.MenuFromProto(c.GetMenu())}
 		for i, n := range c.GetCounts() {
-			a.Cells.Counts[i] = query.CellCount{Cell: geo.Cell(n.GetCell()), Count: int(n.GetCount()), Least: n.LeastPrice, Menu: menu.FromProto(n.GetMenu())}
+			a.Cells.Counts[i] = query.CellCount{Cell: geo.Cell(n.GetCell()), Count: int(n.GetCount()), Least: n.LeastPrice, Menu: queries.MenuFromProto(n.GetMenu())}
 		}
 	}
 	for _, e := range resp.GetExcluded() {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/contract/coord/calls"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -112,7 +113,7 @@ func (o Offers) Resolve(ctx context.Context, key string) (Record, error) {
 
 // Query finds services: see discovery.Finder.Query.
 func (o Offers) Query(ctx context.Context, q query.Query) (query.AnswerView, error) {
-	resp, err := o.client.records.Query(ctx, &api.QueryRequest{Query: q.Proto()})
+	resp, err := o.client.records.Query(ctx, &api.QueryRequest{Query: queries.Proto(q)})
 	if err != nil {
 		return query.AnswerView{}, calls.Fault("client.Offers.Query", err)
 	}
@@ -137,7 +138,7 @@ type Watcher struct{ stream api.RecordService_WatchClient }
 // seen, or empty. Watch returns after the peer has accepted or refused the watch.
 func (o Offers) Watch(ctx context.Context, q query.Query, after string) (*Watcher, error) {
 	const op = "client.Offers.Watch"
-	stream, err := o.client.records.Watch(ctx, &api.WatchRequest{Query: q.Proto(), After: after})
+	stream, err := o.client.records.Watch(ctx, &api.WatchRequest{Query: queries.Proto(q), After: after})
 	if err != nil {
 		return nil, calls.Fault(op, err)
 	}

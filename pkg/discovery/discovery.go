@@ -29,6 +29,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/identity"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/internal/platform/p2p/address"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -128,7 +129,7 @@ func (p *Plane) start(ctx, life context.Context, s Settings, c p2p.Config) error
 	plane, err := engine.New(engine.Config{
 		Network: c.Network, Dir: s.Dir, Key: key, TTL: s.TTL, Refresh: s.Refresh, Logger: s.Logger,
 		Loopback: c.Profile != p2p.Public, OneMachine: c.Profile == p2p.Dev, Closed: c.Profile != p2p.Public,
-		Settings: engine.Settings{Defaults: query.Defaults{Claims: query.ClaimsCheck}},
+		Settings: engine.Settings{Defaults: queries.Defaults{Claims: query.ClaimsCheck}},
 	})
 	if err != nil {
 		return err

@@ -3,8 +3,8 @@
 // follows the topics, then queries the keepers, and merges the records by sequence.
 //
 // A publisher sends a record to the topic of its geohash cell of two characters and to the global
-// topic of its type (topicsOf). A plan follows the few cells of its disc, or the global topic
-// (TopicsFor).
+// topic of its type (topicsOf). A search follows the few cells of its disc, or the global
+// topic (TopicsFor).
 //
 // A message is the envelope of a record: no author and no second signature. The validator verifies
 // each message before it is forwarded. Forged messages count against the sender, stale ones do not.
@@ -33,7 +33,6 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -144,20 +143,11 @@ func (g *Gossip) publish(ctx context.Context, t Topic, r *records.Record) error 
 	return unavailable(err)
 }
 
-// Follow delivers messages on the plan's topics (TopicsFor) to the Sink until the caller calls
-// release. See FollowTopics for the errors.
-func (g *Gossip) Follow(p *query.Plan) (release func(), err error) {
-	if p == nil {
-		return nil, fault.New("gossip.Follow", fault.Invalid, "a plan is required")
-	}
-	return g.FollowTopics(TopicsFor(p))
-}
-
-// FollowTopics delivers messages on the topics to the Sink until the caller calls release. Release
+// Follow delivers messages on the topics to the Sink until the caller calls release. Release
 // waits for the Sink, unless other followers use the same topics; repeated calls have no effect.
 // Errors, with no topic followed: Invalid naming "topic", LimitReached above MaxFollowed topics,
 // Unavailable after Close or after the end of the PubSub.
-func (g *Gossip) FollowTopics(topics []Topic) (release func(), err error) {
+func (g *Gossip) Follow(topics []Topic) (release func(), err error) {
 	const op = "gossip.Follow"
 	var distinct []Topic
 	for _, t := range topics {

@@ -20,7 +20,6 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/recordstest"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -33,10 +32,10 @@ func TestDelivery(t *testing.T) {
 	w := newCluster(t)
 	a, b, c := w.node(t), w.node(t), w.node(t)
 	w.star(t, a, b, c)
-	nearby, err := b.g.Follow(plan(t, query.Query{Type: "relay", Near: around(berlin(), 5)}))
+	nearby, err := b.g.Follow(TopicsFor("relay", around(berlin(), 5)))
 	require.NoError(t, err)
 	defer nearby()
-	everywhere, err := c.g.Follow(plan(t, query.Query{Type: "relay"}))
+	everywhere, err := c.g.Follow(TopicsFor("relay", nil))
 	require.NoError(t, err)
 	defer everywhere()
 	a.follow(t, local(), global())
@@ -336,7 +335,7 @@ func TestFollowIsCapped(t *testing.T) {
 	}
 	release := n.follow(t, topics...)
 	for _, more := range [][]Topic{{local()}, {topics[0], local(), global()}} {
-		_, err := n.g.FollowTopics(more)
+		_, err := n.g.Follow(more)
 		require.ErrorIs(t, err, fault.LimitReached)
 	}
 	n.follow(t, topics[3])() // followed already
@@ -378,9 +377,7 @@ func TestBadArguments(t *testing.T) {
 		require.ErrorIs(t, options[0](n.ps), fault.Invalid)
 	}
 
-	_, err = n.g.Follow(nil)
-	require.ErrorIs(t, err, fault.Invalid)
-	_, err = n.g.FollowTopics([]Topic{local(), {"relay", "u33"}})
+	_, err = n.g.Follow([]Topic{local(), {"relay", "u33"}})
 	require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "topic"})
 	require.Empty(t, n.ps.GetTopics())
 	require.ErrorIs(t, n.g.Publish(t.Context(), nil), fault.Invalid)
@@ -402,7 +399,7 @@ func TestClose(t *testing.T) {
 	release()
 	require.Empty(t, b.ps.GetTopics())
 	require.ErrorIs(t, b.g.Publish(t.Context(), r), fault.Unavailable)
-	_, err := b.g.FollowTopics([]Topic{local()})
+	_, err := b.g.Follow([]Topic{local()})
 	require.ErrorIs(t, err, fault.Unavailable)
 	require.Eventually(t, func() bool { // a finished goroutine may still be returning
 		stacks := make([]byte, 4<<20)
@@ -435,12 +432,12 @@ func TestPubSubEndsFirst(t *testing.T) {
 	require.NoError(t, err)
 	g, err := New(c, ps)
 	require.NoError(t, err)
-	release, err := g.FollowTopics([]Topic{local()})
+	release, err := g.Follow([]Topic{local()})
 	require.NoError(t, err)
 	cancel()
 	for err == nil { // pubsub's loop may still run
 		var another func()
-		if another, err = g.FollowTopics([]Topic{global()}); err == nil {
+		if another, err = g.Follow([]Topic{global()}); err == nil {
 			another()
 		}
 	}

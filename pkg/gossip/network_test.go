@@ -206,7 +206,7 @@ func (n *node) await(t *testing.T, wanted ...happening) {
 
 func (n *node) follow(t *testing.T, topics ...Topic) (release func()) {
 	t.Helper()
-	release, err := n.g.FollowTopics(topics)
+	release, err := n.g.Follow(topics)
 	require.NoError(t, err)
 	return release
 }

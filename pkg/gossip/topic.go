@@ -6,7 +6,6 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/network"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -73,16 +72,15 @@ func topicsOf(r *records.Record) []Topic {
 	return []Topic{{Type: r.Type(), Cell: geo.CellOf(p, topicLen)}, global}
 }
 
-// TopicsFor returns topics that together carry every possible match of a plan: at most 8 cells
-// that touch its disc, or the global topic.
-func TopicsFor(p *query.Plan) []Topic {
+// TopicsFor returns topics that together carry every record of a type in a disc, or anywhere for nil: at most 8 cells
+// that touch the disc, or the global topic.
+func TopicsFor(kind string, disc *geo.Disc) []Topic {
 	cells := []geo.Cell{geo.Global}
-	if disc, ok := p.Disc(); ok {
-		if cover, ok := geo.CoverAt(disc, topicLen, maxCover); ok {
+	if disc != nil {
+		if cover, ok := geo.CoverAt(*disc, topicLen, maxCover); ok {
 			cells = cover
 		}
 	}
-	kind := p.Query().Type
 	topics := make([]Topic, len(cells))
 	for i, cell := range cells {
 		topics[i] = Topic{Type: kind, Cell: cell}

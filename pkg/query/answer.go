@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/geo"
-	"github.com/blackhole/blackhole/pkg/query/menu"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -16,8 +15,7 @@ import (
 type Result struct {
 	Record     *records.Record
 	DistanceKM *float64          // from the query's place; nil if either place is unknown
-	Score      float64           // Plan.Judge, in any order
-	Place      Hit               // in the order of the answer: see Plan.Arrange; its value is Plan.Rank
+	Score      float64           // 0 to 100, in any order: see Claims
 	Measured   *records.Measured // measurement of the provider's peer by this peer or by others; nil without one
 	Endpoint   *records.Measured // of the offer's endpoint in its own protocol; nil for an offer without an endpoint
 	Domain     *records.Measured // of the offer's domain: records.Checked or records.Claimed; nil for an offer without a domain
@@ -27,7 +25,7 @@ type Result struct {
 
 // Answer is the result of a search.
 type Answer struct {
-	Results  []Result // in rank order, at most the plan's limit
+	Results  []Result // in rank order, at most Query.Limit
 	Total    int      // matches before the cut
 	AtLeast  bool     // Total is a lower bound: the search stopped counting early (see Query.ExactTotal) or some keepers did not count
 	Next     string   // for Query.After, if there may be more; empty on the last page, and in other orders than SortStable
@@ -39,7 +37,7 @@ type Answer struct {
 	Notes    []string // the cells and keepers asked, for Query.Explain
 
 	Beyond        *LeftOut   // records left out whatever they say, beside a complete answer too; nil for none
-	Excluded      []Excluded // providers left out as unreachable, stopped or paused, at most MaxExcluded, by id
+	Excluded      []Excluded // providers left out as unreachable, stopped or paused, at most 20, by id
 	ExcludedTotal int        // number of those
 
 	Groups []PriceGroup // of Results, in order, for Query.GroupPrices
@@ -94,12 +92,12 @@ func (b *LeftOut) String() string {
 
 // Cells counts matches by place. Their sum and Unplaced are Answer.Total.
 type Cells struct {
-	// Length of the geohashes: as asked, or a smaller one. A peer that keeps all that can match counts up to MaxCells cells, and another one
+	// Length of the geohashes: as asked, or a smaller one. A peer that keeps all that can match counts up to 4096 cells, and another one
 	// asks about fewer.
-	Length    int         `json:"length"`
-	Counts    []CellCount `json:"counts"`   // of cells with a match, by geohash
-	Unplaced  int         `json:"unplaced"` // matches without a place
-	menu.Menu             // of all matches
+	Length   int         `json:"length"`
+	Counts   []CellCount `json:"counts"`   // of cells with a match, by geohash
+	Unplaced int         `json:"unplaced"` // matches without a place
+	Menu                 // of all matches
 }
 
 // CellCount is the number of matches in one cell, and what they are.
@@ -107,7 +105,7 @@ type CellCount struct {
 	Cell  geo.Cell `json:"cell"` // geohash
 	Count int      `json:"count"`
 	Least *float64 `json:"least_price,omitempty"` // for SortPrice: of the matches with a price; nil without one
-	menu.Menu
+	Menu
 }
 
 // PriceGroup is a part of an answer whose prices have one currency and unit.
@@ -118,9 +116,6 @@ type PriceGroup struct {
 	Total   int  `json:"total"`   // its matches before the cut
 	AtLeast bool `json:"total_at_least,omitempty"`
 }
-
-// MaxExcluded bounds Answer.Excluded.
-const MaxExcluded = 20
 
 // Excluded is a provider with matches that an answer leaves out, or one offer: measured as not serving, stopped or paused.
 type Excluded struct {
@@ -139,26 +134,3 @@ const (
 	SourceLocal   Source = "local"   // this peer's index
 	SourceNetwork Source = "network" // keepers of the cells
 )
-
-// Found is the merged and verified answer of the keepers of a plan's cells.
-type Found struct {
-	Records  []*records.Record // matches, the freshest version of each name, in any order
-	Total    int               // matches at the keepers, with those beyond their limits
-	AtLeast  bool              // Total is a lower bound
-	Complete bool              // every group of keepers answered, and no match outside Records ranks among the first Limit
-	Reason   string            // cause of an incomplete answer
-	Beyond   *LeftOut          // records left out because they need a later version of the program; nil for none
-	Local    bool              // this peer is the only keeper of every cell
-	Menu     menu.Menu         // of all matches, for a count
-	Notes    []string          // cells asked, keepers asked, bounds; for Query.Explain
-}
-
-// Menu describes one match, to be joined with others.
-func (p *Plan) Menu(r *records.Record) menu.Menu {
-	x := r.Facts()
-	m := menu.Menu{Most: menu.Capacities{CPUCores: x.CPUCores, GPUs: x.GPUs, MemoryMB: x.MemoryMB, StorageBytes: x.StorageBytes, BandwidthMbps: x.Bandwidth}}
-	if x.Country != "" {
-		m.Countries = map[string]int{strings.ToUpper(x.Country): 1}
-	}
-	return m
-}

@@ -1,6 +1,8 @@
 package query
 
-import "github.com/blackhole/blackhole/pkg/records"
+import (
+	"github.com/blackhole/blackhole/pkg/records"
+)
 
 // EventKind is the kind of an event.
 type EventKind string

@@ -1,26 +1,13 @@
-// Package query defines searches of records: filters, order, the cut to the best k, and the
-// canonical key of a query.
-//
-// A Query is the form for people and programs. Compile validates it into a Plan, which judges
-// single records. An index, a keeper and a merger of answers apply the same Plan, so that equal
-// data gives equal answers on every peer.
-//
-// Clauses (Query.Where) test any field of a record. One table, Fields, has a row for each field:
-// parsing, checks, matches, help and documentation follow from it, and a test compares it with the
-// schema of records. A clause reads the signed bytes of a record. Clauses never loosen a filter or
-// a bound: Filter holds what an index can check by columns, Plan.Bound what a summary of a cell can
-// rule out, and a clause outside both only makes Plan.Match stricter. So a clause unknown to a
-// summary never prunes a cell.
-//
-// The package is pure. Query and Plan share one package because both need the normalised form and its defaults; neither depends on an index or a
-// network.
+// Package query names questions about offers and their answers. A Query selects, orders and cuts records; its clauses
+// (Query.Where) test any field. An Answer lists results in rank order and says what it lacks; an Event is a change of
+// the matches of a watch. The peer that is asked checks a query.
 package query
 
 // Query selects, orders and cuts records. Its JSON form is the API's. The zero value of a filter
 // means no filter. A record with an unknown value fails a filter on that value.
 type Query struct {
 	Type      string   `json:"type,omitempty"`  // required, except with Types
-	Types     []string `json:"types,omitempty"` // several types in place of Type, at most 8; see Split
+	Types     []string `json:"types,omitempty"` // several types in place of Type, at most 8
 	Subtype   string   `json:"subtype,omitempty"`
 	Near      *Near    `json:"near,omitempty"`
 	Countries []string `json:"countries,omitempty"` // any of these stated places, without case, ISO 3166-1 alpha-2; at most 64
@@ -30,20 +17,17 @@ type Query struct {
 	Quality
 	ProviderID string            `json:"provider_id,omitempty"` // peer id, base58 or CID
 	Attributes map[string]string `json:"attributes,omitempty"`  // all must match with case; at most 32
-	Where      []Clause          `json:"where,omitempty"`       // all must pass; at most MaxClauses
-	Domain     string            `json:"domain,omitempty"`      // claims this domain, or any one for AnyDomain, and the asked peer checked the claim itself
+	Where      []Clause          `json:"where,omitempty"`       // all must pass; at most 16
+	Domain     string            `json:"domain,omitempty"`      // claims this domain, or any one for "*", and the asked peer checked the claim itself
 	Sort       Sort              `json:"sort,omitempty"`
-	Limit      int               `json:"limit,omitempty"` // largest number of results, 1 to MaxLimit; 0 means the default
+	Limit      int               `json:"limit,omitempty"` // largest number of results, 1 to 1000; 0 means the default of the peer
 	Explain    bool              `json:"explain,omitempty"`
 	ExactTotal bool              `json:"exact_total,omitempty"` // count all matches, which may take longer than the search
 	After      string            `json:"after,omitempty"`       // with SortStable: only records after this one, the Next of an answer
-	Cells      int               `json:"cells,omitempty"`       // count the matches of each cell with a geohash of this length, 1 to MaxCellLength, in place of results
+	Cells      int               `json:"cells,omitempty"`       // count the matches of each cell with a geohash of this length, 1 to 6, in place of results
 	Claims     Claims            `json:"claims,omitempty"`      // how much scores believe claims; empty: the peer's default
 	Seed       uint64            `json:"seed,omitempty"`        // permutation of SortRandom, ignored by other orders; the asking peer draws one for 0
 }
-
-// AnyDomain is a Query.Domain.
-const AnyDomain = "*"
 
 // Near is a place with an optional search radius.
 type Near struct {
@@ -65,10 +49,10 @@ type Capacity struct {
 // for MaxPrice and SortPrice, a record in another currency or unit counts as a record without a
 // price.
 //
-// With MaxPrice or SortPrice, an empty Currency means DefaultCurrency. An empty PriceUnit means
+// With MaxPrice or SortPrice, an empty Currency means USDC. An empty PriceUnit means
 // the unit of the type: storage per-gb-month, compute per-hour, cdn and bandwidth per-gb. Other
-// types require a PriceUnit. Plan.Query and Plan.Describe show the result. Without MaxPrice and
-// SortPrice, Compile refuses Currency and PriceUnit, because they would not filter.
+// types require a PriceUnit. With Explain the answer says which. Without MaxPrice and
+// SortPrice, a peer refuses Currency and PriceUnit, because they would not filter.
 type Price struct {
 	MaxPrice  *float64 `json:"max_price,omitempty"`  // at least 0
 	Currency  string   `json:"currency,omitempty"`   // compared without case, at most 16 bytes
@@ -116,78 +100,3 @@ const (
 	SortRandom       Sort = "random"
 	SortStable       Sort = "stable" // by place, then by provider and id: the order to page in, see Query.After
 )
-
-// Limits of a query.
-const (
-	DefaultLimit = 100
-	MaxLimit     = 1000
-	MaxTypes     = 8
-	MaxGroups    = 8 // of currency and unit, for GroupPrices
-
-	MaxCells      = 4096 // of one answer
-	MaxCellLength = 6    // characters of the geohash of a cell
-)
-
-// DefaultCurrency is the currency of price comparisons for queries without one.
-const DefaultCurrency = "USDC"
-
-// order returns Sort with its default applied.
-func (q *Query) order() Sort {
-	switch {
-	case q.Sort != SortDefault:
-		return q.Sort
-	case q.Near != nil:
-		return SortDistance
-	default:
-		return SortScore
-	}
-}
-
-// health returns Health with its default applied.
-func (q *Query) health() Health {
-	if q.Health == HealthDefault {
-		return HealthUsable
-	}
-	return q.Health
-}
-
-// pricing returns the currency and unit of price comparisons, with defaults only for queries
-// that compare prices. The unit is "" for types without a usual unit.
-func (q *Query) pricing() (currency, unit string) {
-	currency, unit = q.Currency, q.PriceUnit
-	if !q.usesPrices() {
-		return currency, unit
-	}
-	if currency == "" {
-		currency = DefaultCurrency
-	}
-	if unit == "" {
-		unit = usualUnit(q.Type)
-	}
-	return currency, unit
-}
-
-// usesPrices reports whether the query compares prices.
-func (q *Query) usesPrices() bool { return q.MaxPrice != nil || q.Sort == SortPrice }
-
-// permutation returns Seed for SortRandom, and otherwise 0.
-func (q *Query) permutation() uint64 {
-	if q.Sort != SortRandom {
-		return 0
-	}
-	return q.Seed
-}
-
-// usualUnit returns the price unit of a service type, or "".
-func usualUnit(kind string) string {
-	switch kind {
-	case "storage":
-		return "per-gb-month"
-	case "compute":
-		return "per-hour"
-	case "cdn", "bandwidth":
-		return "per-gb"
-	default:
-		return ""
-	}
-}

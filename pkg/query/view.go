@@ -45,7 +45,7 @@ type AnswerView struct {
 func (a *Answer) View() AnswerView {
 	v := AnswerView{
 		Results: make([]ResultView, len(a.Results)), Total: a.Total, AtLeast: a.AtLeast, Next: a.Next, Source: a.Source,
-		Complete: a.Complete, Reason: a.Reason, AgeMs: Millis(a.Age), TookMs: Millis(a.Took), Notes: a.Notes,
+		Complete: a.Complete, Reason: a.Reason, AgeMs: millis(a.Age), TookMs: millis(a.Took), Notes: a.Notes,
 		Beyond: a.Beyond, Excluded: a.Excluded, ExcludedTotal: a.ExcludedTotal, Groups: a.Groups, Cells: a.Cells,
 	}
 	for i, r := range a.Results {
@@ -120,5 +120,5 @@ func appendLines(dst []byte, name string, lines []string) []byte {
 	return append(dst, ']')
 }
 
-// Millis converts a duration to milliseconds, the unit of the API.
-func Millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+// millis converts a duration to milliseconds, the unit of the API.
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -63,7 +64,7 @@ func (w *world) find(ctx context.Context, p *peer, all bool) (query.AnswerView, 
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	least := market.PlainUptime / 2 * float64(w.truth.asked.Add(1)) / 1e6
-	q := query.Query{Type: market.PlainType, Limit: query.MaxLimit, Explain: true}
+	q := query.Query{Type: market.PlainType, Limit: queries.MaxLimit, Explain: true}
 	q.MinUptime = &least
 	if all {
 		q.Health = query.HealthAny

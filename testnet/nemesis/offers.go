@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/operator"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -132,7 +133,7 @@ func (w *worker) askAll(ctx context.Context, c *operator.Client) (history.Answer
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	least := market.PlainUptime / 2 * w.rng.Float64()
-	q := query.Query{Type: market.PlainType, Limit: query.MaxLimit, Explain: true}
+	q := query.Query{Type: market.PlainType, Limit: queries.MaxLimit, Explain: true}
 	q.MinUptime, q.Health = &least, query.HealthAny
 	a := history.Answer{From: w.peer.name, Asked: w.now(), Found: make(map[string]int)}
 	view, err := c.Offers().Query(ctx, q)

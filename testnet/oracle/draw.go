@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/blackhole/blackhole/pkg/query"
+	queries "github.com/blackhole/blackhole/internal/query"
 )
 
 // draws makes offers and questions of few values, so that records often match and values often tie.
@@ -194,7 +194,7 @@ func (d draws) filter(providers []string) Question {
 
 // clause draws one about a field of a type.
 func (d draws) clause(kind string) Clause {
-	fields := slices.DeleteFunc(query.Fields(), func(f query.Field) bool {
+	fields := slices.DeleteFunc(queries.Fields(), func(f queries.Field) bool {
 		block, _, _ := strings.Cut(f.Name, ".")
 		return slices.Contains(kinds(), block) && block != kind && kind != ""
 	})
@@ -218,13 +218,13 @@ func (d draws) clause(kind string) Clause {
 		default:
 			c.Min, c.Max = &low, &high
 		}
-	case f.Kind == query.KindFlag:
+	case f.Kind == queries.KindFlag:
 		c.Values = []string{pick(d, "true", "false")}
 	default:
 		for range 1 + d.IntN(3) {
 			value := d.word()
 			switch {
-			case f.Kind == query.KindNumber:
+			case f.Kind == queries.KindNumber:
 				value = strconv.FormatFloat(pick(d, numbers...), 'g', -1, 64)
 			case f.Name == "pricing.terms":
 				value = pick(d, "usdc per-hour", "EUR Per-Hour", "USDC")

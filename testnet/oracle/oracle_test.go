@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
@@ -80,7 +81,7 @@ func TestTextOfClauses(t *testing.T) {
 	d := draws{rand.New(rand.NewPCG(1, 2))}
 	for range 2000 {
 		c := d.clause("compute")
-		got, err := query.ParseClause(c.text())
+		got, err := queries.ParseClause(c.text())
 		require.NoError(t, err, c.text())
 		require.Equal(t, query.Clause{Field: c.Field, Op: query.Op(c.Op), Values: c.Values, Min: c.Min, Max: c.Max, Not: c.Not, OrUnstated: c.OrUnstated}, got, c.text())
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	"github.com/blackhole/blackhole/testnet/app"
@@ -42,7 +43,7 @@ func domainChecked(ctx context.Context, t *Tour) (string, error) {
 	}
 	began := time.Now()
 	var said string
-	q := query.Query{Type: offers[0].Metadata.Type, ProviderID: home.ID.String(), Domain: query.AnyDomain, Limit: query.MaxLimit}
+	q := query.Query{Type: offers[0].Metadata.Type, ProviderID: home.ID.String(), Domain: queries.AnyDomain, Limit: queries.MaxLimit}
 	err = at(ctx, t.Network.Living(), q, its+" is checked by ", func(a query.AnswerView) bool {
 		named := len(a.Results) == 1 && a.Results[0].Record.ID == "tour-shop" && a.Results[0].Domain.State == records.Checked
 		return named && slices.ContainsFunc(a.Excluded, func(e query.Excluded) bool {

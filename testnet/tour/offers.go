@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -90,7 +91,7 @@ func withdraw(ctx context.Context, t *Tour) (string, error) {
 	if _, err := resolve(ctx, t.consumer(), gone.Key); err != nil {
 		return "", fault.Wrap("before the withdrawal", err)
 	}
-	q := query.Query{Type: gone.Type(), ProviderID: provider.ID.String(), Sort: query.SortPrice, Limit: query.MaxLimit}
+	q := query.Query{Type: gone.Type(), ProviderID: provider.ID.String(), Sort: query.SortPrice, Limit: queries.MaxLimit}
 	q.Health = query.HealthAny
 
 	began := time.Now()
@@ -117,7 +118,7 @@ func pause(ctx context.Context, t *Tour) (string, error) {
 	if len(all) == 0 {
 		return "", fault.New("tour.pause", fault.Invalid, "%s offers nothing: register more", provider.Name)
 	}
-	id, q := all[0].Offer.ID, query.Query{Type: all[0].Type(), ProviderID: provider.ID.String(), Limit: query.MaxLimit}
+	id, q := all[0].Offer.ID, query.Query{Type: all[0].Type(), ProviderID: provider.ID.String(), Limit: queries.MaxLimit}
 	everywhere := func(what string, holds func(query.AnswerView) bool) error {
 		return at(ctx, t.Network.Living(), q, id+what, holds)
 	}
@@ -172,7 +173,7 @@ func stopPeer(ctx context.Context, t *Tour) (string, error) {
 	if len(all) == 0 {
 		return "", fault.New("tour.stopPeer", fault.Invalid, "%s offers nothing: register more", leaver.Name)
 	}
-	id, q := all[0].Offer.ID, query.Query{Type: all[0].Type(), ProviderID: leaver.ID.String(), Limit: query.MaxLimit}
+	id, q := all[0].Offer.ID, query.Query{Type: all[0].Type(), ProviderID: leaver.ID.String(), Limit: queries.MaxLimit}
 	found := func(a query.AnswerView) bool { return lists(a, id) }
 	if err := at(ctx, t.Network.Living(), q, id+" is found at ", found); err != nil {
 		return "", err
@@ -210,7 +211,7 @@ func liarFoundOut(ctx context.Context, t *Tour) (string, error) {
 		return "", err
 	}
 	home, perfect := t.Network.Peers[0], 100.0
-	q := query.Query{Type: offers[0].Metadata.Type, ProviderID: home.ID.String(), Limit: query.MaxLimit}
+	q := query.Query{Type: offers[0].Metadata.Type, ProviderID: home.ID.String(), Limit: queries.MaxLimit}
 	for id, s := range map[string]*app.Server{"tour-honest": honest, "tour-liar": liar} {
 		o := offers[0]
 		o.ID, o.Metadata.Endpoints = id, []string{"http://" + s.Address() + app.Health}
@@ -329,7 +330,7 @@ func (t *Tour) victimAnswers(ctx context.Context, owned market.Selection, health
 }
 
 func (t *Tour) ofVictim(kind string, health query.Health) query.Query {
-	q := query.Query{Type: kind, ProviderID: t.victim().ID.String(), Sort: query.SortPrice, Limit: query.MaxLimit}
+	q := query.Query{Type: kind, ProviderID: t.victim().ID.String(), Sort: query.SortPrice, Limit: queries.MaxLimit}
 	q.Health = health
 	return q
 }
@@ -389,7 +390,7 @@ func watchUpdates(ctx context.Context, t *Tour) (string, error) {
 		<-tick.C
 	}
 	t.PublishP95, t.UpdateP99 = sample.Quantile(published, 0.95), sample.Quantile(visible, 0.99)
-	q.Sort, q.Limit = query.SortPrice, query.MaxLimit
+	q.Sort, q.Limit = query.SortPrice, queries.MaxLimit
 	if _, err := t.expect(ctx, q); err != nil {
 		return "", fault.Wrap("the search after the updates", err)
 	}

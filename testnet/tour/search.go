@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/cities"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/testnet/await"
@@ -70,7 +71,7 @@ func acrossAntimeridian(ctx context.Context, t *Tour) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		a, err := t.expect(ctx, query.Query{Type: "cdn", Near: near(here, 300), Sort: query.SortDistance, Limit: query.MaxLimit})
+		a, err := t.expect(ctx, query.Query{Type: "cdn", Near: near(here, 300), Sort: query.SortDistance, Limit: queries.MaxLimit})
 		if err != nil {
 			return "", fault.Wrap(name, err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/operator"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -72,7 +73,7 @@ func offerFind(con *term.Console) *cobra.Command {
 
 // tellCurrencies tells how many offers a comparison of prices left out because of their currency or unit.
 func tellCurrencies(ctx context.Context, r *remote.Peer, c *operator.Client, q query.Query) {
-	plan, err := query.Compile(q, query.Defaults{})
+	plan, err := queries.Compile(q, queries.Defaults{})
 	if err != nil {
 		return // several types: each has a unit of its own
 	}
@@ -301,16 +302,16 @@ func otherModels(ctx context.Context, c *operator.Client, bare query.Query, wher
 		return nil
 	}
 	near := func(model string) bool {
-		model = query.Fold(model)
+		model = queries.Fold(model)
 		has := func(w query.Clause, is func(s, part string) bool) bool {
-			return slices.ContainsFunc(w.Values, func(v string) bool { return is(model, query.Fold(v)) })
+			return slices.ContainsFunc(w.Values, func(v string) bool { return is(model, queries.Fold(v)) })
 		}
 		return slices.ContainsFunc(where, func(w query.Clause) bool {
 			meets := has(w, strings.EqualFold) || w.Op == query.OpPrefix && has(w, strings.HasPrefix)
 			return !meets && has(w, strings.Contains)
 		})
 	}
-	bare.Where, bare.Limit, bare.ExactTotal = []query.Clause{{Field: field, Op: query.OpStated}}, query.MaxLimit, false
+	bare.Where, bare.Limit, bare.ExactTotal = []query.Clause{{Field: field, Op: query.OpStated}}, queries.MaxLimit, false
 	a, err := c.Offers().Query(ctx, bare)
 	if err != nil {
 		return nil

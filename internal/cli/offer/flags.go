@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/platform/cities"
 	"github.com/blackhole/blackhole/internal/platform/spelling"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -167,14 +168,14 @@ func newQueryFlags(cmd *cobra.Command) *queryFlags {
 	f.Uint64Var(&q.MinStorageGB, "min-storage-gb", 0, "minimum available storage, GB")
 	f.Uint64Var(&q.MinBandwidthMbps, "min-bandwidth-mbps", 0, "minimum bandwidth, Mbit/s")
 	f.Float64Var(&s.maxPrice, "max-price", 0, "maximum base price, in --currency per --price-unit")
-	f.StringVar(&q.Currency, "currency", "", "currency of prices (default "+query.DefaultCurrency+")")
+	f.StringVar(&q.Currency, "currency", "", "currency of prices (default "+queries.DefaultCurrency+")")
 	f.StringVar(&q.PriceUnit, "price-unit", "", "unit of prices: per-gb-month, per-hour, ... (default: the usual unit of the type)")
 	f.Float64Var(&s.minUptime, "min-uptime", 0, "minimum uptime, percent")
 	f.Uint32Var(&s.maxErrorRate, "max-error-rate", 0, "maximum errors in 10000 requests")
 	f.StringVar(&q.ProviderID, "provider", "", "peer id of the provider")
 	f.StringArrayVar(&s.attributes, "attr", nil, "attribute KEY=VALUE (repeat)")
 	addClauses(cmd, &q.Where)
-	f.StringVar(&q.Domain, "domain", "", "only offers of this domain, or of any one for '"+query.AnyDomain+"', that is checked to name the provider")
+	f.StringVar(&q.Domain, "domain", "", "only offers of this domain, or of any one for '"+queries.AnyDomain+"', that is checked to name the provider")
 	f.Float64Var(&s.volume, "volume", 0, "price units to buy: prices count tiers and minimum commitment")
 	f.StringVar((*string)(&q.Health), "health", "", "any, usable or healthy (default usable)")
 	f.StringVar((*string)(&q.Claims), "claims", "", "whether scores and orders believe claims: check or trust (default: the peer's, check)")
@@ -191,9 +192,9 @@ func (s *queryFlags) addOrder(cmd *cobra.Command) {
 	f.StringVar((*string)(&q.Sort), "sort", "", "distance, price, uptime, response_time, random, stable or score (default distance with --near, else score)")
 	f.StringVar(&q.After, "after", "", "with --sort stable: the page after this one, the NEXT of an answer")
 	f.BoolVar(&q.GroupPrices, "group-prices", false, "show the cheapest of each currency and unit, --limit of each")
-	f.IntVar(&q.Cells, "cells", 0, "count the offers of each cell with a geohash of this length, 1 to "+strconv.Itoa(query.MaxCellLength)+", in place of results; with --sort price also their least price")
+	f.IntVar(&q.Cells, "cells", 0, "count the offers of each cell with a geohash of this length, 1 to "+strconv.Itoa(queries.MaxCellLength)+", in place of results; with --sort price also their least price")
 	f.Uint64Var(&q.Seed, "seed", 0, "seed of --sort random; 0 draws a new seed")
-	f.IntVar(&q.Limit, "limit", 0, "maximum number of results, up to "+strconv.Itoa(query.MaxLimit)+" (default: the peer's setting)")
+	f.IntVar(&q.Limit, "limit", 0, "maximum number of results, up to "+strconv.Itoa(queries.MaxLimit)+" (default: the peer's setting)")
 	f.BoolVar(&q.Explain, "explain", false, "explain each score, and the excluded records")
 	f.BoolVar(&q.ExactTotal, "exact-total", false, "count all matches even if the best are found sooner")
 	command.Complete(cmd, "sort", "distance", "price", "uptime", "response_time", "random", "stable", "score")
@@ -227,7 +228,7 @@ func (s *queryFlags) query(cmd *cobra.Command) (query.Query, error) {
 	if q.Attributes, err = command.Assignments("--attr", s.attributes); err != nil {
 		return query.Query{}, err
 	}
-	return q, queryFields().Rename(q.Check(query.Defaults{}))
+	return q, queryFields().Rename(queries.Check(q, queries.Defaults{}))
 }
 
 // queryFields names the flags for the fields of a query.
@@ -257,9 +258,9 @@ func (c *clauses) Type() string { return c.name }
 
 // Set implements pflag.Value.
 func (c *clauses) Set(s string) error {
-	parsed, err := query.ParseClause(c.begin + s)
+	parsed, err := queries.ParseClause(c.begin + s)
 	if err == nil {
-		err = parsed.Check()
+		err = queries.CheckClause(&parsed)
 	}
 	if err != nil {
 		return err
@@ -289,7 +290,7 @@ func addClauses(cmd *cobra.Command, to *[]query.Clause) {
 	f.Var(&clauses{to: to, name: "CLAUSE"}, "where",
 		"test of a field: compute.gpus.memory_mb>=24000, location.country!=DE, ... (repeat; see "+command.Program+" offer fields)")
 	command.CompleteBy(cmd, "where", func(_ *cobra.Command, _ []string, begun string) (names []string, _ cobra.ShellCompDirective) {
-		for _, x := range query.Fields() {
+		for _, x := range queries.Fields() {
 			if strings.HasPrefix(x.Name, begun) {
 				names = append(names, x.Name+"\t"+x.Help)
 			}
@@ -303,11 +304,11 @@ func addClauses(cmd *cobra.Command, to *[]query.Clause) {
 
 // fieldView is the JSON form of a field of records.
 type fieldView struct {
-	Name string     `json:"name"`
-	Kind query.Kind `json:"kind"`
-	Unit string     `json:"unit,omitempty"`
-	Ops  []query.Op `json:"ops"`
-	Help string     `json:"help"`
+	Name string       `json:"name"`
+	Kind queries.Kind `json:"kind"`
+	Unit string       `json:"unit,omitempty"`
+	Ops  []query.Op   `json:"ops"`
+	Help string       `json:"help"`
 }
 
 func offerFields(con *term.Console) *cobra.Command {
@@ -326,7 +327,7 @@ func offerFields(con *term.Console) *cobra.Command {
 	cmd.RunE = func(*cobra.Command, []string) error {
 		var list []fieldView
 		var rows [][]string
-		for _, x := range query.Fields() {
+		for _, x := range queries.Fields() {
 			ops := make([]string, len(x.Ops()))
 			for i, op := range x.Ops() {
 				ops[i] = string(op)

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/cli/term"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
-	"github.com/blackhole/blackhole/pkg/query/menu"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -78,7 +78,7 @@ func cellTable(a query.AnswerView) term.Grid {
 // shownCountries bounds the countries of a note.
 const shownCountries = 20
 
-func menuNotes(m menu.Menu) (notes []string) {
+func menuNotes(m query.Menu) (notes []string) {
 	for _, list := range []struct {
 		what   string
 		counts map[string]int
@@ -260,7 +260,7 @@ func measuredOf(m *records.Measured, now time.Time) string {
 	}
 	text := term.OrDash(string(m.State))
 	if m.State == records.Reachable && m.RoundTrip != 0 {
-		text += " " + term.Millis(query.Millis(m.RoundTrip))
+		text += " " + term.Millis(queries.Millis(m.RoundTrip))
 	}
 	if m.Peers > 0 {
 		text += " by " + fault.Counted(m.Peers, "peer")

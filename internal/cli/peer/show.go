@@ -17,6 +17,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/operator"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -111,7 +112,7 @@ func lookupOffer(ctx context.Context, c *operator.Client, id, _ string) ([]term.
 	if err == nil {
 		return []term.Document{term.FieldsOf(rec.View)}, nil
 	}
-	named, wrong := query.ParseClause("id=" + id)
+	named, wrong := queries.ParseClause("id=" + id)
 	if fault.KindOf(err) != fault.NotFound || strings.HasPrefix(id, "/") || wrong != nil {
 		return nil, err
 	}

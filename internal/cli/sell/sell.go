@@ -27,9 +27,9 @@ import (
 	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/cities"
 	"github.com/blackhole/blackhole/internal/platform/probe"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -72,8 +72,8 @@ func sellCommand(con *term.Console, k kind) *cobra.Command {
 	s := &seller{kind: k, Peer: remote.New(con, cmd, remote.DefaultTimeout), n: make([]uint64, len(k.amounts))}
 	s.ConnectOnly = true // people think longer than calls take
 	f := cmd.Flags()
-	f.Float64Var(&s.price, "price", 0, "price per "+k.per+", in "+query.DefaultCurrency+" or --currency")
-	f.StringVar(&s.currency, "currency", query.DefaultCurrency, "currency of the price")
+	f.Float64Var(&s.price, "price", 0, "price per "+k.per+", in "+queries.DefaultCurrency+" or --currency")
+	f.StringVar(&s.currency, "currency", queries.DefaultCurrency, "currency of the price")
 	f.Var(&s.city, "city", "place: a city (berlin, \"San Jose, US\") or degrees (52.52,13.40)")
 	f.Var(&s.endpoint, "endpoint", "URL that buyers use")
 	f.StringVar(&s.check, "check", "", "URL of HTTP to check, or none (default: --endpoint, if it is HTTP)")

@@ -16,10 +16,10 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/clean"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
-	"github.com/blackhole/blackhole/pkg/query/menu"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
@@ -29,7 +29,7 @@ const maxDoubt = 200
 
 // cellQuery is a query to the keepers of one group of cells.
 type cellQuery struct {
-	plan  *query.Plan
+	plan  *queries.Plan
 	cells []records.CellKey
 	worst float64 // the asker has no use for matches of larger values; +Inf for no bound
 
@@ -61,7 +61,7 @@ type answer struct {
 	crowded  []records.CellKey // full cells of the query: their children have the records
 	unplaced bool              // the peer lacks records without a place
 
-	menu menu.Menu // of all matches, if asked for
+	menu query.Menu // of all matches, if asked for
 }
 
 // group is some cells with the same keepers, and their answers.
@@ -326,7 +326,7 @@ func lacksAny(notKept []string, cells []records.CellKey) bool {
 }
 
 // search searches this peer's index for a plan, restricted to cells.
-func (a *Asker) search(p *query.Plan, cells []records.CellKey) index.Found {
+func (a *Asker) search(p *queries.Plan, cells []records.CellKey) index.Found {
 	if len(cells) == 0 {
 		return index.Found{Exact: true, Next: math.Inf(1)}
 	}
@@ -362,7 +362,7 @@ func (a *Asker) held(cells []records.CellKey) (h holdings) {
 }
 
 // searchHeld searches what this peer answers with.
-func (a *Asker) searchHeld(p *query.Plan, h *holdings) index.Found {
+func (a *Asker) searchHeld(p *queries.Plan, h *holdings) index.Found {
 	found := a.search(p, h.parts)
 	if len(h.counted) < len(h.parts) {
 		found.Total, found.Exact = a.search(p, h.counted).Total, false
@@ -406,9 +406,9 @@ func (a *Asker) unsure(cells []records.CellKey) (lacking []records.CellKey, doub
 }
 
 // findHere answers a plan from this peer's index, which is settled for the cells.
-func (a *Asker) findHere(p *query.Plan, cells []records.CellKey) query.Found {
+func (a *Asker) findHere(p *queries.Plan, cells []records.CellKey) queries.Found {
 	found := a.search(p, cells)
-	f := query.Found{Records: recordsOf(found.Hits), Total: found.Total, AtLeast: !found.Exact, Complete: true, Local: true}
+	f := queries.Found{Records: recordsOf(found.Hits), Total: found.Total, AtLeast: !found.Exact, Complete: true, Local: true}
 	if why := a.authority.Know.Isolation(a.authority.Clock()); why != "" {
 		f.Complete, f.AtLeast, f.Reason = false, true, "this peer "+why
 	}
@@ -443,7 +443,7 @@ func total(groups []group, found int) (sum int, atLeast bool) {
 
 // incomplete returns the reason why the merged records may miss a best match; "" if they
 // cannot.
-func incomplete(plan *query.Plan, recs []*records.Record, groups []group) string {
+func incomplete(plan *queries.Plan, recs []*records.Record, groups []group) string {
 	for i := range groups {
 		if why := groups[i].incomplete(); why != "" {
 			return why

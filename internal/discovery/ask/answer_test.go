@@ -19,6 +19,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/recordstest"
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -100,7 +101,7 @@ func TestMergeAgainstReference(t *testing.T) {
 	old := p.Sign(t, keepertest.Offer("s1", keepertest.Priced(100)), 1, now)
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(1, 12).Draw(t, "limit")
-		plan, err := query.Compile(query.Query{Type: "compute", Sort: query.SortPrice, Limit: limit}, query.Defaults{})
+		plan, err := queries.Compile(query.Query{Type: "compute", Sort: query.SortPrice, Limit: limit}, queries.Defaults{})
 		require.NoError(t, err)
 		n := rapid.IntRange(1, len(all)).Draw(t, "records")
 		set := route.NewSet(keepertest.PeersOf(3), nil)
@@ -139,7 +140,7 @@ func TestMergeAgainstReference(t *testing.T) {
 }
 
 // referenceKeeper answers like a keeper that holds recs and has room for cut of them.
-func referenceKeeper(plan *query.Plan, recs []*records.Record, cut int) answer {
+func referenceKeeper(plan *queries.Plan, recs []*records.Record, cut int) answer {
 	hits := ranked(plan, recs)
 	a := answer{total: len(hits), full: true}
 	for i, h := range hits {
@@ -152,12 +153,12 @@ func referenceKeeper(plan *query.Plan, recs []*records.Record, cut int) answer {
 	return a
 }
 
-func ranked(plan *query.Plan, recs []*records.Record) []query.Hit {
-	var hits []query.Hit
+func ranked(plan *queries.Plan, recs []*records.Record) []queries.Hit {
+	var hits []queries.Hit
 	for _, r := range recs {
 		hits = append(hits, plan.Hit(r))
 	}
-	slices.SortFunc(hits, query.Hit.Compare)
+	slices.SortFunc(hits, queries.Hit.Compare)
 	return hits
 }
 
@@ -319,9 +320,9 @@ func TestAnswerIsBoundedInBytes(t *testing.T) {
 		text[i] = 'x'
 	}
 	r := p.Sign(t, keepertest.Offer("large", func(o *records.Offer) { o.Metadata.Description = string(text[:1000]) }), 1, now)
-	hits := make([]query.Hit, 1+wire.MaxAnswer/len(r.Envelope()))
+	hits := make([]queries.Hit, 1+wire.MaxAnswer/len(r.Envelope()))
 	for i := range hits {
-		hits[i] = query.Hit{Record: r, Value: float64(i)}
+		hits[i] = queries.Hit{Record: r, Value: float64(i)}
 	}
 	resp := responseOf(index.Found{Hits: hits, Total: len(hits)}, math.Inf(1))
 	require.Len(t, resp.Envelopes, len(hits)-1)
@@ -448,7 +449,7 @@ func TestNarrow(t *testing.T) {
 	bad := p.Sign(t, keepertest.Offer("bad", keepertest.Priced(1), claimed(9)), 1, now)
 	wider, dropped := widen(plan, []string{"sort", "max_error_rate", "min_uptime"})
 	require.Equal(t, []string{"max_error_rate"}, dropped)
-	require.Equal(t, query.MaxLimit, wider.Limit())
+	require.Equal(t, queries.MaxLimit, wider.Limit())
 	require.True(t, wider.Match(bad))
 	q := cellQuery{plan: plan, cells: plan.Cells(coverCells), worst: math.Inf(1)}
 	for name, tc := range map[string]struct {

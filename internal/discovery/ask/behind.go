@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/discovery/wire"
-	"github.com/blackhole/blackhole/pkg/query"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -55,7 +55,7 @@ func (a *Asker) judge(ctx context.Context, q cellQuery, g *group, trace *queryTr
 
 // unlisted returns records that the answer must list and does not, or lists in an older version. Each record is
 // returned once in the life of the answer.
-func (x *answer) unlisted(p *query.Plan, newest map[records.Name]*records.Record, now time.Time) (some []*records.Record) {
+func (x *answer) unlisted(p *queries.Plan, newest map[records.Name]*records.Record, now time.Time) (some []*records.Record) {
 	if x.around {
 		return nil // a peer around the keepers need not have all
 	}

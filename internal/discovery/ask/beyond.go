@@ -7,6 +7,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
@@ -14,7 +15,7 @@ import (
 
 // addBeyond adds the records to a response that may match but need features which this peer lacks. The asker may have
 // them.
-func (a *Asker) addBeyond(resp *pb.QueryResponse, p *query.Plan, cells []records.CellKey) {
+func (a *Asker) addBeyond(resp *pb.QueryResponse, p *queries.Plan, cells []records.CellKey) {
 	some, more := index.SomeBeyond(a.Index, p, cells, a.Now(), wire.MaxBeyond)
 	for _, r := range some {
 		resp.Beyond = append(resp.Beyond, r.Envelope())

@@ -7,10 +7,10 @@ import (
 	"slices"
 
 	"github.com/blackhole/blackhole/internal/discovery/wire"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
-	"github.com/blackhole/blackhole/pkg/query/menu"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
@@ -18,7 +18,7 @@ import (
 // Count counts the matches of a plan that counts exactly, in each of some places that do not overlap: one Found for each, with the best
 // match, and the first of them with what all leave out. It adds up the children of full cells. Unplaced reports that the plan's
 // matches have no place and the only place is geo.Global: its keepers hold all of them, even if it is full.
-func (a *Asker) Count(ctx context.Context, p *query.Plan, places []geo.Cell, unplaced bool) (found []query.Found, err error) {
+func (a *Asker) Count(ctx context.Context, p *queries.Plan, places []geo.Cell, unplaced bool) (found []queries.Found, err error) {
 	ctx, end, err := a.Begin(ctx, "query", a.QueryTime)
 	if err != nil {
 		return nil, err
@@ -33,8 +33,8 @@ func (a *Asker) Count(ctx context.Context, p *query.Plan, places []geo.Cell, unp
 	if err := w.run(ctx, cells); err != nil {
 		return nil, fault.Wrap("keeper.Count", err)
 	}
-	found = slices.Repeat([]query.Found{{Complete: true}}, len(places))
-	around := func(c geo.Cell) *query.Found { // the place that a cell is a part of
+	found = slices.Repeat([]queries.Found{{Complete: true}}, len(places))
+	around := func(c geo.Cell) *queries.Found { // the place that a cell is a part of
 		for i, ok := of[c]; ; i, ok = of[c] {
 			if ok {
 				return &found[i]
@@ -42,7 +42,9 @@ func (a *Asker) Count(ctx context.Context, p *query.Plan, places []geo.Cell, unp
 			c, _ = c.Parent()
 		}
 	}
-	doubt := func(f *query.Found, why string) { f.Complete, f.AtLeast, f.Reason = false, true, cmp.Or(f.Reason, why) }
+	doubt := func(f *queries.Found, why string) {
+		f.Complete, f.AtLeast, f.Reason = false, true, cmp.Or(f.Reason, why)
+	}
 	for i := range w.groups {
 		g := &w.groups[i]
 		f := around(g.cells[0].Cell)
@@ -73,7 +75,7 @@ func (a *Asker) Count(ctx context.Context, p *query.Plan, places []geo.Cell, unp
 }
 
 // menuOf describes the matches of cells in this peer's index, and counts them: a total of another moment would contradict the menu.
-func (a *Asker) menuOf(p *query.Plan, cells []records.CellKey) (m menu.Menu, total int) {
+func (a *Asker) menuOf(p *queries.Plan, cells []records.CellKey) (m query.Menu, total int) {
 	for _, c := range cells {
 		for r := range a.Index.In(c, a.Now()) {
 			if p.Match(r) {
@@ -100,16 +102,16 @@ func (a *answer) readMenu(m *pb.Menu) error {
 	if placed > a.total+len(a.left)+len(a.beyond) {
 		return wire.Breach("%d matches have a country, of %d", placed, a.total)
 	}
-	a.menu = menu.FromProto(m)
+	a.menu = queries.MenuFromProto(m)
 	return nil
 }
 
 // menu returns the menu of the keeper whose total is the group's.
-func (g *group) menu(total int) menu.Menu {
+func (g *group) menu(total int) query.Menu {
 	for i := range g.answers {
 		if a := &g.answers[i]; a.total == total && g.counts(a) {
 			return a.menu
 		}
 	}
-	return menu.Menu{}
+	return query.Menu{}
 }

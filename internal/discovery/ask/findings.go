@@ -11,9 +11,9 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
@@ -57,7 +57,7 @@ func NewFindings(closest *route.Closest, c *wire.Client, allow func(wire.Source)
 // Exchange exchanges measurements with the witness.Quorum keepers nearest to the first cell of a plan: all peers
 // with that question meet there. It gives them own, the signed findings of this peer, and returns the statements
 // of others about the providers. own and providers may be empty. Keepers without an answer are left out.
-func (f *Findings) Exchange(ctx context.Context, p *query.Plan, providers []peer.ID, own []byte) []Delivered {
+func (f *Findings) Exchange(ctx context.Context, p *queries.Plan, providers []peer.ID, own []byte) []Delivered {
 	ctx, end, err := f.Begin(ctx, "findings", findingsTimeout)
 	if err != nil {
 		return nil

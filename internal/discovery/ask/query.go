@@ -24,8 +24,8 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/place"
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
@@ -71,10 +71,10 @@ func NewAsker(closest *route.Closest, authority *route.Authority, c *wire.Client
 // children that can have a result. The result is the union of the answers
 // in rank order, possibly more records than the plan's limit. Found.Complete is false if some
 // keepers did not answer. Without any answer Query fails with Unavailable, Timeout or Canceled.
-func (a *Asker) Query(ctx context.Context, p *query.Plan) (found query.Found, err error) {
+func (a *Asker) Query(ctx context.Context, p *queries.Plan) (found queries.Found, err error) {
 	ctx, end, err := a.Begin(ctx, "query", a.QueryTime)
 	if err != nil {
-		return query.Found{}, err
+		return queries.Found{}, err
 	}
 	defer func() { end(err) }()
 	if found, ok := a.Local(p); ok {
@@ -84,17 +84,17 @@ func (a *Asker) Query(ctx context.Context, p *query.Plan) (found query.Found, er
 }
 
 // Local answers from this peer's own index, if Holds. Else it gives the reason.
-func (a *Asker) Local(p *query.Plan) (query.Found, bool) {
+func (a *Asker) Local(p *queries.Plan) (queries.Found, bool) {
 	cells := p.Cells(coverCells)
 	if why := a.lacks(cells); why != "" {
-		return query.Found{Reason: why}, false
+		return queries.Found{Reason: why}, false
 	}
 	return a.findHere(p, cells), true
 }
 
 // Holds reports whether this peer holds all cells of a plan and has compared them with other
 // keepers. It ends without a change of Epoch: when nearer peers join, publishers turn to them.
-func (a *Asker) Holds(p *query.Plan) bool { return a.lacks(p.Cells(coverCells)) == "" }
+func (a *Asker) Holds(p *queries.Plan) bool { return a.lacks(p.Cells(coverCells)) == "" }
 
 // lacks says why this peer's index may miss records of the cells; "" if it cannot.
 func (a *Asker) lacks(cells []records.CellKey) string {
@@ -114,16 +114,16 @@ func (a *Asker) lacks(cells []records.CellKey) string {
 }
 
 // Find answers a plan for the given cells.
-func (a *Asker) Find(ctx context.Context, p *query.Plan, cells []records.CellKey) (query.Found, error) {
+func (a *Asker) Find(ctx context.Context, p *queries.Plan, cells []records.CellKey) (queries.Found, error) {
 	w := newWalk(a, cellQuery{plan: p})
 	if err := w.run(ctx, cells); err != nil {
-		return query.Found{}, fault.Wrap("keeper.Query", err)
+		return queries.Found{}, fault.Wrap("keeper.Query", err)
 	}
 	beyond := a.beyond(w.groups) // first: a record that needs more may replace a match
 	recs := a.reconcile(p, w.asked, w.found())
 	reason := cmp.Or(a.timeDoubt(w.groups), w.incomplete(recs))
 	matches, atLeast := total(w.groups, len(recs))
-	return query.Found{
+	return queries.Found{
 		Records:  recs,
 		Total:    matches,
 		AtLeast:  atLeast || reason != "" || len(w.due) > 0,
@@ -362,7 +362,7 @@ func (a *Asker) askPeer(ctx context.Context, id peer.ID, q cellQuery) (answer, e
 
 // requestOf returns the request for a query at a keeper.
 func requestOf(q cellQuery) *pb.QueryRequest {
-	req := &pb.QueryRequest{Query: q.plan.Query().Proto(), Menu: q.menu}
+	req := &pb.QueryRequest{Query: queries.Proto(q.plan.Query()), Menu: q.menu}
 	req.Query.Explain = false // only the asker explains
 	req.Cells = wire.CellNames(q.cells)
 	if !math.IsInf(q.worst, 1) {
@@ -416,9 +416,9 @@ func (a *Asker) timeDoubt(groups []group) string {
 // reconcile adds the records to the index. Of each service the version in the index wins: a
 // tombstone removes the record, and a newer version replaces it if it matches too. The result is
 // in rank order.
-func (a *Asker) reconcile(p *query.Plan, cells []records.CellKey, found []*records.Record) []*records.Record {
+func (a *Asker) reconcile(p *queries.Plan, cells []records.CellKey, found []*records.Record) []*records.Record {
 	now := a.Now()
-	hits := make([]query.Hit, 0, len(found))
+	hits := make([]queries.Hit, 0, len(found))
 	for _, r := range found {
 		if _, err := a.intake.Put(r); err != nil && fault.KindOf(err) == fault.Exists {
 			newer, ok := a.Index.Get(r.Name())
@@ -433,7 +433,7 @@ func (a *Asker) reconcile(p *query.Plan, cells []records.CellKey, found []*recor
 	return recordsOf(hits)
 }
 
-func recordsOf(hits []query.Hit) []*records.Record {
+func recordsOf(hits []queries.Hit) []*records.Record {
 	recs := make([]*records.Record, len(hits))
 	for i, h := range hits {
 		recs[i] = h.Record

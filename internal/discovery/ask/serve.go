@@ -8,9 +8,9 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/strictproto"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
@@ -37,7 +37,7 @@ func (a *Asker) ServeQuery(ctx context.Context, req *pb.QueryRequest) (*pb.Query
 	resp.Full, resp.UnplacedFull = wire.CellNames(h.full), a.unplacedFull(cells)
 	if req.Menu {
 		described, total := a.menuOf(plan, h.counted)
-		resp.Menu, resp.Total = described.Proto(), uint64(total)
+		resp.Menu, resp.Total = queries.MenuProto(described), uint64(total)
 	}
 	lacking, doubt := a.unsure(cells)
 	resp.NotKept, resp.Doubt = wire.CellNames(lacking), doubt
@@ -45,14 +45,14 @@ func (a *Asker) ServeQuery(ctx context.Context, req *pb.QueryRequest) (*pb.Query
 }
 
 // parseQuery parses a query and its cells.
-func parseQuery(req *pb.QueryRequest) (*query.Plan, []records.CellKey, error) {
+func parseQuery(req *pb.QueryRequest) (*queries.Plan, []records.CellKey, error) {
 	if req.GetQuery() == nil {
 		return nil, nil, fault.Invalidf("query", nil, "is required")
 	}
-	q, err := query.FromProto(req.Query)
-	var plan *query.Plan
+	q, err := queries.FromProto(req.Query)
+	var plan *queries.Plan
 	if err == nil {
-		plan, err = query.Compile(q, query.Defaults{})
+		plan, err = queries.Compile(q, queries.Defaults{})
 	}
 	if laterClause(err) {
 		return nil, nil, strictproto.Refuse([]string{"query.query.where"})
@@ -81,7 +81,7 @@ func laterClause(err error) bool {
 
 // checkCell checks that a cell belongs to a query: it is the cell of the query's provider, or it has the query's type
 // and the subtype of all other cells.
-func checkCell(c records.CellKey, p *query.Plan, subtype string) error {
+func checkCell(c records.CellKey, p *queries.Plan, subtype string) error {
 	switch {
 	case c.OfProvider():
 		if c.Provider != p.Filter().Provider {
@@ -114,13 +114,13 @@ func responseOf(found index.Found, worst float64) *pb.QueryResponse {
 	size := 0
 	for _, h := range found.Hits {
 		size += len(h.Record.Envelope())
-		if h.Value > worst { // none behind it is of use: see query.Plan.Worst
+		if h.Value > worst { // none behind it is of use: see queries.Plan.Worst
 			resp.Withheld, resp.Bound = true, h.Value
 			return resp
 		}
 		if size > wire.MaxAnswer { // another keeper's matches of the same value may rank behind this one
 			resp.Withheld, resp.Bound = true, math.Nextafter(h.Value, math.Inf(-1))
-			if h.Class > query.Callable || h.Turn > 0 {
+			if h.Class > queries.Callable || h.Turn > 0 {
 				resp.Bound = math.Inf(-1) // matches of any value wait for their turn
 			}
 			return resp

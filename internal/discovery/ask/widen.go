@@ -3,13 +3,13 @@ package ask
 import (
 	"slices"
 
-	"github.com/blackhole/blackhole/pkg/query"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // widen returns the plan to send to a keeper that does not know some fields of a query: without those that only
 // filter, as far as the plan uses them. The caller filters the matches. Dropped is empty for the plan itself.
-func widen(p *query.Plan, unknown []string) (wider *query.Plan, dropped []string) {
+func widen(p *queries.Plan, unknown []string) (wider *queries.Plan, dropped []string) {
 	for _, field := range unknown {
 		if _, ok := p.Without([]string{field}); ok {
 			dropped = append(dropped, field)

@@ -11,13 +11,14 @@ import (
 	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/clock"
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
-	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-func (updates) Follow(*query.Plan) (func(), error) { return func() {}, nil }
+func (updates) Follow([]gossip.Topic) (func(), error) { return func() {}, nil }
 
 // Network is a single keeper of all records. It implements discovery.Keepers.
 type Network struct {
@@ -80,26 +81,26 @@ func (n *Network) Store(_ context.Context, recs []*records.Record) []records.Out
 }
 
 // Query implements discovery.Keepers.
-func (n *Network) Query(_ context.Context, p *query.Plan) (query.Found, error) {
+func (n *Network) Query(_ context.Context, p *queries.Plan) (queries.Found, error) {
 	found, err := n.live(p.Match)
 	if err != nil {
-		return query.Found{}, err
+		return queries.Found{}, err
 	}
 	for _, r := range found {
 		_, _ = n.index.Put(r, n.now()) // refused if known or lapsed
 	}
-	return query.Found{Records: found, Total: len(found), Complete: true}, nil
+	return queries.Found{Records: found, Total: len(found), Complete: true}, nil
 }
 
 // Count implements discovery.Keepers.
-func (n *Network) Count(_ context.Context, p *query.Plan, places []geo.Cell, unplaced bool) ([]query.Found, error) {
+func (n *Network) Count(_ context.Context, p *queries.Plan, places []geo.Cell, unplaced bool) ([]queries.Found, error) {
 	matches, err := n.live(p.Match)
 	return CountIn(places, matches, p, unplaced), err
 }
 
 // CountIn counts records in places by brute force, or those without a place.
-func CountIn(places []geo.Cell, recs []*records.Record, p *query.Plan, unplaced bool) []query.Found {
-	found := make([]query.Found, len(places))
+func CountIn(places []geo.Cell, recs []*records.Record, p *queries.Plan, unplaced bool) []queries.Found {
+	found := make([]queries.Found, len(places))
 	for i, place := range places {
 		found[i].Complete = true
 		for _, r := range recs {
@@ -116,7 +117,7 @@ func CountIn(places []geo.Cell, recs []*records.Record, p *query.Plan, unplaced 
 }
 
 // Local implements discovery.Keepers. It always refers to Query.
-func (n *Network) Local(*query.Plan) (query.Found, bool) { return query.Found{}, false }
+func (n *Network) Local(*queries.Plan) (queries.Found, bool) { return queries.Found{}, false }
 
 // Clock implements discovery.Keepers.
 func (n *Network) Clock() clock.Estimate { return clock.Estimate{} }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/contract/discovery"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -84,7 +85,7 @@ func testQueryRefuses(t *testing.T, api API, _ *Harness) {
 		refused(t, err, fault.Invalid, field, discovery.ErrInvalidQuery)
 		require.NotErrorIs(t, err, discovery.ErrInvalidService)
 	}
-	_, err := api.Query(t.Context(), compute(func(q *query.Query) { q.Limit = query.MaxLimit + 1 }))
+	_, err := api.Query(t.Context(), compute(func(q *query.Query) { q.Limit = queries.MaxLimit + 1 }))
 	refused(t, err, fault.Invalid, "limit", discovery.ErrInvalidQuery)
 }
 

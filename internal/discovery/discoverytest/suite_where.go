@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/contract/discovery"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
-	"github.com/blackhole/blackhole/pkg/query/menu"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -37,7 +37,7 @@ func relay(o *records.Offer) {
 // where parses clauses in text form.
 func where(t *testing.T, texts ...string) (list []query.Clause) {
 	for _, text := range texts {
-		c, err := query.ParseClause(text)
+		c, err := queries.ParseClause(text)
 		require.NoError(t, err)
 		list = append(list, c)
 	}
@@ -172,8 +172,8 @@ func testQueryCountsCells(t *testing.T, api API, h *Harness) {
 	q := compute(func(q *query.Query) { q.Cells = 3 })
 	a, err := api.Query(t.Context(), q)
 	require.NoError(t, err)
-	most := menu.Capacities{CPUCores: 8, MemoryMB: 16_000}
-	germany := func(n int) menu.Menu { return menu.Menu{Countries: map[string]int{"DE": n}, Most: most} }
+	most := query.Capacities{CPUCores: 8, MemoryMB: 16_000}
+	germany := func(n int) query.Menu { return query.Menu{Countries: map[string]int{"DE": n}, Most: most} }
 	want := &query.Cells{Length: 3, Counts: []query.CellCount{{Cell: "k3v", Count: 1, Menu: germany(1)}, {Cell: "u33", Count: 3, Menu: germany(3)}}, Unplaced: 1, Menu: germany(4)}
 	require.Equal(t, want, a.Cells)
 	require.Empty(t, a.Results)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -116,8 +117,8 @@ func (w fixture) index(b *testing.B) *index.Index {
 }
 
 // plansAt returns one query per place.
-func plansAt(b *testing.B, places []geo.Point, ask func(*query.Query)) []*query.Plan {
-	plans := make([]*query.Plan, len(places))
+func plansAt(b *testing.B, places []geo.Point, ask func(*query.Query)) []*queries.Plan {
+	plans := make([]*queries.Plan, len(places))
 	for i, at := range places {
 		q := query.Query{
 			Type: "compute", Near: &query.Near{Latitude: at.Lat, Longitude: at.Lon}, Limit: 10,
@@ -166,7 +167,7 @@ func BenchmarkSearch(b *testing.B) {
 	}
 }
 
-func timeSearches(b *testing.B, x *index.Index, plans []*query.Plan, o index.SearchOptions) {
+func timeSearches(b *testing.B, x *index.Index, plans []*queries.Plan, o index.SearchOptions) {
 	took := make([]float64, 0, b.N)
 	total := 0
 	for _, p := range plans[:min(len(plans), 500)] { // fill the caches

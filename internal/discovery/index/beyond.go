@@ -4,13 +4,14 @@ import (
 	"strings"
 	"time"
 
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // SomeBeyond returns at most n live records of some cells that may match a plan but need features of a later version, and whether there
 // are more. They are no part of a search.
-func SomeBeyond(x *Index, p *query.Plan, cells []records.CellKey, now time.Time, n int) (some []*records.Record, more bool) {
+func SomeBeyond(x *Index, p *queries.Plan, cells []records.CellKey, now time.Time, n int) (some []*records.Record, more bool) {
 	add := func(r *records.Record) bool {
 		if !p.Beyond(r) {
 			return true
@@ -47,7 +48,7 @@ func LeftOut(some []*records.Record, unread int, more bool) *query.LeftOut {
 
 // Concerns reports whether answers to a plan depend on a change: a version of it matches, or needs a feature of a
 // later version.
-func (ch Change) Concerns(p *query.Plan) bool {
+func (ch Change) Concerns(p *queries.Plan) bool {
 	concerned := func(r *records.Record) bool {
 		return r != nil && (p.Match(r) || p.Beyond(r))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/recordstest"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -21,9 +22,9 @@ func TestBeyond(t *testing.T) {
 	s := seeded(3)
 	x := index.New(index.Config{MaxPerProvider: 1 << 20})
 	key := keyOf(t, 1)
-	plan, err := query.Compile(query.Query{Type: "cdn", Limit: query.MaxLimit}, query.Defaults{})
+	plan, err := queries.Compile(query.Query{Type: "cdn", Limit: queries.MaxLimit}, queries.Defaults{})
 	require.NoError(t, err)
-	own, err := query.Compile(query.Query{Type: "cdn", Limit: query.MaxLimit, ProviderID: idOf(t, key).String()}, query.Defaults{})
+	own, err := queries.Compile(query.Query{Type: "cdn", Limit: queries.MaxLimit, ProviderID: idOf(t, key).String()}, queries.Defaults{})
 	require.NoError(t, err)
 	needs := make(map[string]bool) // by id
 	for i := range 600 {
@@ -39,7 +40,7 @@ func TestBeyond(t *testing.T) {
 	require.Equal(t, len(needs), x.Len())
 	require.Equal(t, len(needs), x.CountIn(whole, epoch(), 1000), "the cell has both kinds")
 	require.Equal(t, 1, x.Stats().Types)
-	for p, cells := range map[*query.Plan][]records.CellKey{plan: {whole}, own: {records.ProviderCell(idOf(t, key))}} {
+	for p, cells := range map[*queries.Plan][]records.CellKey{plan: {whole}, own: {records.ProviderCell(idOf(t, key))}} {
 		var found, beyond []string
 		for _, h := range x.Search(p, index.SearchOptions{Now: epoch()}).Hits {
 			found = append(found, h.Record.Name().ID)

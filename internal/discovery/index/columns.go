@@ -7,8 +7,8 @@ import (
 	"sort"
 	"sync/atomic"
 
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/geo"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -29,7 +29,7 @@ type part struct {
 	lower     []lowerBounds
 	kinds     []uint16 // ids in codec.kinds
 	places    []uint16 // ids in codec.places
-	texts     []query.Words
+	texts     []queries.Words
 	died      []uint32 // first snapshot version without the row, 0 for a live row; atomic
 	ended     int      // number of dead rows; for writers only
 	bitSlices          // of a large block
@@ -65,7 +65,7 @@ func (p *part) grow(n, rows int) bool {
 	case 8:
 		p.died = make([]uint32, rows)
 	case 9:
-		p.texts = make([]query.Words, rows)
+		p.texts = make([]queries.Words, rows)
 	case 10:
 		p.makeGroups(rows)
 	default:
@@ -108,7 +108,7 @@ func (p *part) set(row int, r *records.Record) {
 		p.codes[row], p.vecs[row] = uint32(geo.Code(at)>>codeShift), vecOf(at)
 	}
 	p.lons[row] = keyOf(r).lon
-	p.texts[row] = query.Words{}
+	p.texts[row] = queries.Words{}
 	p.texts[row].Add(r)
 	p.encode(row)
 }
@@ -134,7 +134,7 @@ func (p *part) gather(at int, from []*part, picks []pick) {
 	gather(p.lapses[at:], from, picks, func(p *part) []uint32 { return p.lapses })
 	gather(p.lower[at:], from, picks, func(p *part) []lowerBounds { return p.lower })
 	gather(p.words[at:], from, picks, func(p *part) []uint64 { return p.words })
-	gather(p.texts[at:], from, picks, func(p *part) []query.Words { return p.texts })
+	gather(p.texts[at:], from, picks, func(p *part) []queries.Words { return p.texts })
 	gather(p.kinds[at:], from, picks, func(p *part) []uint16 { return p.kinds })
 	gather(p.places[at:], from, picks, func(p *part) []uint16 { return p.places })
 	for i, k := range picks {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -36,7 +37,7 @@ func TestSearchesSeeWholeUpdates(t *testing.T) {
 	for _, r := range fresher[:services] {
 		put(r)
 	}
-	plans := []*query.Plan{
+	plans := []*queries.Plan{
 		plan(t, query.Query{Type: "cdn"}),
 		plan(t, query.Query{Type: "cdn", Near: &query.Near{Latitude: 3, Longitude: 3}}),
 		plan(t, query.Query{Type: "cdn", Near: &query.Near{Latitude: 15, Longitude: 20, RadiusKM: ptr(5000.0)}, Sort: query.SortRandom, Seed: 1}),
@@ -67,7 +68,7 @@ func TestSearchesSeeWholeUpdates(t *testing.T) {
 
 // readOnce searches, stores the version of each service in last, and returns the problem found.
 // It removes missing services from last.
-func readOnce(x *index.Index, p *query.Plan, last map[string]uint64) string {
+func readOnce(x *index.Index, p *queries.Plan, last map[string]uint64) string {
 	f := x.Search(p, index.SearchOptions{Now: epoch()})
 	seen := make(map[string]uint64, len(f.Hits))
 	for _, h := range f.Hits {

@@ -8,6 +8,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -36,7 +37,7 @@ func Example() {
 			return
 		}
 	}
-	plan, err := query.Compile(query.Query{Type: "compute", Sort: query.SortPrice, Limit: 2}, query.Defaults{})
+	plan, err := queries.Compile(query.Query{Type: "compute", Sort: query.SortPrice, Limit: 2}, queries.Defaults{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -60,9 +61,9 @@ func tombstone(t testing.TB, key crypto.PrivKey, last *records.Record, st record
 	return r
 }
 
-func plan(t testing.TB, q query.Query) *query.Plan {
+func plan(t testing.TB, q query.Query) *queries.Plan {
 	t.Helper()
-	p, err := query.Compile(q, query.Defaults{})
+	p, err := queries.Compile(q, queries.Defaults{})
 	require.NoError(t, err)
 	return p
 }
@@ -79,7 +80,7 @@ func cdn(id string) records.Offer {
 }
 
 // names lists the ids of hits in their order.
-func names(hits []query.Hit) []string {
+func names(hits []queries.Hit) []string {
 	ids := make([]string, len(hits))
 	for i, h := range hits {
 		ids[i] = h.Record.Name().ID
@@ -88,8 +89,8 @@ func names(hits []query.Hit) []string {
 }
 
 // scan computes the expected result of Search naively.
-func scan(all []*records.Record, p *query.Plan, o index.SearchOptions) index.Found {
-	hits := []query.Hit{}
+func scan(all []*records.Record, p *queries.Plan, o index.SearchOptions) index.Found {
+	hits := []queries.Hit{}
 	for _, r := range all {
 		if !r.Expired(o.Now) && inCells(r, o.Cells) && p.Match(r) {
 			hits = append(hits, p.Hit(r))
@@ -229,7 +230,7 @@ func question(s source) query.Query {
 		lat, lon := spot(s)
 		q.Near = &query.Near{Latitude: lat, Longitude: lon}
 		if s(3) > 0 {
-			q.Near.RadiusKM = ptr(pick(s, 0.001, 1, 50, 100, 300, 1000, 5000, 10_007, 15_000, query.MaxRadiusKM))
+			q.Near.RadiusKM = ptr(pick(s, 0.001, 1, 50, 100, 300, 1000, 5000, 10_007, 15_000, queries.MaxRadiusKM))
 		}
 		if s(2) == 0 {
 			q.Sort = query.SortDistance
@@ -280,7 +281,7 @@ func clauses(s source, kind string) []query.Clause {
 	}
 	var list []query.Clause
 	for range 1 + s(2) {
-		c, err := query.ParseClause(pick(s, texts...))
+		c, err := queries.ParseClause(pick(s, texts...))
 		if err != nil {
 			panic(err) // a fault of the list above
 		}

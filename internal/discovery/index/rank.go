@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -43,12 +44,12 @@ func orderOf(s query.Sort) order {
 // Found.Next. Columns give a lower bound of each match's value. A batch of matches is valued in
 // ascending order of the bounds, down to the worst value kept.
 type ranker struct {
-	plan  *query.Plan
+	plan  *queries.Plan
 	order order
 	keep  int
-	best  []query.Hit // best first, at most keep
-	moved []query.Hit // scratch of rank
-	worst float64     // matches with a greater lower bound cannot reach best
+	best  []queries.Hit // best first, at most keep
+	moved []queries.Hit // scratch of rank
+	worst float64       // matches with a greater lower bound cannot reach best
 
 	spreads bool // the plan does
 
@@ -67,7 +68,7 @@ type candidate struct {
 	record *records.Record
 }
 
-func (k *ranker) begin(p *query.Plan, s query.Sort) {
+func (k *ranker) begin(p *queries.Plan, s query.Sort) {
 	k.plan, k.order, k.keep = p, orderOf(s), p.Limit()+1
 	if p.Filter().Tiered && (k.order == byPrice || k.order == byScore) || p.Judged() && p.Sort() != query.SortScore {
 		k.order = byValue // the column has base prices, or claims
@@ -206,8 +207,8 @@ func lowest(list []candidate, n int) {
 }
 
 // rank inserts a hit into best. If the plan spreads, the hit takes its place among those of its provider, and one of each later turn
-// waits for one more: see query.Plan.Arrange.
-func (k *ranker) rank(h query.Hit) {
+// waits for one more: see queries.Plan.Arrange.
+func (k *ranker) rank(h queries.Hit) {
 	if n := len(k.best); n == k.keep && h.Compare(k.best[n-1]) >= 0 {
 		return
 	}
@@ -227,7 +228,7 @@ func (k *ranker) rank(h query.Hit) {
 }
 
 // takeTurn finds the turn of a hit, and takes those out of best that move to a later one.
-func (k *ranker) takeTurn(h *query.Hit) {
+func (k *ranker) takeTurn(h *queries.Hit) {
 	ahead, behind, kept := 0, 0, k.best[:0]
 	k.moved = k.moved[:0]
 	for _, b := range k.best {
@@ -243,21 +244,21 @@ func (k *ranker) takeTurn(h *query.Hit) {
 			continue
 		}
 		behind++
-		if turn := query.TurnOf(ahead + behind); turn != b.Turn {
+		if turn := queries.TurnOf(ahead + behind); turn != b.Turn {
 			b.Turn = turn
 			k.moved = append(k.moved, b)
 		} else {
 			kept = append(kept, b)
 		}
 	}
-	k.best, h.Turn = kept, query.TurnOf(ahead)
+	k.best, h.Turn = kept, queries.TurnOf(ahead)
 }
 
 // insert puts a hit where it belongs.
-func (k *ranker) insert(h query.Hit) {
+func (k *ranker) insert(h queries.Hit) {
 	at := len(k.best)
 	if at > 0 && h.Compare(k.best[at-1]) < 0 {
-		at, _ = slices.BinarySearchFunc(k.best, h, query.Hit.Compare)
+		at, _ = slices.BinarySearchFunc(k.best, h, queries.Hit.Compare)
 	}
 	k.best = slices.Insert(k.best, at, h)
 }
@@ -274,7 +275,7 @@ func (k *ranker) upperBound(value float64) float64 {
 func (k *ranker) full() bool { return len(k.best) == k.keep }
 
 // finish returns the best hits, best first. They are valid until release.
-func (k *ranker) finish() []query.Hit {
+func (k *ranker) finish() []queries.Hit {
 	k.settle()
 	return k.best
 }

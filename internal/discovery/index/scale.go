@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/blackhole/blackhole/pkg/query"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
@@ -165,7 +165,7 @@ type thresholds struct {
 }
 
 // thresholds translates the one-sided checks of a filter.
-func (s *scale) thresholds(f *query.Filter) thresholds {
+func (s *scale) thresholds(f *queries.Filter) thresholds {
 	t := statusThresholds(f.Statuses)
 	place := layout()
 	for m, b := range boundsOf(f) {
@@ -200,11 +200,11 @@ func (t *thresholds) surelyNot(f lowerBounds) bool {
 }
 
 // statusThresholds translates a set of statuses. Sets that ranks cannot express are blind.
-func statusThresholds(set query.Statuses) thresholds {
+func statusThresholds(set queries.Statuses) thresholds {
 	switch set {
-	case query.AllStatuses:
+	case queries.AllStatuses:
 		return thresholds{}
-	case query.AllStatuses &^ (1 << pb.HealthStatus_UNHEALTHY):
+	case queries.AllStatuses &^ (1 << pb.HealthStatus_UNHEALTHY):
 		return thresholds{maybe: statusUsable, firm: statusUsable, sure: statusUsable}
 	case 1 << pb.HealthStatus_HEALTHY:
 		return thresholds{maybe: statusHealthy, firm: statusHealthy, sure: statusHealthy}
@@ -220,7 +220,7 @@ type bound struct {
 }
 
 // boundsOf returns the lower bounds of a filter.
-func boundsOf(f *query.Filter) [measures]bound {
+func boundsOf(f *queries.Filter) [measures]bound {
 	lower := func(k records.Known, least float64) bound {
 		return bound{least: least, need: f.Need&k != 0}
 	}
@@ -264,7 +264,7 @@ func (s *scale) bound(m int, b bound) (maybe, sure uint64) {
 }
 
 // lowerBounds are lower bounds of a record's rank values by price, uptime and response time
-// (query.Plan.Value), rounded down; +Inf for unknown values.
+// (queries.Plan.Value), rounded down; +Inf for unknown values.
 type lowerBounds struct{ price, uptime, response float32 }
 
 func lowerBoundsOf(f *records.Facts) lowerBounds {
@@ -312,11 +312,11 @@ func statedPlaceOf(r *records.Record) statedPlace {
 
 // fold lower-cases all fields but the subtype.
 func (k kind) fold() kind {
-	return kind{subtype: k.subtype, currency: query.Fold(k.currency), unit: query.Fold(k.unit)}
+	return kind{subtype: k.subtype, currency: queries.Fold(k.currency), unit: queries.Fold(k.unit)}
 }
 
 func (l statedPlace) fold() statedPlace {
-	return statedPlace{country: query.Fold(l.country), region: query.Fold(l.region)}
+	return statedPlace{country: queries.Fold(l.country), region: queries.Fold(l.region)}
 }
 
 // codec encodes the parts of one period. Only writers extend it, and existing codes never

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/geo"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -22,16 +22,16 @@ type SearchOptions struct {
 
 // Found is the result of a search.
 type Found struct {
-	Hits  []query.Hit // best first, at most the plan's limit; the caller owns the slice
-	Total int         // matches before the cut; a lower bound unless Exact
-	Exact bool        // whether Total is exact; always true without SearchOptions.AtLeast
-	Next  float64     // query.Hit.Bound of the first match beyond the limit; +Inf without one
+	Hits  []queries.Hit // best first, at most the plan's limit; the caller owns the slice
+	Total int           // matches before the cut; a lower bound unless Exact
+	Exact bool          // whether Total is exact; always true without SearchOptions.AtLeast
+	Next  float64       // queries.Hit.Bound of the first match beyond the limit; +Inf without one
 }
 
 // Search returns the matches of a plan. The result equals a scan of all live records with
 // Plan.Match, in the order of Plan.Arrange and cut to the limit. A search sees every completed Put, and
 // each completely or not at all.
-func (x *Index) Search(p *query.Plan, o SearchOptions) Found {
+func (x *Index) Search(p *queries.Plan, o SearchOptions) Found {
 	s := x.pool.Get().(*search)
 	defer x.pool.Put(s)
 	s.begin(p, o)
@@ -49,7 +49,7 @@ func (x *Index) Search(p *query.Plan, o SearchOptions) Found {
 // checks the picked rows one by one, and counts. The ranker values candidates in batches in the
 // order of their lower bounds, so that few values need computing.
 type search struct {
-	plan    *query.Plan
+	plan    *queries.Plan
 	subtype string // "" for any subtype
 	now     int64  // Unix nanoseconds
 	second  uint32 // now in whole seconds
@@ -94,7 +94,7 @@ type area struct {
 	surely float64 // closer rows certainly lie in the plan's disc; +Inf without a disc
 }
 
-func (s *search) begin(p *query.Plan, o SearchOptions) {
+func (s *search) begin(p *queries.Plan, o SearchOptions) {
 	s.plan, s.subtype, s.now = p, p.Subtype(), nanos(o.Now)
 	s.second = seconds(s.now)
 	s.atLeast, s.partial = o.AtLeast, false

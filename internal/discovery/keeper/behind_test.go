@@ -16,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -26,7 +27,7 @@ import (
 type missing struct {
 	*lightCluster
 	random *rand.Rand
-	plan   *query.Plan
+	plan   *queries.Plan
 	owner  keepertest.Provider
 	live   map[string]*records.Record
 

@@ -15,6 +15,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -121,7 +122,7 @@ func TestCorruptKeepers(t *testing.T) {
 			return &pb.Response{Op: &pb.Response_Store{Store: &pb.StoreResponse{}}}
 		}, true},
 		{"a bomb", func([]*records.Record) *pb.Response {
-			return queried(&pb.QueryResponse{Envelopes: make([][]byte, query.MaxLimit+1)})
+			return queried(&pb.QueryResponse{Envelopes: make([][]byte, queries.MaxLimit+1)})
 		}, false},
 		{"a refusal", func([]*records.Record) *pb.Response {
 			return &pb.Response{Refusal: &peerv1.Refusal{Code: peerv1.Code_CODE_UNAVAILABLE, Message: "busy"}}

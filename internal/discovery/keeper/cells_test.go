@@ -16,10 +16,10 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
-	"github.com/blackhole/blackhole/pkg/query/menu"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
@@ -69,11 +69,11 @@ func (w *lightCluster) fullLevels() (levels []int) {
 }
 
 // questions asks for every order, worldwide and in discs, with filters and texts.
-func questions(t testing.TB) map[string]*query.Plan {
-	plans := make(map[string]*query.Plan)
+func questions(t testing.TB) map[string]*queries.Plan {
+	plans := make(map[string]*queries.Plan)
 	add := func(name string, q query.Query, where ...string) {
 		for _, text := range where {
-			c, err := query.ParseClause(text)
+			c, err := queries.ParseClause(text)
 			require.NoError(t, err)
 			q.Where = append(q.Where, c)
 		}
@@ -110,7 +110,7 @@ func questions(t testing.TB) map[string]*query.Plan {
 }
 
 // requireExact asks a node everything: each answer is complete, and has exactly the matches and their number.
-func (w *lightCluster) requireExact(n *lightNode, plans map[string]*query.Plan, recs []*records.Record) {
+func (w *lightCluster) requireExact(n *lightNode, plans map[string]*queries.Plan, recs []*records.Record) {
 	t := w.t
 	for _, name := range slices.Sorted(maps.Keys(plans)) {
 		plan := plans[name]
@@ -138,7 +138,7 @@ func (w *lightCluster) requireCounts(n *lightNode, recs []*records.Record, where
 	t := w.t
 	q := query.Query{Type: "compute", Sort: query.SortPrice, Limit: 1, ExactTotal: true}
 	for _, text := range where {
-		c, err := query.ParseClause(text)
+		c, err := queries.ParseClause(text)
 		require.NoError(t, err)
 		q.Where = append(q.Where, c)
 	}
@@ -150,7 +150,7 @@ func (w *lightCluster) requireCounts(n *lightNode, recs []*records.Record, where
 	require.NoError(t, err)
 	nowhere, err := n.Count(t.Context(), keepertest.Compile(t, unplaced), places[32:], true)
 	require.NoError(t, err)
-	want, least, menus := make([]int, len(places)), make([]float64, len(places)), make([]menu.Menu, len(places))
+	want, least, menus := make([]int, len(places)), make([]float64, len(places)), make([]query.Menu, len(places))
 	for _, r := range recs {
 		if r.Expired(time.Now()) || !plan.Match(r) {
 			continue
@@ -225,7 +225,7 @@ func TestDenseCellsGoDeeper(t *testing.T) {
 			o.Location.Latitude, o.Location.Longitude, o.Metadata.Subtype = &lat, &lon, ""
 			recs = append(recs, keepertest.NewProvider(t).Sign(t, o, 1, time.Now()))
 		}
-		plans := map[string]*query.Plan{}
+		plans := map[string]*queries.Plan{}
 		for _, radius := range []float64{0.01, 1, 100} {
 			for _, sort := range []query.Sort{query.SortPrice, query.SortDistance, query.SortStable} {
 				q := query.Query{Near: &query.Near{Latitude: 52.52, Longitude: 13.405, RadiusKM: &radius}, Sort: sort}
@@ -342,7 +342,7 @@ func TestFloodOfACell(t *testing.T) {
 		for _, o := range w.announce(w.nodes[0], more) {
 			require.NoError(t, o.Err)
 		}
-		w.requireExact(w.nodes[5], map[string]*query.Plan{"honest": plan}, append(more, honest...))
+		w.requireExact(w.nodes[5], map[string]*queries.Plan{"honest": plan}, append(more, honest...))
 	})
 }
 
@@ -370,7 +370,7 @@ func TestLiarsAboutFullCells(t *testing.T) {
 				}
 			})
 			time.Sleep(2 * idleFor) // earlier streams expire
-			w.requireExact(asker, map[string]*query.Plan{name: plan}, recs)
+			w.requireExact(asker, map[string]*queries.Plan{name: plan}, recs)
 			liar.host.SetStreamHandler(wire.Protocol("test"), liar.server.rpc.Serve)
 			time.Sleep(10 * time.Minute)
 		}
@@ -441,7 +441,7 @@ func TestJoinerOfFullCells(t *testing.T) {
 		cells := wire.CellNames(plan.Cells(1))
 		for range 120 {
 			time.Sleep(time.Second)
-			resp, err := joined.ServeQuery(t.Context(), &pb.QueryRequest{Query: plan.Query().Proto(), Cells: cells})
+			resp, err := joined.ServeQuery(t.Context(), &pb.QueryRequest{Query: queries.Proto(plan.Query()), Cells: cells})
 			require.NoError(t, err)
 			require.True(t, len(resp.NotKept) > 0 || len(resp.Full) > 0, "it never takes its few records for all")
 			found, err := joined.Query(t.Context(), plan)
@@ -451,11 +451,11 @@ func TestJoinerOfFullCells(t *testing.T) {
 			}
 		}
 		require.True(t, joined.cells.Full(globalCell()))
-		resp, err := joined.ServeQuery(t.Context(), &pb.QueryRequest{Query: plan.Query().Proto(), Cells: cells})
+		resp, err := joined.ServeQuery(t.Context(), &pb.QueryRequest{Query: queries.Proto(plan.Query()), Cells: cells})
 		require.NoError(t, err)
 		require.Empty(t, resp.NotKept)
 		require.Len(t, resp.Envelopes, 5, "those without a place")
-		w.requireExact(joined, map[string]*query.Plan{"all": plan}, recs)
+		w.requireExact(joined, map[string]*queries.Plan{"all": plan}, recs)
 	})
 }
 
@@ -505,7 +505,7 @@ func TestFullCellsBecomeWhole(t *testing.T) {
 			require.Empty(t, n.cells.Lacks(globalCell()))
 		}
 		w.nodes[7].counts.Forget()
-		w.requireExact(w.nodes[7], map[string]*query.Plan{"all": plan}, few)
+		w.requireExact(w.nodes[7], map[string]*queries.Plan{"all": plan}, few)
 		require.LessOrEqual(t, w.nodes[7].counts.Operations("ask"), 3)
 	})
 }
@@ -559,7 +559,7 @@ func TestWorldPlayed(t *testing.T) {
 }
 
 // askedCells counts the cells that a question asked about, from its notes.
-func askedCells(found query.Found) int {
+func askedCells(found queries.Found) int {
 	for _, note := range found.Notes {
 		var n int
 		if _, err := fmt.Sscanf(note, "asked about %d cells", &n); err == nil && strings.HasPrefix(note, "asked about ") {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -23,7 +24,7 @@ type campaign struct {
 	*cluster
 	t      *testing.T
 	random *rand.Rand
-	plan   *query.Plan
+	plan   *queries.Plan
 	live   []*records.Record
 
 	asked, complete int

@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -33,7 +34,7 @@ func TestFindingsMeet(t *testing.T) {
 	for _, size := range []int{3, 30} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newCluster(t, size, never)
-			plan, err := query.Compile(query.Query{Type: "compute"}, query.Defaults{})
+			plan, err := queries.Compile(query.Query{Type: "compute"}, queries.Defaults{})
 			require.NoError(t, err)
 			about := keepertest.NewProvider(t).Id
 			first, second := w.nodes[0], w.nodes[size-1]

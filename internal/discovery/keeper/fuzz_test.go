@@ -12,7 +12,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
-	"github.com/blackhole/blackhole/pkg/query"
+	queries "github.com/blackhole/blackhole/internal/query"
 	dpb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
@@ -49,7 +49,7 @@ func FuzzRequest(f *testing.F) {
 		case req.GetStore() != nil:
 			require.Len(t, resp.GetStore().Results, len(req.GetStore().Items))
 		case req.GetQuery() != nil:
-			require.LessOrEqual(t, len(resp.GetQuery().Envelopes), query.MaxLimit)
+			require.LessOrEqual(t, len(resp.GetQuery().Envelopes), queries.MaxLimit)
 		}
 		require.NoError(t, requestCodec(new(bytes.Buffer)).WriteMessage(resp), "strings of other peers may be invalid UTF-8, but responses must be valid")
 	})

@@ -9,7 +9,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
-	"github.com/blackhole/blackhole/pkg/query"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
@@ -49,7 +49,7 @@ func (k *Keeper) askingOrder(set *route.Set) []peer.ID { return k.client.Rank(se
 
 // cellQuery is a query to the keepers of some cells.
 type cellQuery struct {
-	plan  *query.Plan
+	plan  *queries.Plan
 	cells []records.CellKey
 }
 
@@ -61,7 +61,7 @@ type ownAnswer struct {
 }
 
 func (k *Keeper) answerHere(q cellQuery) ownAnswer {
-	resp, err := k.Asker.ServeQuery(context.Background(), &pb.QueryRequest{Query: q.plan.Query().Proto(), Cells: wire.CellNames(q.cells)})
+	resp, err := k.Asker.ServeQuery(context.Background(), &pb.QueryRequest{Query: queries.Proto(q.plan.Query()), Cells: wire.CellNames(q.cells)})
 	if err != nil {
 		return ownAnswer{doubt: err.Error()}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -117,7 +118,7 @@ func TestEachChangeReachesEverybody(t *testing.T) {
 			price := float64(100 - random.IntN(100))
 			last := s.price(price)
 			require.Zero(t, s.behind(last), "step %d", step)
-			for _, p := range []*query.Plan{wide, cheap, city, own} {
+			for _, p := range []*queries.Plan{wide, cheap, city, own} {
 				found, err := s.nodes[1+random.IntN(len(s.nodes)-1)].Query(t.Context(), p)
 				require.NoError(t, err)
 				require.True(t, found.Complete, "step %d: %s, %v", step, found.Reason, found.Notes)

@@ -22,6 +22,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/strictproto"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -264,7 +265,7 @@ func TestQueryRefuses(t *testing.T) {
 		{"another type", &dpb.Query{Type: "storage"}, []string{global}, "cells"},
 		{"a subtype not asked for", &dpb.Query{Type: "compute"}, []string{"/blackhole/services/compute/gpu/global"}, "cells"},
 		{"two subtypes", &dpb.Query{Type: "compute", Subtype: "gpu"}, []string{global, "/blackhole/services/compute/gpu/global"}, "cells"},
-		{"limit", &dpb.Query{Type: "compute", Limit: query.MaxLimit + 1}, []string{global}, "limit"},
+		{"limit", &dpb.Query{Type: "compute", Limit: queries.MaxLimit + 1}, []string{global}, "limit"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			req := &pb.Request{Op: &pb.Request_Query{Query: &pb.QueryRequest{Query: tc.query, Cells: tc.cells}}}

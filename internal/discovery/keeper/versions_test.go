@@ -26,6 +26,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/internal/platform/strictproto"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	dpb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
@@ -281,7 +282,7 @@ func TestRequestOfALaterVersion(t *testing.T) {
 		require.NoError(t, err)
 		defer func() { _ = s.Reset() }()
 		call := func(edit func(*pb.Request)) *pb.Response {
-			q := keepertest.Compile(t, query.Query{}).Query().Proto()
+			q := queries.Proto(keepertest.Compile(t, query.Query{}).Query())
 			req := &pb.Request{Op: &pb.Request_Query{Query: &pb.QueryRequest{Query: q, Cells: []string{"/blackhole/services/compute/_/global"}}}}
 			edit(req)
 			require.NoError(t, s.WriteMessage(req))
@@ -337,7 +338,7 @@ func TestOlderKeepersWithTooManyMatches(t *testing.T) {
 		w := newCluster(t, 4)
 		a, p := w.nodes[0], keepertest.NewProvider(t)
 		some := [][]byte{p.Sign(t, keepertest.Offer("yes", tagged("yes")), 1, time.Now()).Envelope()}
-		for i := len(some); i < query.MaxLimit; i++ {
+		for i := len(some); i < queries.MaxLimit; i++ {
 			some = append(some, p.Sign(t, keepertest.Offer(fmt.Sprintf("no%d", i), tagged("no")), 1, time.Now()).Envelope())
 		}
 		for _, n := range w.nodes[1:] {
@@ -349,7 +350,7 @@ func TestOlderKeepersWithTooManyMatches(t *testing.T) {
 				if len(q.Attributes) > 0 {
 					return &pb.Response{Refusal: rpc.Refuse(strictproto.Refuse([]string{"query.query.17"}))}
 				}
-				require.EqualValues(t, query.MaxLimit, q.Limit)
+				require.EqualValues(t, queries.MaxLimit, q.Limit)
 				return queried(&pb.QueryResponse{Envelopes: some, Total: 9000, Withheld: true, Bound: 1})
 			})
 			n.cut()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/internal/platform/cities"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -96,8 +97,8 @@ func worldOffer(random *rand.Rand, i int, places spread) records.Offer {
 }
 
 // best computes the expected result of a query with a plain scan.
-func best(plan *query.Plan, recs []*records.Record) []string {
-	var hits []query.Hit
+func best(plan *queries.Plan, recs []*records.Record) []string {
+	var hits []queries.Hit
 	for _, r := range recs {
 		if !r.Expired(time.Now()) && plan.Match(r) {
 			hits = append(hits, plan.Hit(r))
@@ -112,12 +113,12 @@ func best(plan *query.Plan, recs []*records.Record) []string {
 }
 
 // middlePage is the question for the page that begins in the middle of some records.
-func middlePage(t testing.TB, recs []*records.Record) *query.Plan {
+func middlePage(t testing.TB, recs []*records.Record) *queries.Plan {
 	q := query.Query{Sort: query.SortStable, Explain: true}
 	first := keepertest.Compile(t, q)
 	sorted := slices.SortedFunc(slices.Values(recs), func(a, b *records.Record) int {
 		return first.Hit(a).Compare(first.Hit(b))
 	})
-	q.After = query.After(sorted[len(sorted)/2])
+	q.After = queries.After(sorted[len(sorted)/2])
 	return keepertest.Compile(t, q)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/recordstest"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/metrics/metricstest"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -85,12 +86,12 @@ func (p Provider) Withdraw(t testing.TB, r *records.Record, now time.Time) *reco
 }
 
 // Compile returns the plan of a query, of type compute by default.
-func Compile(t testing.TB, q query.Query) *query.Plan {
+func Compile(t testing.TB, q query.Query) *queries.Plan {
 	t.Helper()
 	if q.Type == "" {
 		q.Type = "compute"
 	}
-	p, err := query.Compile(q, query.Defaults{})
+	p, err := queries.Compile(q, queries.Defaults{})
 	require.NoError(t, err)
 	return p
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/probe"
-	"github.com/blackhole/blackhole/pkg/query"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -31,7 +31,7 @@ func domainTarget(n records.Name) (probe.Target, string) {
 
 // NotChecked says why an offer is no result for a question that asks for a checked domain; "" if it is one. Only a check of this peer
 // counts, because a provider may choose an id whose witnesses are its own.
-func (x *Checks) NotChecked(plan *query.Plan, r *records.Record) string {
+func (x *Checks) NotChecked(plan *queries.Plan, r *records.Record) string {
 	if plan.Domain() == "" {
 		return ""
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/ask"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -101,7 +102,7 @@ func TestQuorumProvesADomain(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		say(5, 5, records.Answers)
 		require.Equal(t, records.Checked, asker.DomainOf(s.claims).State)
-		plan, err := query.Compile(query.Query{Type: "relay", Domain: query.AnyDomain}, query.Defaults{})
+		plan, err := queries.Compile(query.Query{Type: "relay", Domain: queries.AnyDomain}, queries.Defaults{})
 		require.NoError(t, err)
 		require.Equal(t, NotYet, asker.NotChecked(plan, s.claims))
 		asker.act()

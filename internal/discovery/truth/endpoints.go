@@ -18,7 +18,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/internal/platform/probe"
-	"github.com/blackhole/blackhole/pkg/query"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -215,7 +215,7 @@ func targetOf(r *records.Record) (t probe.Target, state string) {
 }
 
 // Of returns what is known of the endpoint of an offer, and the evidence for its score; nil for an offer without an endpoint.
-func (x *Checks) Of(r *records.Record, v *query.Evidence) *records.Measured {
+func (x *Checks) Of(r *records.Record, v *queries.Evidence) *records.Measured {
 	now := x.now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -296,7 +296,7 @@ func (x *Checks) Buried() map[records.Name]*records.Record {
 
 // DeadMatching counts the offers that match a plan whose endpoint is dead or failed its last check, and the domains that are not checked
 // if the plan asks for such.
-func (x *Checks) DeadMatching(p *query.Plan) (n int) {
+func (x *Checks) DeadMatching(p *queries.Plan) (n int) {
 	now := x.now()
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/ask"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/probe"
-	"github.com/blackhole/blackhole/pkg/query"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -336,7 +336,7 @@ func TestOneCheckServesAll(t *testing.T) {
 			own := 0
 			for _, m := range consumers {
 				e := m.Checks
-				r := e.Of(s.offer, &query.Evidence{})
+				r := e.Of(s.offer, &queries.Evidence{})
 				require.Equal(t, records.Answers, r.State)
 				if r.Peers == 0 {
 					own++

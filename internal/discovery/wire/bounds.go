@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/blackhole/blackhole/internal/discovery/witness"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/query"
 )
 
 // opBounds limit the operations of a message before it is decoded.
@@ -44,7 +44,7 @@ func responseBounds() opBounds {
 	return opBounds{
 		{op: 2, lists: []listBound{{1, "store.results", MaxItems}, {4, "store.full", MaxQueryCells}}},
 		{op: 3, lists: []listBound{
-			{1, "query.envelopes", query.MaxLimit}, {5, "query.not_kept", MaxQueryCells},
+			{1, "query.envelopes", queries.MaxLimit}, {5, "query.not_kept", MaxQueryCells},
 			{9, "query.beyond", MaxBeyond}, {14, "query.full", MaxQueryCells},
 		}},
 		{op: 5, lists: []listBound{{3, "sync.cells", CellsListed}}},

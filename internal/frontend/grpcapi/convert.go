@@ -9,6 +9,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/frontend/budget"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -108,9 +109,9 @@ func fromAnswer(a *query.Answer) *api.QueryResponse {
 		})
 	}
 	if a.Cells != nil {
-		resp.Cells = &api.Cells{Length: uint32(a.Cells.Length), Unplaced: uint64(a.Cells.Unplaced), Menu: a.Cells.Menu.Proto()}
+		resp.Cells = &api.Cells{Length: uint32(a.Cells.Length), Unplaced: uint64(a.Cells.Unplaced), Menu: queries.MenuProto(a.Cells.Menu)}
 		for _, n := range a.Cells.Counts {
-			resp.Cells.Counts = append(resp.Cells.Counts, &api.CellCount{Cell: string(n.Cell), Count: uint64(n.Count), LeastPrice: n.Least, Menu: n.Menu.Proto()})
+			resp.Cells.Counts = append(resp.Cells.Counts, &api.CellCount{Cell: string(n.Cell), Count: uint64(n.Count), LeastPrice: n.Least, Menu: queries.MenuProto(n.Menu)})
 		}
 	}
 	for _, e := range a.Excluded {

@@ -35,6 +35,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/xdsapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/strictproto"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -420,7 +421,7 @@ func (s *Server) Resolve(ctx context.Context, req *api.ResolveRequest) (*api.Res
 
 // Query implements api.RecordServiceServer.
 func (s *Server) Query(ctx context.Context, req *api.QueryRequest) (*api.QueryResponse, error) {
-	q, err := query.FromProto(req.GetQuery())
+	q, err := queries.FromProto(req.GetQuery())
 	if err != nil {
 		return nil, fault.Wrap(opQuery, err)
 	}
@@ -437,7 +438,7 @@ func (s *Server) Query(ctx context.Context, req *api.QueryRequest) (*api.QueryRe
 // Watch implements api.RecordServiceServer. It sends the header as soon as the watch is open, so
 // that the client learns about it before the first event.
 func (s *Server) Watch(req *api.WatchRequest, out grpc.ServerStreamingServer[api.WatchResponse]) error {
-	q, err := query.FromProto(req.GetQuery())
+	q, err := queries.FromProto(req.GetQuery())
 	if err != nil {
 		return fault.Wrap(opQuery, err)
 	}

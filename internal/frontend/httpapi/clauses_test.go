@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/openapi"
-	"github.com/blackhole/blackhole/pkg/query"
+	queries "github.com/blackhole/blackhole/internal/query"
 )
 
 // TestFieldsOfClauses: the documentation and the OpenAPI document have exactly the fields.
@@ -18,7 +18,7 @@ func TestFieldsOfClauses(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/api.md")
 	require.NoError(t, err)
 	kinds, names := map[string][]string{}, []string(nil) // fields by kind and operations
-	for _, f := range query.Fields() {
+	for _, f := range queries.Fields() {
 		kind, ops := string(f.Kind), make([]string, len(f.Ops()))
 		for i, op := range f.Ops() {
 			ops[i] = string(op)

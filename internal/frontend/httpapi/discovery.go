@@ -10,6 +10,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/jsonform"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -62,7 +63,7 @@ func (d *discoveryAPI) query(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	q, err := query.ParseJSON(body)
+	q, err := queries.ParseJSON(body)
 	if err != nil {
 		return within("body", err)
 	}
@@ -74,7 +75,7 @@ func (d *discoveryAPI) queryByParameters(w http.ResponseWriter, r *http.Request)
 	if err != nil {
 		return err
 	}
-	q, err := query.ParseValues(values)
+	q, err := queries.ParseValues(values)
 	if err != nil {
 		return within("url", err)
 	}
@@ -144,7 +145,7 @@ func readWatch(r *http.Request) (q query.Query, after string, err error) {
 	if id := r.Header.Get("Last-Event-ID"); id != "" { // a browser reconnects to the URL of its first request
 		after = id
 	}
-	q, err = query.ParseValues(values)
+	q, err = queries.ParseValues(values)
 	return q, after, within("url", err)
 }
 

@@ -24,7 +24,8 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/registry"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
 	"github.com/blackhole/blackhole/internal/frontend/mcpapi"
-	"github.com/blackhole/blackhole/pkg/query"
+	queries "github.com/blackhole/blackhole/internal/query"
+	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -38,9 +39,9 @@ type keepsAll struct {
 }
 
 // Local implements discovery.Keepers.
-func (k keepsAll) Local(p *query.Plan) (query.Found, bool) {
+func (k keepsAll) Local(p *queries.Plan) (queries.Found, bool) {
 	a := k.index.Search(p, index.SearchOptions{Now: time.Now(), AtLeast: !p.ExactTotal()})
-	found := query.Found{Total: a.Total, AtLeast: !a.Exact, Complete: true, Local: true}
+	found := queries.Found{Total: a.Total, AtLeast: !a.Exact, Complete: true, Local: true}
 	for _, h := range a.Hits {
 		found.Records = append(found.Records, h.Record)
 	}
@@ -54,7 +55,7 @@ func (keepsAll) Clock() clock.Estimate { return clock.Estimate{} }
 type silent struct{}
 
 // Follow implements discovery.Updates.
-func (silent) Follow(*query.Plan) (func(), error) { return func() {}, nil }
+func (silent) Follow([]gossip.Topic) (func(), error) { return func() {}, nil }
 
 // Publish implements discovery.Updates.
 func (silent) Publish(context.Context, *records.Record) error { return nil }

@@ -10,6 +10,7 @@ import (
 	record "github.com/libp2p/go-libp2p-record/pb"
 	"google.golang.org/protobuf/proto"
 
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -46,7 +47,7 @@ func askQueries(ctx context.Context, h *hostile) {
 			least := float64(asked) / 1e9 // no cache knows the question
 			q := query.Query{Type: kind, Limit: 100}
 			q.MinUptime = &least
-			return &keeperv1.Request{Op: &keeperv1.Request_Query{Query: &keeperv1.QueryRequest{Query: q.Proto(), Cells: cells[asked%len(cells):][:1]}}}
+			return &keeperv1.Request{Op: &keeperv1.Request_Query{Query: &keeperv1.QueryRequest{Query: queries.Proto(q), Cells: cells[asked%len(cells):][:1]}}}
 		}
 	})
 }
