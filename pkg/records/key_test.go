@@ -83,7 +83,7 @@ func TestParseCellKey(t *testing.T) {
 		space + "storage/_/9":                           true,
 		space + "storage/_/9q8yyk8":                     true,
 		space + "storage/_/9q8yyk8y":                    true,
-		space + "storage/_/9q8yyk8ytp":                   false,
+		space + "storage/_/9q8yyk8ytp":                  false,
 		space + "storage/_/9a":                          false,
 		space + "storage/_/":                            false,
 		space + "storage//9q":                           false,
