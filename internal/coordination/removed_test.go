@@ -63,8 +63,8 @@ func TestRemovedWhileAway(t *testing.T) {
 	}
 }
 
-// TestReplacedWhileAway: a voter that was replaced and removed while it was cut off comes back. It learns that it is none, and does not
-// go on alone when the majority of the others is lost.
+// TestReplacedWhileAway: a voter that was replaced and removed while it was cut off comes back. It learns that it is no voter any more. When
+// the majority of the others is lost it does not go on alone.
 func TestReplacedWhileAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := startCluster(t, 4, 4)

@@ -4,6 +4,8 @@ package operator
 
 import (
 	"context"
+	"errors"
+	"slices"
 
 	"google.golang.org/grpc"
 
@@ -31,9 +33,9 @@ func New(address string, opts ...client.Option) (*Client, error) {
 	if err != nil {
 		return nil, fault.Wrap("operator.New", err)
 	}
-	c, err := client.New(address, append(opts, func(s *link.Settings) { s.Over = l })...)
+	c, err := client.New(address, append(slices.Clip(opts), func(s *link.Settings) { s.Over = l })...)
 	if err != nil { // impossible: the link is open
-		return nil, fault.Wrap("operator.New", err)
+		return nil, fault.Wrap("operator.New", errors.Join(err, l.Close()))
 	}
 	o := &Client{Client: c, link: l}
 	o.life, o.end = context.WithCancel(context.Background())

@@ -21,7 +21,7 @@ type Found struct {
 	Beyond   *query.LeftOut    // records left out because they need a later version of the program; nil for none
 	Local    bool              // this peer is the only keeper of every cell
 	Menu     query.Menu        // of all matches, for a count
-	Notes    []string          // cells asked, keepers asked, bounds; for Query.Explain
+	Notes    []string          // cells asked, keepers asked; for Query.Explain
 }
 
 // Menu describes one match, to be joined with others.

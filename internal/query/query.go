@@ -6,10 +6,9 @@
 //
 // Clauses (query.Query.Where) test any field of a record. One table, Fields, has a row for each field:
 // parsing, checks, matches, help and documentation follow from it, and a test compares it with the
-// schema of records. A clause reads the signed bytes of a record. Clauses never loosen a filter or
-// a bound: Filter holds what an index can check by columns, Plan.Bound what a summary of a cell can
-// rule out, and a clause outside both only makes Plan.Match stricter. So a clause unknown to a
-// summary never prunes a cell.
+// schema of records. A clause reads the signed bytes of a record. Clauses never loosen a filter:
+// Filter holds what an index can check by columns, and other clauses only make Plan.Match
+// stricter. Plan.Bound rules out cells by their place alone, so no clause prunes one.
 //
 // The package is pure: it depends on no index and no network.
 package query

@@ -252,7 +252,7 @@ func TestOneCommit(t *testing.T) {
 	}
 }
 
-// TestDiskFull: a full disk refuses changes and shows none of them. They succeed as soon as it has room.
+// TestDiskFull: a full disk refuses changes and shows none of them. When the disk has room again, changes succeed.
 func TestDiskFull(t *testing.T) {
 	disk := storetest.NewFailing()
 	c := config(disk)

@@ -44,7 +44,7 @@ func (c *client) repeat() Result {
 // clients are the clients by id. Sort before ranging over them if the order matters.
 type clients struct {
 	byID         map[coord.ClientID]*client
-	applications int // how many of them are of applications, not of peers
+	applications int // those of applications; the others belong to peers
 }
 
 // of returns the client of a command, to apply the command or to repeat its last result.

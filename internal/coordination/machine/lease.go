@@ -24,7 +24,7 @@ type lease struct {
 // leases are the leases by id.
 type leases struct {
 	btree.Map[coord.LeaseID, *lease]
-	applications int // how many of them are of applications, not of peers
+	applications int // those of applications; the others belong to peers
 }
 
 // add adds a lease of an owner.

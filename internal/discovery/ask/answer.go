@@ -214,7 +214,7 @@ func (a *answer) agrees(b *answer) bool {
 	if !slices.Equal(a.crowded, b.crowded) {
 		return false
 	}
-	if slices.ContainsFunc(a.crowded, place.Sends) { // each has those that it had room for
+	if slices.ContainsFunc(a.crowded, place.Sends) { // full cells keep different records
 		return true
 	}
 	if !a.atLeast && !b.atLeast {

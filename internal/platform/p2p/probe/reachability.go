@@ -439,6 +439,10 @@ func (t *tracker) failed(o *observation, out outcome, now time.Time) bool {
 		return false
 	}
 	o.redial, o.excused = false, false
+	apart := t.conf.Confirm // of two failures that decide
+	if o.refused && out.result == refused {
+		apart = min(apart, refusedAgain)
+	}
 	switch {
 	case o.since.IsZero() && o.doubted:
 		o.since = now
@@ -447,9 +451,8 @@ func (t *tracker) failed(o *observation, out outcome, now time.Time) bool {
 		o.since, o.due = now, now.Add(min(t.conf.Confirm, searchAfter)) // the peer may have moved, or have a relay by now
 		o.refused = out.result == refused
 		return true
-	case o.refused && out.result == refused && !now.Before(o.since.Add(refusedAgain)):
-	case now.Before(o.since.Add(t.conf.Confirm)): // too early for a second failure
-		o.due = o.since.Add(t.conf.Confirm)
+	case now.Before(o.since.Add(apart)): // too early for a second failure
+		o.due = o.since.Add(apart)
 		return false
 	}
 	changed := t.set(o, records.Unreachable, now)

@@ -229,6 +229,27 @@ func TestRefusalsDecideSoon(t *testing.T) {
 	}
 }
 
+// TestEarlyRefusalDelaysNothing: a refusal before the time does not decide, and the next one does as soon as it may.
+func TestEarlyRefusalDelaysNothing(t *testing.T) {
+	f := newTrackerFixture(t)
+	f.conf.Interval, f.conf.Confirm, f.conf.Keep = 10*time.Minute, 2*time.Minute, time.Hour
+	f.track("t", "a", true, f.now)
+	f.pong(f.probe())
+	f.pass(5 * time.Minute)
+	f.disconnected("a", f.now)
+	gone := outcome{result: refused, dialed: true}
+	require.True(t, f.done(f.probe(), gone, f.now))
+	f.pass(refusedAgain / 2)
+	f.find("a").due = f.now
+	require.False(t, f.done(f.probe(), gone, f.now))
+	f.require("a", reachable)
+	f.pass(refusedAgain/2 - 1)
+	f.quiet()
+	f.pass(1)
+	f.done(f.probe(), gone, f.now)
+	f.require("a", unreachable)
+}
+
 // TestNewConnectionsMayEnd: a crowded peer ends connections soon, and is dialed once in an interval. One that lasted is missed at once.
 func TestNewConnectionsMayEnd(t *testing.T) {
 	f := newTrackerFixture(t)
