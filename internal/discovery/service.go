@@ -64,18 +64,13 @@ type Updates interface {
 
 // Prober measures the reachability of providers.
 type Prober interface {
+	truth.Peers
 	// Track measures these providers for a while, as a share of one caller. It never blocks.
 	Track(caller string, ids ...peer.ID)
 	// Watch is Track, with a measurement at least each minute until the given time.
 	Watch(caller string, until time.Time, ids ...peer.ID)
-	// OnFailed has f called with each peer that failed a first measurement, or became unreachable. f must not block.
-	OnFailed(f func(peer.ID))
-	// Doubt reports that others got no answer of a peer: it is measured soon. If they are enough, its first failure makes it unreachable.
-	Doubt(id peer.ID, enough bool)
 	// Announced reports a new record of a provider: an unreachable one is measured again.
 	Announced(id peer.ID)
-	// Measured returns the last finding about a provider, false without one.
-	Measured(id peer.ID) (records.Measured, bool)
 	// Unreachable returns the unreachable providers, sorted. The caller must not modify the result.
 	Unreachable() []peer.ID
 	// Epoch grows with each change of the unreachable set.

@@ -25,13 +25,3 @@ func (f *Fence) Check(token Token) error {
 	f.Highest = token
 	return nil
 }
-
-// CheckOnce is Check for a resource with one write per holder: it also refuses the highest token.
-//
-// Errors: as Check; Conflict for a used token.
-func (f *Fence) CheckOnce(token Token) error {
-	if token > 0 && token == f.Highest {
-		return fault.Wrap("coord.Fence", fault.Refused(fault.Conflict, "token", "%d was used already", token))
-	}
-	return f.Check(token)
-}

@@ -59,10 +59,3 @@ func (l *PeerLimit) Leave(id peer.ID) {
 		delete(l.ofPeer, id)
 	}
 }
-
-// Of returns the number of operations of a peer under way.
-func (l *PeerLimit) Of(id peer.ID) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ofPeer[id]
-}

@@ -45,9 +45,6 @@ func Renew(list []Heard, h Heard) bool {
 	return true
 }
 
-// Agree reports whether the measurers of a list are a quorum: at least Quorum known networks.
-func Agree(list []Heard) bool { return Networks(list) >= Quorum }
-
 // Networks counts the known networks of the measurers of a list.
 func Networks(list []Heard) int {
 	var room [maxHeard]netip.Prefix
