@@ -12,14 +12,14 @@ import (
 
 // TestProof plays tests that exist, and one that does not.
 func TestProof(t *testing.T) {
-	all := proofs("# head\nQ1 pkg/query TestFoldIsEqualFold TestScoreEnds\n\nQ1 plant less is less or equal\n")
+	all := proofs("# head\nQ1 internal/query TestFoldIsEqualFold TestScoreEnds\n\nQ1 plant less is less or equal\n")
 	require.Equal(t, proof{promise: "Q1", where: "internal/coordination/simulation", tests: []string{"TestPlanted"}, plant: "less is less or equal"}, all[1])
 	var out bytes.Buffer
 	require.NoError(t, all[0].play(t.Context(), &out))
-	require.Regexp(t, `(?m)^  pass  pkg/query TestFoldIsEqualFold \(\S+\)$`, out.String())
+	require.Regexp(t, `(?m)^  pass  internal/query TestFoldIsEqualFold \(\S+\)$`, out.String())
 	all[0].tests[1] = "TestNothing"
 	err := all[0].play(t.Context(), io.Discard)
-	require.ErrorContains(t, err, "pkg/query has no test TestNothing")
+	require.ErrorContains(t, err, "internal/query has no test TestNothing")
 	require.Equal(t, fault.Conflict, fault.KindOf(err))
 }
 
