@@ -80,6 +80,22 @@ func Load(state *pb.Ledger, before *Ledger, now time.Duration) *Ledger {
 	return l
 }
 
+// Merge returns the state that knows the grants of two ledgers of one provider, of before and after a move. One that both know is as its last
+// change left it.
+func Merge(a, b *pb.Ledger) *pb.Ledger {
+	m := &pb.Ledger{LastToken: max(a.GetLastToken(), b.GetLastToken()), LongestMs: max(a.GetLongestMs(), b.GetLongestMs())}
+	known := map[uint64]*pb.Entry{}
+	for _, e := range slices.Concat(a.GetEntries(), b.GetEntries()) {
+		if k := known[e.Token]; k == nil || k.Changes < e.Changes {
+			known[e.Token] = proto.CloneOf(e)
+		}
+	}
+	for _, token := range slices.Sorted(maps.Keys(known)) {
+		m.Entries = append(m.Entries, known[token])
+	}
+	return m
+}
+
 // State returns the durable part. It belongs to the ledger.
 func (l *Ledger) State() *pb.Ledger { return l.state }
 
@@ -164,7 +180,7 @@ func (l *Ledger) Next() (at time.Duration, ok bool) {
 func (l *Ledger) Reserve(by Consumer, r *api.ReserveRequest, t Terms, now time.Duration, issued time.Time) (*pb.Entry, error) {
 	units, ttl := max(r.GetUnits(), 1), cmp.Or(r.GetTtlMs(), uint64(t.MaxTime.Milliseconds()))
 	if e := l.Get(by.ID, r.GetRequestId()); e != nil {
-		if e.Key != r.GetKey() || e.Units != units {
+		if e.OfferId != t.Offer || e.Units != units {
 			return nil, fault.Refused(fault.Conflict, "request_id", "names an earlier request, for %d of %s", e.Units, e.OfferId)
 		}
 		return e, nil
