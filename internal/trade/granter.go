@@ -60,7 +60,7 @@ func (g *granter) do(ctx context.Context, grant bool, apply func(*ledger.Ledger,
 	select {
 	case g.queue <- c:
 	default:
-		return nil, fault.Exhausted("", "grants", false, "%d changes wait for the ledger of this peer: try again", maxQueued)
+		return nil, fault.New("", fault.LimitReached, "%d changes wait for the ledger of the provider: try again later", maxQueued)
 	}
 	select {
 	case <-c.done:

@@ -7,7 +7,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/internal/trade/ledger"
@@ -111,7 +110,7 @@ func (d *Desk) answer(ctx context.Context, by ledger.Consumer, req *pb.Request, 
 func (d *Desk) grantOf(e *pb.Entry) *api.Grant {
 	return &api.Grant{
 		Token: e.Token, Key: e.Key, Sequence: e.Sequence, ProviderId: d.Host.ID().String(), ConsumerId: e.ConsumerId, Units: e.Units, TtlMs: e.TtlMs,
-		State: e.State, RequestId: e.RequestId, IssuedAt: timestamppb.New(time.UnixMilli(int64(e.IssuedMs))),
+		State: e.State, RequestId: e.RequestId, IssuedMs: e.IssuedMs,
 		Price: e.Price, Currency: e.Currency, PriceUnit: e.PriceUnit, Reason: e.Reason,
 	}
 }

@@ -12,7 +12,6 @@ import (
 	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
-	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -1008,20 +1007,20 @@ func (x *ConnectResponse) GetError() string {
 type Grant struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Rises over all grants of the provider.
-	Token      uint64                 `protobuf:"varint,1,opt,name=token,proto3" json:"token,omitempty"`
-	Key        string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	Sequence   uint64                 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"` // of the record that its terms stand in
-	ProviderId string                 `protobuf:"bytes,4,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
-	ConsumerId string                 `protobuf:"bytes,5,opt,name=consumer_id,json=consumerId,proto3" json:"consumer_id,omitempty"`
-	Units      uint32                 `protobuf:"varint,6,opt,name=units,proto3" json:"units,omitempty"`
-	TtlMs      uint64                 `protobuf:"varint,7,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // from the last change on
-	State      Grant_State            `protobuf:"varint,8,opt,name=state,proto3,enum=blackhole.api.v1.Grant_State" json:"state,omitempty"`
-	RequestId  string                 `protobuf:"bytes,9,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	IssuedAt   *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=issued_at,json=issuedAt,proto3" json:"issued_at,omitempty"` // by the provider's clock, for people
-	Price      *float64               `protobuf:"fixed64,11,opt,name=price,proto3,oneof" json:"price,omitempty"`
-	Currency   string                 `protobuf:"bytes,12,opt,name=currency,proto3" json:"currency,omitempty"`
-	PriceUnit  string                 `protobuf:"bytes,13,opt,name=price_unit,json=priceUnit,proto3" json:"price_unit,omitempty"`
-	Reason     string                 `protobuf:"bytes,14,opt,name=reason,proto3" json:"reason,omitempty"` // of a revocation
+	Token      uint64      `protobuf:"varint,1,opt,name=token,proto3" json:"token,omitempty"`
+	Key        string      `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Sequence   uint64      `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"` // of the record that its terms stand in
+	ProviderId string      `protobuf:"bytes,4,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
+	ConsumerId string      `protobuf:"bytes,5,opt,name=consumer_id,json=consumerId,proto3" json:"consumer_id,omitempty"`
+	Units      uint32      `protobuf:"varint,6,opt,name=units,proto3" json:"units,omitempty"`
+	TtlMs      uint64      `protobuf:"varint,7,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // from the last change on
+	State      Grant_State `protobuf:"varint,8,opt,name=state,proto3,enum=blackhole.api.v1.Grant_State" json:"state,omitempty"`
+	RequestId  string      `protobuf:"bytes,9,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	IssuedMs   uint64      `protobuf:"varint,10,opt,name=issued_ms,json=issuedMs,proto3" json:"issued_ms,omitempty"` // Unix time by the provider's clock, for people
+	Price      *float64    `protobuf:"fixed64,11,opt,name=price,proto3,oneof" json:"price,omitempty"`
+	Currency   string      `protobuf:"bytes,12,opt,name=currency,proto3" json:"currency,omitempty"`
+	PriceUnit  string      `protobuf:"bytes,13,opt,name=price_unit,json=priceUnit,proto3" json:"price_unit,omitempty"`
+	Reason     string      `protobuf:"bytes,14,opt,name=reason,proto3" json:"reason,omitempty"` // of a revocation
 	// Of the answering peer's own count; absent in the signed form.
 	LeftMs        *uint64 `protobuf:"varint,15,opt,name=left_ms,json=leftMs,proto3,oneof" json:"left_ms,omitempty"`
 	SentBytes     uint64  `protobuf:"varint,16,opt,name=sent_bytes,json=sentBytes,proto3" json:"sent_bytes,omitempty"` // by the holder; absent in the signed form
@@ -1123,11 +1122,11 @@ func (x *Grant) GetRequestId() string {
 	return ""
 }
 
-func (x *Grant) GetIssuedAt() *timestamppb.Timestamp {
+func (x *Grant) GetIssuedMs() uint64 {
 	if x != nil {
-		return x.IssuedAt
+		return x.IssuedMs
 	}
-	return nil
+	return 0
 }
 
 func (x *Grant) GetPrice() float64 {
@@ -1183,7 +1182,7 @@ var File_blackhole_api_v1_trade_proto protoreflect.FileDescriptor
 
 const file_blackhole_api_v1_trade_proto_rawDesc = "" +
 	"\n" +
-	"\x1cblackhole/api/v1/trade.proto\x12\x10blackhole.api.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xce\x01\n" +
+	"\x1cblackhole/api/v1/trade.proto\x12\x10blackhole.api.v1\x1a\x1cgoogle/api/annotations.proto\"\xce\x01\n" +
 	"\x0eReserveRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05units\x18\x02 \x01(\rR\x05units\x12\x15\n" +
@@ -1254,7 +1253,7 @@ const file_blackhole_api_v1_trade_proto_rawDesc = "" +
 	"relayBytes\x12\x19\n" +
 	"\brelay_ms\x18\t \x01(\x04R\arelayMs\x12\x14\n" +
 	"\x05error\x18\n" +
-	" \x01(\tR\x05error\"\xab\x05\n" +
+	" \x01(\tR\x05error\"\x8f\x05\n" +
 	"\x05Grant\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\x04R\x05token\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x1a\n" +
@@ -1267,9 +1266,9 @@ const file_blackhole_api_v1_trade_proto_rawDesc = "" +
 	"\x06ttl_ms\x18\a \x01(\x04R\x05ttlMs\x123\n" +
 	"\x05state\x18\b \x01(\x0e2\x1d.blackhole.api.v1.Grant.StateR\x05state\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\t \x01(\tR\trequestId\x127\n" +
-	"\tissued_at\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\bissuedAt\x12\x19\n" +
+	"request_id\x18\t \x01(\tR\trequestId\x12\x1b\n" +
+	"\tissued_ms\x18\n" +
+	" \x01(\x04R\bissuedMs\x12\x19\n" +
 	"\x05price\x18\v \x01(\x01H\x00R\x05price\x88\x01\x01\x12\x1a\n" +
 	"\bcurrency\x18\f \x01(\tR\bcurrency\x12\x1d\n" +
 	"\n" +
@@ -1315,24 +1314,23 @@ func file_blackhole_api_v1_trade_proto_rawDescGZIP() []byte {
 var file_blackhole_api_v1_trade_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_blackhole_api_v1_trade_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_blackhole_api_v1_trade_proto_goTypes = []any{
-	(Grant_State)(0),              // 0: blackhole.api.v1.Grant.State
-	(*ReserveRequest)(nil),        // 1: blackhole.api.v1.ReserveRequest
-	(*ReserveResponse)(nil),       // 2: blackhole.api.v1.ReserveResponse
-	(*ExtendRequest)(nil),         // 3: blackhole.api.v1.ExtendRequest
-	(*ExtendResponse)(nil),        // 4: blackhole.api.v1.ExtendResponse
-	(*ReleaseRequest)(nil),        // 5: blackhole.api.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),       // 6: blackhole.api.v1.ReleaseResponse
-	(*RevokeRequest)(nil),         // 7: blackhole.api.v1.RevokeRequest
-	(*RevokeResponse)(nil),        // 8: blackhole.api.v1.RevokeResponse
-	(*ListGrantsRequest)(nil),     // 9: blackhole.api.v1.ListGrantsRequest
-	(*ListGrantsResponse)(nil),    // 10: blackhole.api.v1.ListGrantsResponse
-	(*StockState)(nil),            // 11: blackhole.api.v1.StockState
-	(*ServeRequest)(nil),          // 12: blackhole.api.v1.ServeRequest
-	(*ServeResponse)(nil),         // 13: blackhole.api.v1.ServeResponse
-	(*ConnectRequest)(nil),        // 14: blackhole.api.v1.ConnectRequest
-	(*ConnectResponse)(nil),       // 15: blackhole.api.v1.ConnectResponse
-	(*Grant)(nil),                 // 16: blackhole.api.v1.Grant
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
+	(Grant_State)(0),           // 0: blackhole.api.v1.Grant.State
+	(*ReserveRequest)(nil),     // 1: blackhole.api.v1.ReserveRequest
+	(*ReserveResponse)(nil),    // 2: blackhole.api.v1.ReserveResponse
+	(*ExtendRequest)(nil),      // 3: blackhole.api.v1.ExtendRequest
+	(*ExtendResponse)(nil),     // 4: blackhole.api.v1.ExtendResponse
+	(*ReleaseRequest)(nil),     // 5: blackhole.api.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),    // 6: blackhole.api.v1.ReleaseResponse
+	(*RevokeRequest)(nil),      // 7: blackhole.api.v1.RevokeRequest
+	(*RevokeResponse)(nil),     // 8: blackhole.api.v1.RevokeResponse
+	(*ListGrantsRequest)(nil),  // 9: blackhole.api.v1.ListGrantsRequest
+	(*ListGrantsResponse)(nil), // 10: blackhole.api.v1.ListGrantsResponse
+	(*StockState)(nil),         // 11: blackhole.api.v1.StockState
+	(*ServeRequest)(nil),       // 12: blackhole.api.v1.ServeRequest
+	(*ServeResponse)(nil),      // 13: blackhole.api.v1.ServeResponse
+	(*ConnectRequest)(nil),     // 14: blackhole.api.v1.ConnectRequest
+	(*ConnectResponse)(nil),    // 15: blackhole.api.v1.ConnectResponse
+	(*Grant)(nil),              // 16: blackhole.api.v1.Grant
 }
 var file_blackhole_api_v1_trade_proto_depIdxs = []int32{
 	16, // 0: blackhole.api.v1.ReserveResponse.grant:type_name -> blackhole.api.v1.Grant
@@ -1343,26 +1341,25 @@ var file_blackhole_api_v1_trade_proto_depIdxs = []int32{
 	16, // 5: blackhole.api.v1.ListGrantsResponse.given:type_name -> blackhole.api.v1.Grant
 	11, // 6: blackhole.api.v1.ListGrantsResponse.stocks:type_name -> blackhole.api.v1.StockState
 	0,  // 7: blackhole.api.v1.Grant.state:type_name -> blackhole.api.v1.Grant.State
-	17, // 8: blackhole.api.v1.Grant.issued_at:type_name -> google.protobuf.Timestamp
-	1,  // 9: blackhole.api.v1.TradeService.Reserve:input_type -> blackhole.api.v1.ReserveRequest
-	3,  // 10: blackhole.api.v1.TradeService.Extend:input_type -> blackhole.api.v1.ExtendRequest
-	5,  // 11: blackhole.api.v1.TradeService.Release:input_type -> blackhole.api.v1.ReleaseRequest
-	7,  // 12: blackhole.api.v1.TradeService.Revoke:input_type -> blackhole.api.v1.RevokeRequest
-	9,  // 13: blackhole.api.v1.TradeService.ListGrants:input_type -> blackhole.api.v1.ListGrantsRequest
-	12, // 14: blackhole.api.v1.TradeService.Serve:input_type -> blackhole.api.v1.ServeRequest
-	14, // 15: blackhole.api.v1.TradeService.Connect:input_type -> blackhole.api.v1.ConnectRequest
-	2,  // 16: blackhole.api.v1.TradeService.Reserve:output_type -> blackhole.api.v1.ReserveResponse
-	4,  // 17: blackhole.api.v1.TradeService.Extend:output_type -> blackhole.api.v1.ExtendResponse
-	6,  // 18: blackhole.api.v1.TradeService.Release:output_type -> blackhole.api.v1.ReleaseResponse
-	8,  // 19: blackhole.api.v1.TradeService.Revoke:output_type -> blackhole.api.v1.RevokeResponse
-	10, // 20: blackhole.api.v1.TradeService.ListGrants:output_type -> blackhole.api.v1.ListGrantsResponse
-	13, // 21: blackhole.api.v1.TradeService.Serve:output_type -> blackhole.api.v1.ServeResponse
-	15, // 22: blackhole.api.v1.TradeService.Connect:output_type -> blackhole.api.v1.ConnectResponse
-	16, // [16:23] is the sub-list for method output_type
-	9,  // [9:16] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	1,  // 8: blackhole.api.v1.TradeService.Reserve:input_type -> blackhole.api.v1.ReserveRequest
+	3,  // 9: blackhole.api.v1.TradeService.Extend:input_type -> blackhole.api.v1.ExtendRequest
+	5,  // 10: blackhole.api.v1.TradeService.Release:input_type -> blackhole.api.v1.ReleaseRequest
+	7,  // 11: blackhole.api.v1.TradeService.Revoke:input_type -> blackhole.api.v1.RevokeRequest
+	9,  // 12: blackhole.api.v1.TradeService.ListGrants:input_type -> blackhole.api.v1.ListGrantsRequest
+	12, // 13: blackhole.api.v1.TradeService.Serve:input_type -> blackhole.api.v1.ServeRequest
+	14, // 14: blackhole.api.v1.TradeService.Connect:input_type -> blackhole.api.v1.ConnectRequest
+	2,  // 15: blackhole.api.v1.TradeService.Reserve:output_type -> blackhole.api.v1.ReserveResponse
+	4,  // 16: blackhole.api.v1.TradeService.Extend:output_type -> blackhole.api.v1.ExtendResponse
+	6,  // 17: blackhole.api.v1.TradeService.Release:output_type -> blackhole.api.v1.ReleaseResponse
+	8,  // 18: blackhole.api.v1.TradeService.Revoke:output_type -> blackhole.api.v1.RevokeResponse
+	10, // 19: blackhole.api.v1.TradeService.ListGrants:output_type -> blackhole.api.v1.ListGrantsResponse
+	13, // 20: blackhole.api.v1.TradeService.Serve:output_type -> blackhole.api.v1.ServeResponse
+	15, // 21: blackhole.api.v1.TradeService.Connect:output_type -> blackhole.api.v1.ConnectResponse
+	15, // [15:22] is the sub-list for method output_type
+	8,  // [8:15] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_trade_proto_init() }
