@@ -3,6 +3,7 @@ package offer
 import (
 	"context"
 	"path"
+	"slices"
 	"strconv"
 	"time"
 
@@ -128,7 +129,7 @@ func offerRelease(con *term.Console) *cobra.Command {
 type connector struct {
 	*remote.Peer
 	flags   *queryFlags
-	key     string
+	key     string // of an offer, or the token of a grant; empty: search
 	listen  string
 	want    client.Reservation
 	renew   bool
@@ -141,24 +142,24 @@ type connector struct {
 // Connect makes the command connect.
 func Connect(con *term.Console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "connect [--type TYPE | --key KEY] [-- COMMAND ARG...]", Short: "Find, take and reach what somebody sells, at a local address",
+		Use: "connect [KEY | TOKEN] [-- COMMAND ARG...]", Short: "Find, take and reach what somebody sells, at a local address",
 		Long: "Find an offer by the flags of offer find, take units of it, and listen at a local address of the peer's machine\n" +
 			"until interrupted. Each TCP connection there goes through the two peers to the service of the provider. The peers\n" +
 			"connect directly where they can. A relay is the last resort, and its bounds are shown first.\n\n" +
-			"The grant is given back at the end. If this program is killed, it ends with its time. A command after -- runs\n" +
+			"The key of an offer takes the place of the search, and the token of a grant that the peer holds that of both.\n" +
+			"A grant that this command took is given back at the end. If this program is killed, it ends with its time. A command after -- runs\n" +
 			"while the grant lasts, with BLACKHOLE_CONNECT, the local address, in its environment.",
 		Example: "  " + command.Program + " connect --type compute --gpu --near berlin --max-price 0.5 --for 1h --listen 127.0.0.1:11434\n" +
 			"  " + command.Program + " connect --type compute --gpu -- sh -c 'curl http://$BLACKHOLE_CONNECT/api/tags'",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if dash := cmd.ArgsLenAtDash(); dash > 0 || dash < 0 && len(args) > 0 {
-				return fault.Invalidf("", args[0], "takes no argument, not %q: a command follows --", args[0])
+			if dash := cmd.ArgsLenAtDash(); dash > 1 || dash < 0 && len(args) > 1 {
+				return fault.Invalidf("KEY", nil, "must be given at most once; a command follows --")
 			}
 			return nil
 		},
 	}
 	n := &connector{flags: newQueryFlags(cmd)}
 	f := cmd.Flags()
-	f.StringVar(&n.key, "key", "", "key of the offer, in place of a search")
 	f.StringVar(&n.listen, "listen", "127.0.0.1:0", "local address to listen at; port 0: a free one")
 	f.DurationVar(&n.want.For, "for", 0, "time to take it for; 0: as long as the offer allows")
 	f.Uint32Var(&n.want.Units, "units", 1, "units to take")
@@ -166,7 +167,12 @@ func Connect(con *term.Console) *cobra.Command {
 	n.Peer = remote.New(con, cmd, remote.DefaultTimeout)
 	n.ConnectOnly = true
 	return n.Calls(func(ctx context.Context, c *operator.Client, args []string) error {
-		n.command = args
+		if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+			args, n.command = args[:dash], args[dash:]
+		}
+		if len(args) > 0 {
+			n.key = args[0]
+		}
 		if err := guard.Check(n.command); err != nil {
 			return err
 		}
@@ -177,11 +183,14 @@ func Connect(con *term.Console) *cobra.Command {
 func (n *connector) run(ctx context.Context, c *operator.Client) error {
 	within, cancel := n.Connecting(ctx)
 	defer cancel()
-	g, err := n.take(within, c)
+	g, took, err := n.take(within, c)
 	if err != nil {
 		return err
 	}
 	defer func() {
+		if !took {
+			return
+		}
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), remote.CleanupTimeout)
 		defer cancel()
 		if _, err := c.Offers().Release(clean, g); err == nil {
@@ -223,30 +232,40 @@ func (n *connector) run(ctx context.Context, c *operator.Client) error {
 }
 
 // take finds an offer and takes units of it. Offers that refuse are told, and the next one is asked.
-func (n *connector) take(ctx context.Context, c *operator.Client) (g client.Grant, err error) {
+func (n *connector) take(ctx context.Context, c *operator.Client) (g client.Grant, took bool, err error) {
+	if token, err := strconv.ParseUint(n.key, 10, 64); err == nil {
+		all, err := c.Offers().Grants(ctx)
+		if err != nil {
+			return g, false, err
+		}
+		if i := slices.IndexFunc(all.Held, func(g client.Grant) bool { return g.Token == token }); i >= 0 {
+			return all.Held[i], false, nil
+		}
+		return g, false, fault.Refused(fault.NotFound, "TOKEN", "names no grant that this peer holds: see %s offer grants%s", command.Program, n.Given())
+	}
 	if n.key != "" {
 		n.want.Key = n.key
 		if n.Cmd.Flags().Changed("max-price") {
 			n.want.MaxPrice = &n.flags.maxPrice
 		}
 		g, err = c.Offers().Reserve(ctx, n.want)
-		return g, grantFields().Rename(err)
+		return g, true, grantFields().Rename(err)
 	}
 	q, err := n.flags.query(n.Cmd)
 	if err != nil {
-		return g, err
+		return g, false, err
 	}
 	q.Where = append(q.Where, query.Clause{Field: "access", Op: query.OpAny, Values: []string{records.AccessPeer}})
 	if err := queries.Check(q, queries.Defaults{}); err != nil {
-		return g, queryFields().Rename(err)
+		return g, false, queryFields().Rename(err)
 	}
 	answer, err := c.Offers().Query(ctx, q)
 	if err != nil {
-		return g, queryFields().Rename(err)
+		return g, false, queryFields().Rename(err)
 	}
 	if len(answer.Results) == 0 {
 		summarise(n.Peer, answer)
-		return g, fault.New("", fault.NotFound, "no offer with access through its peer was found: see %s offer find", command.Program)
+		return g, false, fault.New("", fault.NotFound, "no offer with access through its peer was found: see %s offer find", command.Program)
 	}
 	for _, found := range answer.Results {
 		want, offer := n.want, found.Record
@@ -266,14 +285,14 @@ func (n *connector) take(ctx context.Context, c *operator.Client) (g client.Gran
 		}
 		if g, err = c.Offers().Reserve(ctx, want); err == nil {
 			n.Say("took %d %s of %s from %s", g.Units, offer.Metadata.Stock.Unit, offer.ID, g.ProviderID)
-			return g, nil
+			return g, true, nil
 		}
 		n.Say("%s of %s: %s", offer.ID, term.ShortPeer(offer.ProviderID), exit.OneLine(err))
 		if exit.Hopeless(err) {
 			break
 		}
 	}
-	return g, fault.New("", fault.KindOf(err), "none of %s was granted; the last answer: %w", fault.Counted(len(answer.Results), "offer"), err)
+	return g, false, fault.New("", fault.KindOf(err), "none of %s was granted; the last answer: %w", fault.Counted(len(answer.Results), "offer"), err)
 }
 
 // Times before the end of a grant.
