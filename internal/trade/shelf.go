@@ -55,7 +55,7 @@ func (g groupShelf) swap(ctx context.Context, revision int64, value []byte) (int
 // disk is the private memory of this peer: the local addresses of its offers, where its ledger is, and the ledger itself while the peer is
 // in no group. It opens its database with the first value, because most peers sell nothing. It is safe for concurrent use.
 type disk struct {
-	config store.Config
+	database func() (*store.Store, error) // opens it, or makes it
 
 	mu     sync.Mutex // guards the fields below
 	store  *store.Store
@@ -72,7 +72,7 @@ const (
 )
 
 func openDisk(c store.Config) (*disk, error) {
-	d := &disk{config: c, values: map[string][]byte{}, swaps: 1}
+	d := &disk{database: func() (*store.Store, error) { return store.Open(c) }, values: map[string][]byte{}, swaps: 1}
 	if _, err := c.FS.Stat(c.Dir); err != nil {
 		return d, nil // it is created with the first value
 	}
@@ -86,7 +86,7 @@ func (d *disk) open() (err error) {
 	if d.store != nil {
 		return nil
 	}
-	if d.store, err = store.Open(d.config); err != nil {
+	if d.store, err = d.database(); err != nil {
 		return err
 	}
 	return d.store.All(func(name string, value []byte) error {

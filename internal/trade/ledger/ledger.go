@@ -28,8 +28,8 @@ import (
 const (
 	HoldTime   = time.Minute // of units that are held and not confirmed
 	MinTime    = time.Second // of a grant
-	MaxHolds   = 4           // unconfirmed grants of one address prefix
-	MaxEntries = 1000        // grants of all offers, ended ones included until their time is over
+	maxHolds   = 4           // unconfirmed grants of one address prefix
+	maxEntries = 1000        // grants of all offers, ended ones included until their time is over
 
 	marginPart = 20 // of the time of a grant pass between its end and the next use of its units: one in so many
 )
@@ -242,10 +242,10 @@ func (l *Ledger) admits(by Consumer, r *api.ReserveRequest, t Terms, units uint3
 		return fault.Refused(fault.LimitReached, "units", "asks for %d %s: consumers in %s may have %d of %d together, and they have %d", asked, t.Unit, by.Prefix, t.perPrefix(), t.Total, near)
 	case asked > uint64(free):
 		return fault.Refused(fault.Conflict, "units", "asks for %d %s, and %d of %d are free", asked, t.Unit, free, t.Total)
-	case r.GetHold() && holds >= MaxHolds:
-		return fault.Refused(fault.LimitReached, "hold", "is used up: %d grants of yours or of your network are held and not confirmed, at most %d may be", holds, MaxHolds)
-	case !share.Fits(entries, 1, MaxEntries-min(all, MaxEntries)):
-		return fault.Refused(fault.LimitReached, "request_id", "names one grant too many: the provider remembers %d of at most %d, %d of them of you or your network", all, MaxEntries, entries)
+	case r.GetHold() && holds >= maxHolds:
+		return fault.Refused(fault.LimitReached, "hold", "is used up: %d grants of yours or of your network are held and not confirmed, at most %d may be", holds, maxHolds)
+	case !share.Fits(entries, 1, maxEntries-min(all, maxEntries)):
+		return fault.Refused(fault.LimitReached, "request_id", "names one grant too many: the provider remembers %d of at most %d, %d of them of you or your network", all, maxEntries, entries)
 	}
 	return nil
 }

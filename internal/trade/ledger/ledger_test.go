@@ -155,7 +155,7 @@ func TestRefusals(t *testing.T) {
 func TestFlood(t *testing.T) {
 	l, offer := New(), terms(1_000_000)
 	refused := 0
-	for i := range 2 * MaxEntries {
+	for i := range 2 * maxEntries {
 		by := Consumer{ID: fmt.Sprint("flood", i), Prefix: "192.0.2.0/24"}
 		e, err := l.Reserve(by, ask(1, "r"), offer, 0, epoch())
 		if err != nil {
@@ -166,7 +166,7 @@ func TestFlood(t *testing.T) {
 		_, err = l.Release(by.ID, e.Token, 0)
 		require.NoError(t, err)
 	}
-	require.Greater(t, refused, MaxEntries)
+	require.Greater(t, refused, maxEntries)
 	_, err := l.Reserve(Consumer{ID: "other", Prefix: "198.51.100.0/24"}, ask(1, "r"), offer, 0, epoch())
 	require.NoError(t, err)
 }
