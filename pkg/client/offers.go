@@ -195,6 +195,9 @@ type Grant struct {
 }
 
 func toGrant(g *api.Grant, signed []byte) Grant {
+	if g == nil {
+		return Grant{}
+	}
 	return Grant{
 		Token: g.GetToken(), Key: g.GetKey(), ProviderID: g.GetProviderId(), ConsumerID: g.GetConsumerId(), Units: g.GetUnits(), TTLMs: g.GetTtlMs(),
 		LeftMs: g.GetLeftMs(), State: strings.ToLower(strings.TrimPrefix(g.GetState().String(), "STATE_")), RequestID: g.GetRequestId(), Price: g.Price,
