@@ -25,9 +25,10 @@ import (
 )
 
 const (
-	maxHeld    = 1000            // grants that this peer remembers
-	askTime    = 8 * time.Second // for one attempt of a request
-	attempts   = 3
+	maxHeld    = 1000             // grants that this peer remembers
+	askTime    = 8 * time.Second  // for one attempt of a request
+	askFor     = 20 * time.Second // for all: a provider that has just started is not found at once
+	firstPause = 500 * time.Millisecond
 	punchTime  = 8 * time.Second // for a direct way, before a relay carries bytes
 	tellEvery  = time.Second
 	maxLocal   = 256 // connections of one Connect at a time
@@ -100,16 +101,27 @@ func (d *Desk) Release(ctx context.Context, r *api.ReleaseRequest) (*api.Release
 func (d *Desk) ask(ctx context.Context, to peer.ID, req *pb.Request) (*api.Grant, []byte, error) {
 	sent := d.now()
 	resp := &pb.Response{}
-	for attempt := 1; ; attempt++ {
-		within, cancel := context.WithTimeout(ctx, askTime)
+	all, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	for pause := firstPause; ; pause *= 2 {
+		within, cancel := context.WithTimeout(all, askTime)
 		err := d.pool.Call(within, to, req, resp)
 		cancel()
 		if err == nil {
 			break
 		}
-		kind := fault.KindOf(err)
-		if ctx.Err() != nil || attempt == attempts || kind != fault.Unavailable && kind != fault.Timeout {
-			return nil, nil, fault.New("", kind, "the provider %s was not reached: %w", to, err)
+		if kind := fault.KindOf(err); kind == fault.Unauthentic || kind == fault.TooLarge || kind == fault.Unsupported {
+			return nil, nil, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-all.Done():
+		}
+		if ctx.Err() != nil {
+			return nil, nil, fault.Wrap("", ctx.Err())
+		}
+		if all.Err() != nil {
+			return nil, nil, fault.New("", fault.Unavailable, "the provider %s was not reached: %w", to, err)
 		}
 	}
 	if err := rpc.Restore("", resp.GetRefusal()); err != nil {
@@ -308,7 +320,12 @@ func (c *connection) state(listen string) *api.ConnectResponse {
 			s.Path, s.RelayBytes, s.RelayMs = "direct", 0, 0
 			break
 		}
-		s.Path = "relayed"
+		select {
+		case <-c.near:
+			s.Path = "relayed"
+		default: // a direct way is still looked for
+			continue
+		}
 		if most, ok := stat.Extra[client.StatLimitData].(uint64); ok {
 			s.RelayBytes = most
 		}

@@ -146,17 +146,18 @@ func (d *disk) swap(_ context.Context, revision int64, value []byte) (int64, err
 func (d *disk) close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.closed = true
-	if d.store == nil {
+	if d.closed || d.store == nil {
+		d.closed = true
 		return nil
 	}
+	d.closed = true
 	return d.store.Close()
 }
 
 // storeConfig configures the database of a provider.
-func storeConfig(c Config) store.Config {
+func storeConfig(c Config, owner string) store.Config {
 	return store.Config{
-		Dir: c.Dir, FS: vfs.Default, Logger: c.Logger, Role: "provider", Owner: c.Host.ID().String(), Prefix: "trade/",
+		Dir: c.Dir, FS: vfs.Default, Logger: c.Logger, Role: "provider", Owner: owner, Prefix: "trade/",
 		Format: store.Format[*store.Store]{Name: "database of trade"}, MemTable: 256 << 10,
 	}
 }

@@ -95,7 +95,7 @@ func Open(c Config) (*Desk, error) {
 	if c.Suspends == nil {
 		c.Suspends = func() error { return nil }
 	}
-	kept, err := openDisk(storeConfig(c))
+	kept, err := openDisk(storeConfig(c, c.Host.ID().String()))
 	if err != nil {
 		return nil, fault.Wrap("trade.Open", err)
 	}

@@ -70,6 +70,9 @@ func trade(ctx context.Context, w *world, seller, buyer *peer, kind nat, by time
 	if err := freeUnits(ctx, w, seller, 0, time.Second); err != nil {
 		return err
 	}
+	if err := await.Pause(ctx, 2*time.Second); err != nil { // the way is told each second
+		return err
+	}
 	_ = j.cmd.Process.Signal(syscall.SIGTERM)
 	<-j.ended
 	way := map[nat]string{preserving: "directly", random: "a relay carries"}[kind]
