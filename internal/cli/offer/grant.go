@@ -212,6 +212,7 @@ func (n *connector) run(ctx context.Context, c *operator.Client) error {
 	if err != nil {
 		return err
 	}
+	n.tell(state)
 	followed := make(chan error, 1)
 	go func() {
 		defer end()
@@ -321,7 +322,6 @@ func (n *connector) follow(ctx context.Context, c *operator.Client, conn *client
 			}
 		}
 	}()
-	n.tell(s)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
