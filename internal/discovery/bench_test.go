@@ -14,7 +14,7 @@ import (
 
 	engine "github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/index"
-	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/discovery/offers"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -25,7 +25,7 @@ func benchFixture(b *testing.B, n int) (*engine.Service, query.Query) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	reg, err := registry.Open(registry.Config{Network: "test", Dir: "r", FS: vfs.NewMem(), Key: key}, time.Now())
+	reg, err := offers.Open(offers.Config{Network: "test", Dir: "r", FS: vfs.NewMem(), Key: key}, time.Now())
 	if err != nil {
 		b.Fatal(err)
 	}

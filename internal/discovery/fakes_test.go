@@ -17,10 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	engine "github.com/blackhole/blackhole/internal/discovery"
-	"github.com/blackhole/blackhole/internal/discovery/clock"
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
 	"github.com/blackhole/blackhole/internal/discovery/index"
-	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/discovery/offers"
+	"github.com/blackhole/blackhole/internal/platform/clock"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	queries "github.com/blackhole/blackhole/internal/query"
@@ -329,7 +329,7 @@ type fixture struct {
 	prober   *fakeProber
 	speaks   *fakeEndpoints
 	index    *index.Index
-	registry *registry.Registry
+	registry *offers.Registry
 	limits   *condition.Set
 	self     peer.ID
 	other    crypto.PrivKey // of another provider
@@ -343,7 +343,7 @@ func newFixtureOn(t *testing.T, x *index.Index, edits ...func(*engine.Settings))
 	key := newKey(t)
 	self, err := peer.IDFromPrivateKey(key)
 	require.NoError(t, err)
-	reg, err := registry.Open(registry.Config{Network: "test", Dir: "r", FS: vfs.NewMem(), Key: key, MaxServices: 10}, time.Now())
+	reg, err := offers.Open(offers.Config{Network: "test", Dir: "r", FS: vfs.NewMem(), Key: key, MaxServices: 10}, time.Now())
 	require.NoError(t, err)
 	f := &fixture{
 		t: t, index: x, registry: reg, limits: condition.NewSet(slog.New(slog.DiscardHandler), time.Now), self: self, other: newKey(t), live: &fakeUpdates{},

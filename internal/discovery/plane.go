@@ -18,9 +18,9 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper"
-	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/discovery/offers"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/discovery/truth"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
@@ -47,15 +47,15 @@ type Config struct {
 	Dir     string         // folder of the registry's database
 	Key     crypto.PrivKey // Ed25519: this peer's identity, signs its records
 
-	MaxServices      int           // services of this peer; 0: see package registry
+	MaxServices      int           // services of this peer; 0: see package offers
 	IndexBytes       int64         // memory of the records in the index; 0: see package index
-	TTL, Refresh     time.Duration // of own records: see registry.Config
-	Precision        int           // of geohashes in keys: see registry.Config
-	PublishPrecision int           // of published places: see registry.Config
+	TTL, Refresh     time.Duration // of own records: see offers.Config
+	Precision        int           // of geohashes in keys: see offers.Config
+	PublishPrecision int           // of published places: see offers.Config
 	Settings         Settings
 
 	Loopback   bool // all peers may share one address: see gossip.Config
-	OneMachine bool // all peers run on one machine, without quotas: see wire.Limits
+	OneMachine bool // all peers run on one machine, without quotas: see protocol.Limits
 	Closed     bool // not everybody may join: see truth.Sharing
 
 	Metrics  *metrics.Discovery // nil: none
@@ -89,7 +89,7 @@ type Plane struct {
 
 	node     Node                    // nil before Start
 	keepers  *keeper.Keeper          // nil before Start
-	registry *registry.Registry      // nil before Start
+	registry *offers.Registry        // nil before Start
 	service  atomic.Pointer[Service] // nil before the end of Start
 	undo     []func() error          // stops the started parts, in order of their start
 }
@@ -119,7 +119,7 @@ func New(c Config) (*Plane, error) {
 // Network adds the plane's protocols and GossipSub options to the configuration of a node.
 func (p *Plane) Network(c p2p.Config) p2p.Config {
 	c.PubSub = append(c.PubSub, gossip.Options(p.gossip())...)
-	c.Protocols = append(c.Protocols, wire.Protocol(p.config.Network), gossip.Protocol(p.config.Network))
+	c.Protocols = append(c.Protocols, protocol.Protocol(p.config.Network), gossip.Protocol(p.config.Network))
 	return c
 }
 
@@ -149,19 +149,19 @@ func (p *Plane) Start(node Node) (*Service, error) {
 	}
 	p.onClose(func() error { live.Close(); return nil })
 	c := p.config
-	p.keepers, err = keeper.New(wire.Config{
+	p.keepers, err = keeper.New(protocol.Config{
 		Network: c.Network,
 		Host:    node.QuickHost(), Router: node.Routing(), Index: p.index, Verifier: p.verifier,
 		Now: c.Now, Logger: c.Logger.With("part", "keeper"), Wanted: p.watches.wants,
-		Limits: wire.Limits{Loopback: c.OneMachine},
+		Limits: protocol.Limits{Loopback: c.OneMachine},
 		Heard:  p.heard, Asked: p.asked, Draw: rand.IntN,
-		Signals: wire.Signals{Conditions: c.Conditions, Tracer: c.Tracer, Metrics: c.Metrics},
+		Signals: protocol.Signals{Conditions: c.Conditions, Tracer: c.Tracer, Metrics: c.Metrics},
 	})
 	if err != nil {
 		return nil, err
 	}
 	p.onClose(p.keepers.Close)
-	p.registry, err = registry.Open(registry.Config{
+	p.registry, err = offers.Open(offers.Config{
 		Network: c.Network, Dir: c.Dir, Key: c.Key, MaxServices: c.MaxServices, TTL: c.TTL, Refresh: c.Refresh,
 		Precision: c.Precision, PublishPrecision: c.PublishPrecision,
 		Jitter: rand.Float64, Logger: c.Logger.With("part", "registry"),

@@ -20,11 +20,11 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/contract/discovery"
-	"github.com/blackhole/blackhole/internal/discovery/clock"
 	"github.com/blackhole/blackhole/internal/discovery/index"
-	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/discovery/offers"
 	"github.com/blackhole/blackhole/internal/discovery/truth"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
+	"github.com/blackhole/blackhole/internal/platform/clock"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/pause"
@@ -79,8 +79,8 @@ type Prober interface {
 
 // Parts are the parts of a Service. All except Metrics and Logger are required.
 type Parts struct {
-	Registry *registry.Registry // services of this peer
-	Index    *index.Index       // known records
+	Registry *offers.Registry // services of this peer
+	Index    *index.Index     // known records
 	Keepers  Keepers
 	Updates  Updates
 	Prober   Prober

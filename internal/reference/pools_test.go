@@ -78,7 +78,7 @@ func places() map[string]pool {
 			"internal/agent/registry.TestRegisterRefuses", "internal/agent/registry.TestInstancesAreShared"}},
 		"checks": {"as of instances: one each", "", "", "agent.limits.instances", []string{"internal/agent/health.TestBounds"}},
 		"offers": {"10 ids for each of `discovery.limits.services_per_provider`, withdrawn ones until their records lapse", rule, "a quarter for operators", "discovery.limits.services_per_provider", []string{
-			"internal/discovery/registry.TestWithdrawnOffersAreShared"}},
+			"internal/discovery/offers.TestWithdrawnOffersAreShared"}},
 		"requests":    {"16,384 at the leader", "", "", "", []string{"internal/coordination/replica.TestBoundsWhatWaits"}},
 		"uncommitted": {"64 MiB at the leader", "", "", "", []string{"internal/coordination/replica.TestBoundsBytesThatWait"}},
 	}

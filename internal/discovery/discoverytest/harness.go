@@ -15,7 +15,7 @@ import (
 
 	engine "github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/index"
-	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/discovery/offers"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -34,7 +34,7 @@ type Harness struct {
 func New(t testing.TB) *Harness {
 	t.Helper()
 	now := time.Now
-	own, err := registry.Open(registry.Config{
+	own, err := offers.Open(offers.Config{
 		Network: "test",
 		Dir:     "/registry", FS: vfs.NewMem(), Key: newKey(t), MaxServices: MaxServices,
 	}, now())

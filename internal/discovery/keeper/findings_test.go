@@ -11,7 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/ask"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -115,7 +115,7 @@ func TestFindingsAreRefused(t *testing.T) {
 		require.ErrorIs(t, send([]byte("nonsense")), fault.Invalid)
 		require.ErrorIs(t, send(make([]byte, witness.MaxSize+1)), fault.TooLarge)
 		var err error
-		from := wire.Source{Peer: a.Self, Prefix: netip.MustParsePrefix("198.51.100.0/24")}
+		from := protocol.Source{Peer: a.Self, Prefix: netip.MustParsePrefix("198.51.100.0/24")}
 		flood := &pb.FindingsRequest{Own: a.statement(t, about, records.Busy)}
 		for range 100_000 { // at one moment
 			if _, err = b.Findings.Serve(from, flood); err != nil {
