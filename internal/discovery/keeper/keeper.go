@@ -78,6 +78,7 @@ func assemble(c protocol.Config) *Keeper {
 		Publisher: keep.NewPublisher(closest, authority, client, s, c.Limits.Deliver),
 		sync: keep.NewSyncer(authority, client, s, cells, in, keep.SyncerConfig{
 			Index: c.Index, Verifier: c.Verifier, Every: c.Limits.Sync, Ask: c.Limits.Ask, Lookup: c.Limits.Lookup,
+			Conditions: c.Signals.Conditions,
 		}),
 		Findings: ask.NewFindings(closest, client, s.Allow, ask.FindingsConfig{Network: c.Network, Router: c.Router, Heard: c.Heard, Asked: c.Asked}),
 	}
