@@ -133,6 +133,9 @@ func (c *call) lockAll(m *Machine, r lockRequest, wait bool) error {
 	if err := claimable(m, l, fresh...); err != nil {
 		return err
 	}
+	slices.SortFunc(fresh, func(a, b coord.Claim) int { // events of a revision come by key
+		return strings.Compare(coord.LockKey(a.Lock, lease), coord.LockKey(b.Lock, lease))
+	})
 	for i := range fresh {
 		name := fresh[i].Lock
 		if m.locks[name] == nil {
@@ -346,6 +349,7 @@ func (c *call) cancel(m *Machine, r *coordv1.Cancel, done *coordv1.Done) error {
 		all, granted = append(all, kv), granted && q.holds(kv.Token())
 	}
 	if done.Granted = granted; !granted {
+		slices.SortFunc(all, func(a, b *coord.KeyValue) int { return strings.Compare(a.Key, b.Key) })
 		for _, kv := range all {
 			giveBack(m, kv)
 		}
