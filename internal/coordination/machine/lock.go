@@ -57,7 +57,7 @@ func (c *call) lock(m *Machine, r lockRequest, wait bool) error {
 	if err := checkLock(r, &m.limits); err != nil {
 		return err
 	}
-	if len(r.GetOthers()) > 0 {
+	if keeps, ok := r.(interface{ GetStays() bool }); len(r.GetOthers()) > 0 || ok && keeps.GetStays() {
 		return c.lockAll(m, r, wait)
 	}
 	name, lease := r.GetName(), coord.LeaseID(r.GetLeaseId())

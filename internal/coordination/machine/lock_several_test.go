@@ -60,6 +60,23 @@ func TestSeveralLocksAtOnce(t *testing.T) {
 	require.Equal(t, id[1:2], holding, "what needs no wait is added")
 }
 
+// A request that stays may be repeated for one name too: it keeps its place and counts once.
+func TestRepeatedRequestsThatStay(t *testing.T) {
+	l := newLog()
+	id := l.leases(t, 2)
+	ask := func(lease coord.LeaseID, wait int64) *apiv1.LockRequest {
+		return &apiv1.LockRequest{Name: "a", LeaseId: int64(lease), TimeoutMs: wait, Stays: true}
+	}
+	missed, _ := l.must(t, ask(id[0], -1))
+	require.True(t, missed.Lock.Granted)
+	missed, _ = l.must(t, ask(id[1], 0))
+	require.Zero(t, missed.Lock.Token, "without a wait it takes no place")
+	first, _ := l.must(t, ask(id[1], 1000))
+	again, _ := l.must(t, ask(id[1], 0))
+	require.Equal(t, first.Lock, again.Lock)
+	require.Equal(t, uint32(1), again.Lock.Count)
+}
+
 // The end of a wait gives back all claims, also those that hold. Claims that hold by then stay.
 func TestSeveralWaitsEndTogether(t *testing.T) {
 	l := newLog()

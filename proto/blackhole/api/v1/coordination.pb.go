@@ -418,8 +418,10 @@ type LockRequest struct {
 	Permits   uint32    `protobuf:"varint,6,opt,name=permits,proto3" json:"permits,omitempty"` // SHARE_MODE_PERMIT: number of holders at once
 	// Further locks, claimed together with name: all or none, at one place in every queue, so that nobody waits in a circle. Claims that
 	// the lease has already stay as they are. At most 64 in all.
-	Others        []string `protobuf:"bytes,7,rep,name=others,proto3" json:"others,omitempty"`
-	Stays         bool     `protobuf:"varint,8,opt,name=stays,proto3" json:"stays,omitempty"` // at the end of the wait the claims keep their places; else they are given back
+	Others []string `protobuf:"bytes,7,rep,name=others,proto3" json:"others,omitempty"`
+	// At the end of the wait the claims keep their places; else they are given back. A claim of name that the lease has already stays as it
+	// is too: so a caller may repeat its request until it holds the lock.
+	Stays         bool     `protobuf:"varint,8,opt,name=stays,proto3" json:"stays,omitempty"`
 	Attempt       *Attempt `protobuf:"bytes,15,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
