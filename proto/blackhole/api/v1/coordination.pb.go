@@ -527,7 +527,7 @@ type LockResponse struct {
 	FencingToken  int64                  `protobuf:"varint,3,opt,name=fencing_token,json=fencingToken,proto3" json:"fencing_token,omitempty"`
 	Acquired      bool                   `protobuf:"varint,4,opt,name=acquired,proto3" json:"acquired,omitempty"`                                       // of others too
 	Count         uint32                 `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`                                             // open claims of the lease on the lock
-	FencingTokens []int64                `protobuf:"varint,6,rep,packed,name=fencing_tokens,json=fencingTokens,proto3" json:"fencing_tokens,omitempty"` // of name and others, in order; without others absent
+	FencingTokens []int64                `protobuf:"varint,6,rep,packed,name=fencing_tokens,json=fencingTokens,proto3" json:"fencing_tokens,omitempty"` // of name and others, in order; empty for a request of one name that does not stay
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
