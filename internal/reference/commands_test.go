@@ -1,7 +1,6 @@
 package reference_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -14,18 +13,15 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/config"
 )
 
-// commandsPage lists the commands with their flags. What a flag means stands in the help of its command alone.
+// commandsPage lists the commands. Flags stand in the help of a command, with their meaning, alone.
 func commandsPage(t *testing.T) string {
 	t.Helper()
 	tree := cli.App{}.Commands()
-	b := begin("Commands", "`blackholed COMMAND --help` says what a flag means, with examples; `blackholed man DIR` writes\n"+
+	b := begin("Commands", "`blackholed COMMAND --help` has the flags of a command, with examples; `blackholed man DIR` writes\n"+
 		"manual pages. [errors.md](errors.md) has the exit codes, [settings.md](settings.md) the settings that `config show`\n"+
 		"and `run` take as flags: lists repeat, `--leaf` means `--leaf=on`, and `--network` and `--name` are `network.name`\n"+
 		"and `connections.name`.")
-	put := find(t, tree, "kv", "put")
-	b.WriteString("\nCommands that call a peer also take" + flagsOf(put, func(f *pflag.Flag) bool {
-		return f.Name == "output" || command.PeerFlag(put, f.Name)
-	}) + ".\n")
+	b.WriteString("\nCommands that call a peer take" + flagsOfCallers(find(t, tree, "kv", "put")) + ".\n")
 	for _, group := range append(tree.Groups(), &cobra.Group{Title: "Others:"}) {
 		b.WriteString("\n## " + strings.TrimSuffix(group.Title, ":") + "\n\n")
 		for _, cmd := range tree.Commands() {
@@ -56,38 +52,18 @@ func describe(b *strings.Builder, cmd *cobra.Command) {
 		return
 	}
 	use := strings.TrimSuffix(strings.TrimPrefix(cmd.UseLine(), "blackholed "), " [flags]")
-	b.WriteString("- " + code(use) + ": " + cell(cmd.Short) + "." + flagsOf(cmd, func(f *pflag.Flag) bool {
-		return !command.PeerFlag(cmd, f.Name) && (f.Name != "output" || !command.CallsPeer(cmd))
-	}) + "\n")
+	b.WriteString("- " + code(use) + ": " + cell(cmd.Short) + "\n")
 }
 
-// flagsOf returns the flags of a command that keep accepts, with a blank before each.
-func flagsOf(cmd *cobra.Command, keep func(*pflag.Flag) bool) string {
+// flagsOfCallers returns the flags that a command has because it calls a peer, with a blank before each.
+func flagsOfCallers(cmd *cobra.Command) string {
 	var all strings.Builder
-	settings := false
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Hidden || f.Name == "help" || !keep(f) {
-			return
+		if f.Name == "output" || command.PeerFlag(cmd, f.Name) {
+			all.WriteString(" " + code("--"+f.Name))
 		}
-		if (cmd.Name() == "show" || cmd.Name() == "run") && f.Name != "data" && isSetting(f.Name) {
-			settings = true
-			return
-		}
-		name := "--" + f.Name
-		if f.Shorthand != "" {
-			name = "-" + f.Shorthand + ", " + name
-		}
-		all.WriteString(" " + code(name))
 	})
-	if settings {
-		all.WriteString(", settings")
-	}
 	return all.String()
-}
-
-// isSetting reports whether a flag of run has the name of a setting, or is short for network.name or connections.name.
-func isSetting(flag string) bool {
-	return flag == "network" || flag == "name" || slices.Contains(config.Keys(), flag)
 }
 
 func settingsPage(t *testing.T) string {
