@@ -1,5 +1,5 @@
-// Package keeper is one peer's part in the distributed index. It puts the rooms around it together (route, place, ask,
-// compare), and serves the requests of other peers in turns.
+// Package keeper is one peer's part in the distributed index. It puts the rooms around it together (protocol, keep, ask),
+// and serves the requests of other peers in turns.
 //
 // STORE sends batches of signed records to keepers, FORWARD those of a silent keeper by way of another one. QUERY sends a filter,
 // an order and a limit, RESOLVE a name. SYNC and PULL
