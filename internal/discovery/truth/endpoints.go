@@ -136,6 +136,7 @@ type Checks struct {
 	epoch  atomic.Uint64 // grows with each change of the dead offers
 	mu     sync.Mutex    // guards the fields below
 	known  *simplelru.LRU[records.Name, *endpoint]
+	deaths int                              // dead endpoints and peers in known
 	askers *simplelru.LRU[asker, time.Time] // who asked this witness lately
 	doubts *simplelru.LRU[peer.ID, doubt]
 }
@@ -161,8 +162,28 @@ func (x *Checks) note(e *endpoint, dead bool) bool {
 		return false
 	}
 	e.dead = dead
+	switch {
+	case e.domain:
+	case dead:
+		x.deaths++
+	default:
+		x.deaths--
+	}
 	x.epoch.Add(1)
 	return true
+}
+
+// spareDead has the oldest entry that lives make room for another one, so that a caller with many questions brings nothing dead back into
+// answers. More than half of the entries are never spared. The caller holds x.mu.
+func (x *Checks) spareDead() {
+	const most = 64 // entries spared for one that comes
+	for n := 0; n < most && x.known.Len() >= maxEndpoints && x.deaths <= maxEndpoints/2; n++ {
+		_, e, _ := x.known.GetOldest()
+		if !e.dead || e.domain {
+			return
+		}
+		x.known.Get(e.name)
+	}
 }
 
 // Want asks for measurements of offers that somebody sees.
@@ -221,6 +242,7 @@ func (x *Checks) entry(n records.Name, r *records.Record, now time.Time) *endpoi
 		x.note(e, false)
 		fresh.begun = now
 	}
+	x.spareDead()
 	x.known.Add(fresh.name, fresh)
 	return fresh
 }

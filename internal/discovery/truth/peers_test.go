@@ -3,6 +3,7 @@ package truth
 import (
 	"context"
 	"net/netip"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -132,6 +133,47 @@ func TestPeerOfAllOffers(t *testing.T) {
 		x.set(answering())
 		require.Positive(t, x.until(false))
 		require.Empty(t, x.Buried())
+	})
+}
+
+// TestQuestionsBringNothingDeadBack: a caller that asks for more offers than there is room for makes the living give way.
+func TestQuestionsBringNothingDeadBack(t *testing.T) {
+	alone(t, func(t *testing.T, x *lonely) {
+		x.set(reach.Outcome{State: records.Unreachable, Refused: true, Dialed: true})
+		require.Positive(t, x.until(true))
+		now := x.Now()
+		x.Checks.mu.Lock()
+		for n := range 2 * maxEndpoints {
+			x.entry(PeerOf(peer.ID(strconv.Itoa(n))), x.offers[0], now)
+		}
+		require.Equal(t, maxEndpoints, x.known.Len())
+		for n, e := range x.known.Values() { // a flood of the dead has half of the room
+			if n%2 == 0 {
+				x.note(e, true)
+			}
+		}
+		for n := range maxEndpoints {
+			x.note(x.entry(PeerOf(peer.ID("d"+strconv.Itoa(n))), x.offers[0], now), true)
+		}
+		require.Equal(t, maxEndpoints, x.known.Len())
+		dead := 0
+		for _, e := range x.known.Values() {
+			if e.dead {
+				dead++
+			}
+		}
+		require.Equal(t, dead, x.deaths)
+		x.Checks.mu.Unlock()
+	})
+	alone(t, func(t *testing.T, x *lonely) {
+		x.set(reach.Outcome{State: records.Unreachable, Refused: true, Dialed: true})
+		require.Positive(t, x.until(true))
+		x.Checks.mu.Lock()
+		for n := range 2 * maxEndpoints {
+			x.entry(PeerOf(peer.ID(strconv.Itoa(n))), x.offers[0], x.Now())
+		}
+		x.Checks.mu.Unlock()
+		require.True(t, x.dead())
 	})
 }
 
