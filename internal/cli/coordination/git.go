@@ -41,9 +41,9 @@ func guardGit(con *term.Console) *cobra.Command {
 			"somebody has held the file since. It is the hook pre-receive of a repository, and needs its setting\n" +
 			"receive.advertisePushOptions. Who pushes gives the tokens of the files as push options: token=N for\n" +
 			"all files, or token=N:PATH for one. The tokens are kept in the folder blackhole-tokens of the\n" +
-			"repository. The names of locks are no concern of this command: it compares the tokens of a path.",
-		Example: "  echo 'exec " + command.Program + " guard git' > repository.git/hooks/pre-receive\n" +
-			"  git push -o token=17 origin main",
+			"repository. The names of locks are no concern of this command: it compares the tokens of a path. Then\n" +
+			"an agent pushes by git push -o token=17 origin main.",
+		Example: "  " + command.Program + " guard git",
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		tokens, err := pushedTokens(con)
