@@ -279,7 +279,7 @@ func fences() []fence {
 		},
 		{
 			library: "github.com/hashicorp",
-			open:    []string{"github.com/hashicorp/golang-lru/v2"},
+			open:    []string{"github.com/hashicorp/golang-lru"},
 			rooms:   []string{"internal/frontend/consulapi"},
 			reason:  "the API of Consul is one front end, over the contracts of the planes",
 		},

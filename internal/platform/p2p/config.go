@@ -21,6 +21,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/identity"
 	"github.com/blackhole/blackhole/internal/platform/p2p/probe"
 	"github.com/blackhole/blackhole/internal/platform/p2p/reach"
+	"github.com/blackhole/blackhole/internal/platform/p2p/routing"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 )
@@ -49,7 +50,9 @@ type Config struct {
 	// Namespaces are the namespaces of DHT values. A peer refuses values of all others. A validator bounds what
 	// strangers can store here: it must accept a small constant number of keys.
 	Namespaces Namespaces
-	PubSub     []pubsub.Option
+	// Providers answers the DHT's question for providers; nil: this peer does not answer it.
+	Providers routing.Providers
+	PubSub    []pubsub.Option
 	// Transport replaces the profile's transports and disables multicast DNS, for simulated networks. Empty:
 	// the profile's transports.
 	Transport []hostconfig.Option

@@ -130,7 +130,7 @@ func (n *Node) build(life context.Context, c *Config, settings profileSettings) 
 	}
 	table := routing.Config{
 		Host: n.host, Network: c.Network, Mode: mode(c, settings), Open: settings.open, Refresh: settings.refresh, Query: settings.query,
-		Values: c.Datastore, Namespaces: c.Namespaces, Bootstrap: n.bootstrapPeers,
+		Values: c.Datastore, Namespaces: c.Namespaces, Providers: c.Providers, Bootstrap: n.bootstrapPeers,
 		HasBootstrap: len(c.Bootstrap) > 0, HasKnown: len(n.known.Peers()) > 0,
 	}
 	if n.dht, err = routing.NewDHT(table); err != nil {
