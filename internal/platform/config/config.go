@@ -17,7 +17,7 @@ type Config struct {
 	Profile   string        `yaml:"profile" help:"How to find peers: dev (this machine), lan (multicast) or public (bootstrap)."`
 	Data      string        `yaml:"data" help:"Data directory, with identity and databases."`
 	Listen    []string      `yaml:"listen" help:"Multiaddrs to listen on. Empty: the profile's default."`
-	Bootstrap []string      `yaml:"bootstrap" help:"Multiaddrs with /p2p/ID of peers to connect to at the start."`
+	Bootstrap []string      `yaml:"bootstrap" help:"Multiaddrs of peers to connect to at the start: with /p2p/ID, or a TCP address such as /dns4/peers.example/tcp/4801, where each peer is asked for its id."`
 	Announce  []string      `yaml:"announce" help:"Multiaddrs at which others can connect, besides those that this peer finds: of a forwarded port or a cloud host with 1:1 NAT."`
 	Leaf      string        `yaml:"leaf" help:"Whether to dial out only and keep nothing for others, with at most 32 connections and little memory: on (needs bootstrap), or auto (keep records while others can connect)."`
 	HTTP      string        `yaml:"http" help:"Address of the HTTP API, or off. Addresses beyond loopback need TLS and auth."`

@@ -45,6 +45,8 @@ type Config struct {
 	// Bootstrap peers lead into the network. They may start later. Empty: this peer starts a new network, or
 	// other peers find it. At most 64, each peer once; this peer itself is ignored.
 	Bootstrap []peer.AddrInfo
+	// Doors are TCP addresses without an id, as the name of a service: whoever answers there is asked for its id. At most 64.
+	Doors []multiaddr.Multiaddr
 	// Datastore holds DHT values and known peers. The caller closes it after Node.Close.
 	Datastore ds.Batching
 	// Namespaces are the namespaces of DHT values. A peer refuses values of all others. A validator bounds what
@@ -101,8 +103,8 @@ func (c Config) complete() (Config, profileSettings, error) {
 	switch {
 	case c.Datastore == nil:
 		return c, t, fault.Invalidf("datastore", nil, "is required")
-	case len(c.Bootstrap) > maxBootstrap:
-		return c, t, fault.Invalidf("bootstrap", len(c.Bootstrap), "must have at most %d peers", maxBootstrap)
+	case len(c.Bootstrap)+len(c.Doors) > maxBootstrap:
+		return c, t, fault.Invalidf("bootstrap", len(c.Bootstrap)+len(c.Doors), "must have at most %d peers", maxBootstrap)
 	}
 	if c.Bootstrap, err = otherPeers(c.Bootstrap, self); err != nil {
 		return c, t, err
