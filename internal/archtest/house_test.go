@@ -98,6 +98,7 @@ func floors() []room {
 			{path: "pkg/network", floor: 0},
 			{path: "pkg/fault", floor: 0},
 			{path: "proto", floor: 0},
+			{path: ".", floor: 0, users: []string{"cmd/blackholed"}}, // the version
 			{path: "internal/archtest", floor: 0},
 		},
 	)

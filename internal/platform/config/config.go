@@ -14,7 +14,7 @@ import (
 
 // Config are all settings of one peer. The tag help explains a setting to users.
 type Config struct {
-	Profile   string        `yaml:"profile" help:"How to find peers: dev (this machine), lan (multicast) or public (bootstrap)."`
+	Profile   string        `yaml:"profile" help:"Kind of network: dev (peers of this machine, by bootstrap), lan (found by multicast) or public (by bootstrap)."`
 	Data      string        `yaml:"data" help:"Data directory, with identity and databases."`
 	Listen    []string      `yaml:"listen" help:"Multiaddrs to listen on. Empty: the profile's default."`
 	Bootstrap []string      `yaml:"bootstrap" help:"Multiaddrs of peers to connect to at the start: with /p2p/ID, or a TCP address such as /dns4/peers.example/tcp/4801, where each peer is asked for its id."`
