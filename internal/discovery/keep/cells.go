@@ -152,6 +152,19 @@ func (s *Cells) AllFull() []records.CellKey {
 	return slices.DeleteFunc(all, func(c records.CellKey) bool { return !now.Before(s.marks[c].until) })
 }
 
+// Overfull returns a cell without children that is full: some of its living records are in no answer. False without one.
+func (s *Cells) Overfull() (records.CellKey, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	for c, m := range s.marks {
+		if !Divisible(c) && now.Before(m.until) {
+			return c, true
+		}
+	}
+	return records.CellKey{}, false
+}
+
 // Young reports whether a full cell of geo.MaxLen or more answers with the records that it holds: some may not have reached the
 // children yet, whose publishers have not heard that the cell is full.
 func (s *Cells) Young(c records.CellKey) bool {

@@ -2,6 +2,7 @@ package keep
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -76,6 +78,24 @@ func TestUnplacedHaveTheirOwnCapacity(t *testing.T) {
 	require.Equal(t, [4]int{roomy: 20, none: 1}, b.put(c, "198.19.0.0/24", keepertest.Many(t, 21, 1)...))
 	r := p.Sign(t, keepertest.Offer("more", keepertest.Nowhere), 1, time.Now())
 	require.Equal(t, [4]int{overfull: 1}, b.put(c, "198.20.0.0/24", r))
+}
+
+// A full cell without children is a condition of this peer, a full cell with children is none: its parts answer for it.
+func TestOverfullIsACondition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		set := condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
+		y := &Syncer{SyncerConfig: SyncerConfig{Conditions: set}, cells: b.Cells}
+		b.refuse(keepertest.CellOfBerlin(4))
+		y.reportFull()
+		require.Empty(t, set.ActiveNames())
+		b.refuse(Unplaced(records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global}))
+		y.reportFull()
+		require.Equal(t, []string{string(condition.CellFull)}, set.ActiveNames())
+		time.Sleep(fullFor)
+		y.reportFull()
+		require.Empty(t, set.ActiveNames())
+	})
 }
 
 // In a cell without children one address prefix has its share, and gives way above it. So many honest prefixes as there are parts

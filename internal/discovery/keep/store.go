@@ -194,9 +194,7 @@ func (h *Batch) Take(r *records.Record, cells []records.CellKey) (taken Taken, e
 			h.full[c] = true
 		case overfull:
 			leaf, _ := leafOf(c, r)
-			if h.cells.refuse(leaf) {
-				h.Logger.Warn("a cell without parts is full: answers about it are incomplete", "cell", c)
-			}
+			h.cells.refuse(leaf)
 			missing = full(c, "has no room for further offers")
 		case unfair:
 			missing = full(c, "has no room for further offers of this provider, or from this network")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/protocol"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/digest"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -55,11 +56,12 @@ type Syncer struct {
 
 // SyncerConfig is what a Syncer uses beside other rooms.
 type SyncerConfig struct {
-	Index    *index.Index
-	Verifier *records.Verifier
-	Every    time.Duration // between two rounds
-	Ask      time.Duration // for one question about this peer's own records
-	Lookup   time.Duration // of a look for other peers
+	Index      *index.Index
+	Verifier   *records.Verifier
+	Every      time.Duration  // between two rounds
+	Ask        time.Duration  // for one question about this peer's own records
+	Lookup     time.Duration  // of a look for other peers
+	Conditions *condition.Set // nil keeps none
 }
 
 // NewSyncer returns a syncer. Run makes its rounds.
@@ -109,10 +111,21 @@ func (y *Syncer) Run(ctx context.Context) {
 			if !y.Round(ctx) {
 				began = time.Time{}
 			}
+			y.reportFull()
 			n++
 			due = y.Clock().Add(y.pause(n))
 			timer.Reset(due.Sub(y.Clock()))
 		}
+	}
+}
+
+// reportFull keeps the condition of a full cell without children. It is up to a round late; the answers are not.
+func (y *Syncer) reportFull() {
+	if c, is := y.cells.Overfull(); is {
+		y.Conditions.Raise(condition.CellFull, "cell %s has more offers than one cell takes, and no parts: further ones are refused, and "+
+			"answers about it are incomplete; their providers should state their places", c)
+	} else {
+		y.Conditions.Clear(condition.CellFull)
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package keeper is one peer's part in the distributed index. It puts the rooms around it together (route, place, ask,
-// compare), and serves the requests of other peers in turns.
+// Package keeper is one peer's part in the distributed index. It puts the rooms around it together (protocol, keep, ask),
+// and serves the requests of other peers in turns.
 //
 // STORE sends batches of signed records to keepers, FORWARD those of a silent keeper by way of another one. QUERY sends a filter,
 // an order and a limit, RESOLVE a name. SYNC and PULL
@@ -78,6 +78,7 @@ func assemble(c protocol.Config) *Keeper {
 		Publisher: keep.NewPublisher(closest, authority, client, s, c.Limits.Deliver),
 		sync: keep.NewSyncer(authority, client, s, cells, in, keep.SyncerConfig{
 			Index: c.Index, Verifier: c.Verifier, Every: c.Limits.Sync, Ask: c.Limits.Ask, Lookup: c.Limits.Lookup,
+			Conditions: c.Signals.Conditions,
 		}),
 		Findings: ask.NewFindings(closest, client, s.Allow, ask.FindingsConfig{Network: c.Network, Router: c.Router, Heard: c.Heard, Asked: c.Asked}),
 	}
