@@ -204,7 +204,7 @@ func (p *parts) startNode(ctx context.Context, profile p2p.Profile) error {
 	if err != nil {
 		return err
 	}
-	bootstrap, err := multiaddrs.ParsePeers("bootstrap", p.config.Bootstrap)
+	bootstrap, doors, err := multiaddrs.ParseWays("bootstrap", p.config.Bootstrap)
 	if err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (p *parts) startNode(ctx context.Context, profile p2p.Profile) error {
 		return err
 	}
 	p.node, err = p2p.New(ctx, p.plane.Network(p2p.Config{
-		Profile: profile, Network: p.network.name, PrivateKey: p.network.private, Identity: p.key, Listen: listen, Bootstrap: bootstrap,
+		Profile: profile, Network: p.network.name, PrivateKey: p.network.private, Identity: p.key, Listen: listen, Bootstrap: bootstrap, Doors: doors,
 		Datastore: p.datastore, Namespaces: groups, Protocols: append(p2p.Config{}.Protocols, transport.AskProtocol(p.network.name), transport.CallProtocol(p.network.name), proof.Protocol(p.network.name)),
 		Probe:     probe.Config{Timeout: p.config.Discovery.Health.CheckTimeout, OnCheck: p.metrics.Checked},
 		UserAgent: "blackholed/" + p.version, Logger: p.log.With("part", "p2p"), Registerer: p.gatherer,

@@ -40,6 +40,9 @@ import (
 // the index.
 const verifiedRecords = 8192
 
+// maxSellers bounds an answer to GET_PROVIDERS: clients ask several keepers, mostly for 20.
+const maxSellers = 64
+
 // Config are the settings of a Plane. Network, Dir and Key are required.
 type Config struct {
 	Network network.Name
@@ -115,8 +118,11 @@ func New(c Config) (*Plane, error) {
 	}, nil
 }
 
-// Network adds the plane's protocols and GossipSub options to the configuration of a node.
+// Network adds the plane's protocols, GossipSub options and answers to the configuration of a node.
 func (p *Plane) Network(c p2p.Config) p2p.Config {
+	c.Providers = func(multihash []byte) []peer.ID {
+		return p.index.Sellers(multihash, maxSellers, p.config.Now(), rand.IntN)
+	}
 	c.PubSub = append(c.PubSub, gossip.Options(p.gossip())...)
 	c.Protocols = append(c.Protocols, protocol.Protocol(p.config.Network), gossip.Protocol(p.config.Network))
 	return c

@@ -146,6 +146,7 @@ func (s *simPeer) enter(w *wire, bootstrap []peer.AddrInfo, live gossip.Config) 
 		Profile: p2p.LAN, Network: networkName, Identity: s.key, Bootstrap: bootstrap,
 		Listen: []multiaddr.Multiaddr{listenOn(s.addr)}, Transport: w.transport(s.addr),
 		Datastore: dssync.MutexWrap(ds.NewMapDatastore()),
+		Providers: func(multihash []byte) []peer.ID { return s.index.Sellers(multihash, 64, s.now(), rand.IntN) },
 		PubSub:    gossip.Options(live), Protocols: []libp2pprotocol.ID{protocol.Protocol(networkName)}, Limits: p2p.Limits{Connections: s.connections},
 	})
 	if err == nil {

@@ -2,7 +2,6 @@ package keep
 
 import (
 	"context"
-	"crypto/sha256"
 	"slices"
 	"strings"
 	"sync"
@@ -146,13 +145,7 @@ func NewClosest(l *protocol.Life, c ClosestConfig) *Closest {
 }
 
 // KeyOf returns the DHT key of a cell: the multihash of its content id.
-func KeyOf(c records.CellKey) string {
-	sum := sha256.Sum256([]byte(c.String()))
-	return sha256Multihash + string(sum[:]) // c.CID().Hash(), of which a view needs tens of thousands
-}
-
-// sha256Multihash are the code and the length that precede a SHA-256 in a multihash.
-const sha256Multihash = "\x12\x20"
+func KeyOf(c records.CellKey) string { return string(c.Multihash()) }
 
 // Keepers returns the keepers of a cell. Concurrent calls for one cell share a lookup, which
 // continues after the end of a caller's ctx. It fails only with ctx or after Close.

@@ -2,7 +2,6 @@ package keep
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"encoding/binary"
 	"math"
 	"math/bits"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/multiformats/go-multihash"
 
 	"github.com/blackhole/blackhole/internal/discovery/protocol"
 )
@@ -196,6 +196,7 @@ func targetsAround(at Words, reach float64, draw func(int) int) (targets []strin
 
 // drawnKey returns one of the keys of a draw. It looks like the key of a cell.
 func drawnKey(seed uint64, n int) string {
-	sum := sha256.Sum256(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, seed), uint64(n)))
-	return sha256Multihash + string(sum[:])
+	drawn := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, seed), uint64(n))
+	sum, _ := multihash.Sum(drawn, multihash.SHA2_256, -1) // never fails: the library registers sha2-256
+	return string(sum)
 }

@@ -14,10 +14,10 @@ import (
 
 // Config are all settings of one peer. The tag help explains a setting to users.
 type Config struct {
-	Profile   string        `yaml:"profile" help:"How to find peers: dev (this machine), lan (multicast) or public (bootstrap)."`
+	Profile   string        `yaml:"profile" help:"Kind of network: dev (peers of this machine, by bootstrap), lan (found by multicast) or public (by bootstrap)."`
 	Data      string        `yaml:"data" help:"Data directory, with identity and databases."`
 	Listen    []string      `yaml:"listen" help:"Multiaddrs to listen on. Empty: the profile's default."`
-	Bootstrap []string      `yaml:"bootstrap" help:"Multiaddrs with /p2p/ID of peers to connect to at the start."`
+	Bootstrap []string      `yaml:"bootstrap" help:"Multiaddrs of peers to connect to at the start, with /p2p/ID, or TCP addresses such as /dns4/peers.example/tcp/4801, where each peer is asked for its id."`
 	Announce  []string      `yaml:"announce" help:"Multiaddrs of a forwarded port or of 1:1 NAT, besides those that this peer finds."`
 	Leaf      string        `yaml:"leaf" help:"Dial out only and keep nothing for others: on (needs bootstrap), or auto (keep records while others can connect)."`
 	HTTP      string        `yaml:"http" help:"Address of the HTTP API, or off. Addresses beyond loopback need TLS and auth."`
@@ -112,6 +112,7 @@ type Coordination struct {
 	Enabled  string        `yaml:"enabled" help:"Take part in coordination: true, false, or auto: in profiles dev and lan, with founders, or with the key of the network."`
 	Members  string        `yaml:"members" help:"Peers that may be members of the group: auto (peers that prove the key of the network; in profile dev without authentication all), listed (founders and allow) or none (this peer is a client only). Empty: auto in profiles dev and lan, otherwise listed."`
 	Founders []string      `yaml:"founders" help:"Peer ids of the first voters of the group, 1 to 9, the same on all peers. A majority of them elects. Later changes act on the group's members. Empty: the first peer of the network founds alone, and peers that join found none."`
+	Expect   int           `yaml:"expect" help:"Peers with the key of the network that begin it together, 0 to 9, the same on all peers: the lowest of so many that see each other founds the group, and the others join. More than half of those that are started. 0: the first peer founds alone."`
 	Voters   int           `yaml:"voters" help:"Voters of the group: 1, 3 or 5."`
 	Clients  string        `yaml:"clients" help:"Peers that may use the group besides founders and allow: network (all), key (peers that prove the key of the network), listed (none), or auto: key, but network in profile dev."`
 	Allow    []string      `yaml:"allow" help:"Peer ids of clients besides the founders; with members listed they may be members."`

@@ -11,8 +11,9 @@ import (
 
 // Network are the settings of the network that this peer belongs to. They must be the same on all its peers.
 type Network struct {
-	Closed bool   `yaml:"closed" help:"Refuse every peer without the key of the network. Over TCP only; a new key needs a restart of all peers."`
-	Name   string `yaml:"name" help:"Name of the network: 1 to 32 lower-case letters, digits and inner hyphens. Peers of other networks are refused. Empty: the profile's (dev, lan or main)."`
+	Closed  bool   `yaml:"closed" help:"Refuse every peer without the key of the network. Over TCP only; a new key needs a restart of all peers."`
+	KeyFile string `yaml:"key_file" help:"File with the key of the network, for peers that begin it together or join without an invitation: 32 bytes in base64url, kept in network.key of the data directory."`
+	Name    string `yaml:"name" help:"Name of the network: 1 to 32 lower-case letters, digits and inner hyphens. Peers of other networks are refused. Empty: the profile's (dev, lan or main)."`
 }
 
 // NetworkName returns the name of this peer's network.
