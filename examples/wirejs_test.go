@@ -79,3 +79,34 @@ func TestWirePeer(t *testing.T) {
 	other.says(t, "heard go-late")
 	other.interrupt(t)
 }
+
+// TestWireSellers has js-libp2p, which knows nothing of this program, find sellers by its own DHT: by the CID of a cell.
+func TestWireSellers(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("builds and runs programs")
+	}
+	if _, err := os.Stat("wire-js/node_modules/@libp2p/kad-dht"); err != nil {
+		t.Skip("no packages: run npm ci in examples/wire-js")
+	}
+	node(t) // or skip
+	c, err := operator.New(peer(t, t.TempDir()))
+	require.NoError(t, err)
+	defer c.Close()
+	status, err := c.Status(t.Context())
+	require.NoError(t, err)
+	lat, lon := 52.52, 13.4
+	_, err = c.Offers().Register(t.Context(), records.Offer{ID: "disk", Metadata: records.Metadata{Type: "storage"},
+		Capabilities: &records.Capabilities{Storage: &records.Storage{TotalSpace: 1e12}},
+		Location:     &records.Location{Latitude: &lat, Longitude: &lon}})
+	require.NoError(t, err)
+	for cell, want := range map[string]string{
+		"/blackhole/services/storage/_/u33":    status.PeerID + " sells in /blackhole/services/storage/_/u33\nfound 1\n",
+		"/blackhole/services/storage/_/global": status.PeerID + " sells in /blackhole/services/storage/_/global\nfound 1\n",
+		"/blackhole/services/storage/_/9q8":    "found 0\n",
+	} {
+		out, err := node(t, "sellers.mjs", "dev", status.Listen[0], cell).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Equal(t, want, string(out))
+	}
+}

@@ -537,7 +537,7 @@ func (b *besieged) attacks() map[string]attack {
 			return "PUT", "/v1/agent/service/register", fmt.Sprintf(`{"Name":%q,"ID":"%d","Address":"192.0.2.2","Port":80,"Check":{"TTL":"60s"}}`, name, n)
 		}),
 		"calls of MCP": resting(func(name string, n int) (string, string, string) {
-			arguments := []string{`"list_services","arguments":{}`, `"grant_lease","arguments":{"ttl_ms":3600000}`, `"find_offers","arguments":{"type":"compute"}`}
+			arguments := []string{`"list_services","arguments":{}`, `"hold","arguments":{"names":["` + name + `"],"agent":"` + name + strconv.Itoa(n) + `","ttl":3600}`, `"find_offers","arguments":{"type":"compute"}`}
 			return "POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":` + arguments[n%len(arguments)] + `}}`
 		}),
 		"silent ranges of etcd": open(etcd, "h2", 500, func(token string) []byte {

@@ -17,7 +17,7 @@ import (
 func unplayed() map[string]string {
 	const (
 		lab       = "the lab plays it word by word, in network namespaces"
-		tutorial  = "docs/tutorial.md plays the same commands with two peers"
+		tutorial  = "the page plays the same commands with two peers on one machine"
 		ci        = ".ci/run runs it"
 		cluster   = "needs Docker or a cluster; the tests of this package check the files against the program"
 		endless   = "has no end; the tests of httpapi and cli follow the same streams"
@@ -25,27 +25,26 @@ func unplayed() map[string]string {
 		processes = "TestPrograms runs these programs"
 	)
 	return map[string]string{
-		"README.md: go run ./testnet":                                  ci,
-		"README.md: go install ./cmd/blackholed":                       "the sessions run this program without installing it",
-		"README.md: blackholed run --profile lan --network office":     tutorial,
-		"README.md: blackholed lock hold jobs -- sleep 60":             tutorial,
-		"docs/nat.md: blackholed status | grep reach":                  lab,
-		"docs/howto/from-etcd.md: BLACKHOLE_ETCD_LISTEN=":              "TestEtcdctl of etcdapi and internal/tools/etcdclient do the same with etcd's clients",
-		"docs/nat.md: blackholed run --profile lan":                    lab,
-		"docs/nat.md: blackholed run --profile public":                 lab,
-		"docs/api.md: curl -N 'localhost:8500/v1/events":               endless,
-		"examples/provider/README.md: blackholed run":                  processes,
-		"examples/consumer/README.md: go run ./examples/consumer":      processes,
-		"deploy/compose/README.md: cd deploy/compose":                  cluster,
-		"deploy/compose/README.md: docker compose exec":                cluster,
-		"deploy/kubernetes/README.md: kubectl create namespace":        cluster,
-		"deploy/kubernetes/README.md: kubectl apply":                   cluster,
-		"testnet/README.md: go run ./testnet":                          ci,
-		"testnet/README.md: go run ./testnet nemesis -duration":        long,
-		"testnet/README.md: go run ./testnet nemesis -scenario merge":  long,
-		"testnet/README.md: go run ./testnet oracle":                   long,
-		"testnet/README.md: go run ./testnet upgrade":                  long,
-		"testnet/README.md: sudo go run ./testnet lab -scenario homes": ci,
+		"README.md: go run ./testnet":                                       ci,
+		"docs/tutorial.md: blackholed run --profile lan --network office":   tutorial,
+		"docs/howto/for-agents.md: git config receive.advertisePushOptions": "TestGuardedPushes of internal/cli/coordination pushes by git itself",
+		"docs/nat.md: blackholed status | grep reach":                       lab,
+		"docs/howto/from-etcd.md: BLACKHOLE_ETCD_LISTEN=":                   "TestEtcdctl of etcdapi and internal/tools/etcdclient do the same with etcd's clients",
+		"docs/nat.md: blackholed run --profile lan":                         lab,
+		"docs/nat.md: blackholed run --profile public":                      lab,
+		"docs/api.md: curl -N 'localhost:8500/v1/events":                    endless,
+		"examples/provider/README.md: blackholed run":                       processes,
+		"examples/consumer/README.md: go run ./examples/consumer":           processes,
+		"deploy/compose/README.md: cd deploy/compose":                       cluster,
+		"deploy/compose/README.md: docker compose exec":                     cluster,
+		"deploy/kubernetes/README.md: kubectl create namespace":             cluster,
+		"deploy/kubernetes/README.md: kubectl apply":                        cluster,
+		"testnet/README.md: go run ./testnet":                               ci,
+		"testnet/README.md: go run ./testnet nemesis -duration":             long,
+		"testnet/README.md: go run ./testnet nemesis -scenario merge":       long,
+		"testnet/README.md: go run ./testnet oracle":                        long,
+		"testnet/README.md: go run ./testnet upgrade":                       long,
+		"testnet/README.md: sudo go run ./testnet lab -scenario homes":      ci,
 	}
 }
 

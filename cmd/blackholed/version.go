@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"github.com/blackhole/blackhole"
 	"github.com/blackhole/blackhole/internal/cli"
 )
 
@@ -23,10 +24,12 @@ func built() cli.Build {
 	return b
 }
 
-// version is the version of the built module.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
+// version is the one of the file VERSION, as a release if the commit has its tag, else as what comes before it.
+func version() string { return versionOf(blackhole.Version(), debug.ReadBuildInfo) }
+
+func versionOf(next string, built func() (*debug.BuildInfo, bool)) string {
+	if info, ok := built(); ok && info.Main.Version == next {
+		return next
 	}
-	return "(devel)"
+	return next + "-dev"
 }

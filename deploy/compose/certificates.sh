@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes what the peers of compose.yaml share, in the folder $1: a CA, a certificate for all of them, and the token of the
-# admin. What is there already stays. The user $2 owns the secrets: a peer refuses a secret that others can read.
+# Makes what the peers of compose.yaml share, in the folder $1: a CA, a certificate for all of them, the token of the
+# admin, and the key of the network. What is there already stays. The user $2 owns the secrets: a peer refuses a secret that others can read.
 set -eu
 cd "$1"
 umask 077
@@ -17,6 +17,9 @@ fi
 if [ ! -f admin.token ]; then
 	openssl rand -hex 32 >admin.token
 fi
-chown "$2" server.key admin.token
+if [ ! -f network.key ]; then
+	openssl rand -base64 32 | tr '+/' '-_' | tr -d '=' >network.key
+fi
+chown "$2" server.key admin.token network.key
 chmod 0755 .
 chmod 0644 ca.crt server.crt

@@ -70,19 +70,21 @@ func floors() []room {
 			{path: "internal/platform/jsonform", floor: 0},
 			{path: "internal/platform/p2p", floor: 2, users: wiring("internal/discovery")},
 			{path: "internal/platform/p2p/proof", floor: 2, only: []string{"internal/platform/rpc", "internal/platform/bounded", "internal/platform/identity"}, users: wiring()},
-			{path: "internal/platform/rpc", floor: 1, users: wiring("internal/discovery/wire", "internal/discovery/place", "internal/discovery/ask", "internal/discovery/compare", "internal/discovery/keeper", "internal/coordination/transport", "internal/platform/p2p", "internal/platform/p2p/proof", "internal/trade")},
+			{path: "internal/platform/rpc", floor: 1, users: wiring("internal/discovery/protocol", "internal/discovery/keep", "internal/discovery/ask", "internal/discovery/keeper", "internal/coordination/transport", "internal/platform/p2p", "internal/platform/p2p/proof", "internal/trade")},
 			{path: "internal/platform/access", floor: 2, users: []string{"internal/daemon", "internal/frontend"}},
 
 			{path: "internal/platform/config", floor: 2, only: []string{"internal/platform/identity", "internal/platform/environ", "internal/platform/secret"}, users: []string{"internal/daemon", "internal/cli", "internal/cli/peer", "internal/cli/doctor", "internal/cli/remote", "internal/cli/settings", "cmd/blackholed", "testnet"}},
 			{path: "internal/platform/bounded", floor: 0},
 			{path: "internal/platform/clean", floor: 0},
 			{path: "internal/platform/endpoint", floor: 0},
-			{path: "internal/platform/condition", floor: 0, users: wiring("internal/coordination", "internal/coordination/formation", "internal/coordination/upkeep", "internal/discovery", "internal/discovery/wire", "internal/discovery/route", "internal/platform/p2p")},
+			{path: "internal/platform/condition", floor: 0, users: wiring("internal/coordination", "internal/coordination/formation", "internal/coordination/upkeep", "internal/discovery", "internal/discovery/protocol", "internal/discovery/keep", "internal/platform/p2p")},
 			{path: "internal/platform/disk", floor: 0},
 			{path: "internal/platform/environ", floor: 0},
 			{path: "internal/platform/heap", floor: 0},
 			{path: "internal/platform/metrics", floor: 0},
 			{path: "internal/platform/metrics/metricstest", floor: 0, support: true},
+			{path: "internal/platform/clock", floor: 0, users: wiring("internal/discovery", "internal/discovery/protocol", "internal/discovery/ask", "internal/discovery/keeper")},
+			{path: "internal/platform/digest", floor: 0, users: wiring("internal/discovery/protocol", "internal/discovery/keep")},
 			{path: "internal/platform/pause", floor: 0},
 			{path: "internal/platform/probe", floor: 2, only: []string{"internal/platform/bounded", "internal/platform/special", "pkg/records"}, users: wiring("internal/discovery", "internal/agent/health", "internal/cli", "internal/cli/offer")},
 			{path: "internal/platform/secret", floor: 0},
@@ -91,13 +93,14 @@ func floors() []room {
 			{path: "internal/platform/share", floor: 0},
 			{path: "internal/platform/store", floor: 0},
 			{path: "internal/platform/strictjson", floor: 0},
-			{path: "internal/platform/trace", floor: 0, users: wiring("internal/discovery", "internal/discovery/wire", "internal/agent", "internal/agent/directory", "cmd/blackholed")},
+			{path: "internal/platform/trace", floor: 0, users: wiring("internal/discovery", "internal/discovery/protocol", "internal/agent", "internal/agent/directory", "cmd/blackholed")},
 			{path: "internal/platform/trace/collector", floor: 0, support: true},
-			{path: "internal/platform/strictproto", floor: 0, users: []string{"internal/platform/rpc", "internal/discovery/wire", "internal/discovery/ask", "internal/coordination/upkeep", "internal/frontend"}},
+			{path: "internal/platform/strictproto", floor: 0, users: []string{"internal/platform/rpc", "internal/discovery/protocol", "internal/discovery/ask", "internal/coordination/upkeep", "internal/frontend"}},
 			{path: "pkg/geo", floor: 0},
 			{path: "pkg/network", floor: 0},
 			{path: "pkg/fault", floor: 0},
 			{path: "proto", floor: 0},
+			{path: ".", floor: 0, users: []string{"cmd/blackholed"}}, // the version
 			{path: "internal/archtest", floor: 0},
 		},
 	)
@@ -136,7 +139,7 @@ func commandRooms() []room {
 
 func discoveryRooms() []room {
 	const root = "internal/discovery"
-	parts := []string{root, root + "/keeper", root + "/compare", root + "/ask", root + "/place", root + "/route", root + "/wire"}
+	parts := []string{root, root + "/keeper", root + "/ask", root + "/keep", root + "/protocol"}
 	plane := wiring(parts...)
 	return []room{
 		{path: root, floor: 10, users: wiring()},
@@ -144,17 +147,11 @@ func discoveryRooms() []room {
 		{path: root + "/keeper", floor: 9, users: wiring(root)},
 		{path: "pkg/gossip", floor: 9, only: []string{}, users: plane},
 		{path: root + "/ask", floor: 8, users: plane},
-		{path: root + "/compare", floor: 8, users: plane},
-		{path: root + "/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/share", "internal/platform/strictjson"}, users: plane},
-		{path: root + "/place", floor: 7, users: plane},
-		{path: root + "/route", floor: 6, users: plane},
+		{path: root + "/offers", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/share", "internal/platform/strictjson"}, users: plane},
+		{path: root + "/keep", floor: 6, users: plane},
 		{path: root + "/keepertest", floor: 4, support: true},
-		{path: root + "/wire", floor: 5, users: plane},
+		{path: root + "/protocol", floor: 5, users: plane},
 		{path: root + "/index", floor: 4, only: []string{}, users: plane},
-		{path: root + "/clock", floor: 3, only: []string{}, users: plane},
-		{path: root + "/witness", floor: 3, only: []string{}, users: plane},
-		{path: root + "/cell", floor: 3, only: []string{"internal/platform/bounded"}, users: plane},
-		{path: root + "/digest", floor: 3, only: []string{}, users: plane},
 	}
 }
 
@@ -284,7 +281,7 @@ func fences() []fence {
 		},
 		{
 			library: "github.com/hashicorp",
-			open:    []string{"github.com/hashicorp/golang-lru/v2"},
+			open:    []string{"github.com/hashicorp/golang-lru"},
 			rooms:   []string{"internal/frontend/consulapi"},
 			reason:  "the API of Consul is one front end, over the contracts of the planes",
 		},

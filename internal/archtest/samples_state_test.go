@@ -186,11 +186,11 @@ func f() {
 }
 `,
 				"internal/cli/offer/a.go":            "package offer\n\nimport \"net/http\"\n\nfunc f() { http.DefaultClient.Do(nil) }\n",
-				"internal/discovery/wire/deep/a.go":  "package deep\n\nimport \"net\"\n\nfunc f() { net.LookupTXT(\"\") }\n",
+				"internal/discovery/keep/deep/a.go":  "package deep\n\nimport \"net\"\n\nfunc f() { net.LookupTXT(\"\") }\n",
 				"internal/agent/health/probe_tls.go": "package health\n\nimport \"crypto/tls\"\n\nfunc f() { tls.Dial(\"\", \"\", nil) }\n",
 			},
 			want: []string{
-				"internal/agent/health/probe_tls.go:5", "internal/cli/offer/a.go:5", "internal/discovery/wire/deep/a.go:5",
+				"internal/agent/health/probe_tls.go:5", "internal/cli/offer/a.go:5", "internal/discovery/keep/deep/a.go:5",
 				"internal/platform/probe/a.go:9", "internal/platform/probe/a.go:10", "internal/platform/probe/a.go:11", "internal/platform/probe/a.go:12",
 				"internal/platform/probe/a.go:13", "internal/platform/probe/a.go:14", "internal/platform/probe/a.go:15", "internal/platform/probe/a.go:16", "internal/platform/probe/a.go:17",
 				"internal/platform/probe/a.go:18", "internal/platform/probe/a.go:19",

@@ -201,11 +201,11 @@ func (p *pkg) constants(visit func(name string, value ast.Expr)) {
 // alone.
 func limited() (folders []string, ownMatter []string) {
 	return []string{
-			"pkg/records", "pkg/network", "pkg/gossip", "internal/discovery/wire", "internal/discovery/route", "internal/discovery/place", "internal/discovery/ask", "internal/discovery/keeper",
-			"internal/discovery/digest",
-			"internal/discovery/witness", "internal/discovery/clock", "internal/coordination/bootstrap", "internal/coordination/transport",
+			"pkg/records", "pkg/network", "pkg/gossip", "internal/discovery/protocol", "internal/discovery/keep", "internal/discovery/ask", "internal/discovery/keeper",
+			"internal/platform/digest",
+			"internal/platform/clock", "internal/coordination/bootstrap", "internal/coordination/transport",
 		},
-		[]string{"records.MaxOffer", "wire.AskedAtOnce", "wire.SyncEvery", "route.JoiningGrace"}
+		[]string{"records.MaxOffer", "protocol.AskedAtOnce", "protocol.SyncEvery", "keep.JoiningGrace"}
 }
 
 // checkLimits compares the table of limits with the constants.

@@ -57,9 +57,10 @@ func runCommand(con *term.Console, run runFunc, join peer.JoinFunc) *cobra.Comma
 		Long: "Run a peer until interrupted; a second interrupt ends it at once.\n\n" +
 			"Flags override environment variables (BLACKHOLE_DISCOVERY_RECORD_TTL for the key\n" +
 			"discovery.record_ttl), environment variables override the settings file, and the\n" +
-			"settings file overrides the defaults. Profile dev finds peers on this machine, lan by\n" +
-			"multicast on the local network, and public by --bootstrap. --join needs no other\n" +
-			"setting: it brings name, key, profile and addresses of the network.",
+			"settings file overrides the defaults. Profile lan finds peers by multicast on the local\n" +
+			"network; public, and dev on this machine, by --bootstrap or --join. --join needs no other\n" +
+			"setting: it brings name, key, profile and addresses of the network. Peers with --expect\n" +
+			"and one key (network.key_file) begin a network together.",
 	}
 	s := settings.New(con, cmd)
 	line := peer.JoinFlag(cmd)

@@ -173,7 +173,7 @@ func (p *plane) answer(ctx context.Context, from peer.ID, req []byte) ([]byte, e
 		resp.Info.Membership = nil // the asker has it, and asks every few seconds
 	}
 	if id, may := p.founder.Founding(); may {
-		resp.Founding = id[:]
+		resp.Founding, resp.Word = id[:], p.founder.Word()
 	}
 	left, _ := p.founder.Left()
 	for _, id := range left {

@@ -273,23 +273,31 @@ func (l *local) lock(ctx context.Context, cmd *coordv1.Command, r *apiv1.LockReq
 	if err != nil || lock.GetAcquired() {
 		return result, err
 	}
-	claim := machine.Grant{Lock: r.GetName(), Lease: coord.LeaseID(r.GetLeaseId()), Token: coord.Token(lock.GetFencingToken())}
+	claims := answer.Claims(r, lock)
 	waiting, stop := ctx, context.CancelFunc(func() {})
 	if wait := answer.Wait(r); wait >= 0 {
 		waiting, stop = context.WithTimeout(ctx, wait)
 	}
 	defer stop()
-	held, at, err := l.member.Granted(waiting, claim.Lock, claim.Lease, claim.Token)
-	switch {
-	case err == nil && held:
-		lock.Acquired, lock.Header = true, answer.Header(at)
-		return result, nil
-	case err == nil:
-		return nil, l.gone(claim)
-	case waiting.Err() == nil:
-		return nil, err
+	for _, claim := range claims {
+		held, at, err := l.member.Granted(waiting, claim.Lock, claim.Lease, claim.Token)
+		switch {
+		case err == nil && held:
+			lock.Header = answer.Header(at)
+		case err == nil:
+			return nil, l.gone(claim)
+		case waiting.Err() == nil:
+			return nil, err
+		case r.GetStays() && ctx.Err() != nil:
+			return nil, err
+		case r.GetStays():
+			return result, nil
+		default:
+			return l.yield(ctx, cmd.GetOwner(), claims, result, err)
+		}
 	}
-	return l.yield(ctx, cmd.GetOwner(), claim, result, err)
+	lock.Acquired = true
+	return result, nil
 }
 
 // claim makes a claim. A claim that must wait shares the log write of another command: during a handover,
@@ -315,16 +323,18 @@ func (l *local) gone(c machine.Grant) error {
 	return absent("token", "the claim was given back")
 }
 
-// yield gives back a claim after a timeout. The claim may hold the lock meanwhile: then the caller gets it. A claim
-// that holds stays though its caller is gone: the caller may have repeated the command through another peer, and know
+// yield gives back claims after a timeout. They may all hold meanwhile: then the caller gets them. Claims
+// that hold stay though its caller is gone: the caller may have repeated the command through another peer, and know
 // that it holds. Whoever repeats the command last releases the claim, or the end of the lease does.
-func (l *local) yield(ctx context.Context, owner string, c machine.Grant, result *coordv1.Result, cause error) (*coordv1.Result, error) {
+func (l *local) yield(ctx context.Context, owner string, claims []machine.Grant, result *coordv1.Result, cause error) (*coordv1.Result, error) {
 	work, stop := context.WithTimeout(l.life, cleaningUp)
 	defer stop()
 	gone, lock := ctx.Err() != nil, result.GetLock()
-	back, err := l.propose(work, &coordv1.Command{Owner: owner, Request: &coordv1.Command_Cancel{
-		Cancel: &coordv1.Cancel{Name: c.Lock, Lease: int64(c.Lease), Token: int64(c.Token)},
-	}})
+	cancel := &coordv1.Cancel{Name: claims[0].Lock, Lease: int64(claims[0].Lease), Token: int64(claims[0].Token)}
+	for _, c := range claims[1:] {
+		cancel.Others, cancel.Tokens = append(cancel.Others, c.Lock), append(cancel.Tokens, int64(c.Token))
+	}
+	back, err := l.propose(work, &coordv1.Command{Owner: owner, Request: &coordv1.Command_Cancel{Cancel: cancel}})
 	switch {
 	case gone:
 		return nil, cause
@@ -334,7 +344,7 @@ func (l *local) yield(ctx context.Context, owner string, c machine.Grant, result
 		lock.Header = back.GetDone().GetHeader()
 	}
 	if lock.Acquired = back.GetDone().GetGranted(); !lock.GetAcquired() {
-		lock.FencingToken, lock.Count = 0, 0
+		lock.FencingToken, lock.FencingTokens, lock.Count = 0, nil, 0
 	}
 	return result, nil
 }

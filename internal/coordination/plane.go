@@ -148,7 +148,7 @@ func (p *plane) start() (err error) {
 	if err := dir.DropLeft(p.store); err != nil {
 		return err
 	}
-	founding := bootstrap.Options{Store: p.store, Settle: c.Policy.Settle, Logger: c.Logger}
+	founding := bootstrap.Options{Store: p.store, Settle: c.Policy.Settle, Expect: c.Policy.Expect, Logger: c.Logger}
 	if p.roster.Joins(dir.HasLog()) {
 		p.disk, err = dir.Open(c.Logger, c.Metrics.Synced)
 		switch {

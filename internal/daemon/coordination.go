@@ -126,10 +126,12 @@ func (p *parts) groupAccess() formation.Access {
 // settle is the wait of a first peer for neighbours that may found the group too.
 const settle = 2 * time.Second
 
-// policyOf returns a peer's part in founding and membership. A peer with a way into an existing network founds no group.
+// policyOf returns a peer's part in founding and membership. A peer with a way into an existing network founds no
+// group, unless it expects others to begin with.
 func policyOf(c *config.Config, n *p2p.Node) formation.Policy {
 	reaches := func(ctx context.Context, id peer.ID) error { return dial.Reaches(ctx, n.Host(), id) }
-	policy := formation.Policy{Client: c.IsLeaf(), Founds: n.Alone(), Serves: n.Routing().Serving, Dial: reaches}
+	expect := c.Coordination.Expect
+	policy := formation.Policy{Client: c.IsLeaf(), Founds: n.Alone() || expect > 0, Expect: expect, Serves: n.Routing().Serving, Dial: reaches}
 	switch c.Coordination.MemberPolicy(c.Profile) {
 	case config.AutoMembers:
 		policy.Members = formation.TrustedMembers

@@ -35,6 +35,15 @@ type membership struct {
 func (p *parts) startKeys(context.Context) (err error) {
 	path := filepath.Join(p.config.Data, keyFile)
 	p.network.name = p.config.NetworkName()
+	if p.config.Network.KeyFile != "" {
+		key, err := access.ReadPlainKey(p.config.Network.KeyFile)
+		if err == nil {
+			err = storeKey(path, key)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	if generatesKey(&p.config) {
 		key, err := identity.NewKey(rand.Reader)
 		if err != nil {
@@ -48,10 +57,16 @@ func (p *parts) startKeys(context.Context) (err error) {
 		}
 	}
 	p.network.keys, err = access.OpenNetworkKeys(path, access.Options{Now: p.now, Logger: p.log.With("part", "access")})
-	if err != nil || !p.config.Network.Closed {
+	if err != nil {
 		return err
 	}
 	keys := p.network.keys.Get()
+	if expect := p.config.Coordination.Expect; expect > 0 && len(keys) == 0 && needsKey(&p.config) {
+		return fault.Invalidf("coordination.expect", expect, "needs the key of the network: name a file of it (network.key_file), or join by an invitation (--join)")
+	}
+	if !p.config.Network.Closed {
+		return nil
+	}
 	if len(keys) == 0 {
 		return fault.Invalidf("network.closed", true, "needs the key of the network in %s: join by an invitation (--join)", path)
 	}
@@ -59,10 +74,14 @@ func (p *parts) startKeys(context.Context) (err error) {
 	return err
 }
 
-// generatesKey reports whether a peer without a key generates one. A network of one machine without authentication has
-// nothing to protect with a key.
+// generatesKey reports whether a peer without a key generates one: it begins a network alone.
 func generatesKey(c *config.Config) bool {
-	return len(c.Bootstrap) == 0 && (c.Profile != "dev" || c.Auth.On() || c.Network.Closed)
+	return len(c.Bootstrap) == 0 && c.Coordination.Expect == 0 && needsKey(c)
+}
+
+// needsKey reports whether a network has something to protect with a key: one of one machine without authentication has not.
+func needsKey(c *config.Config) bool {
+	return c.Profile != "dev" || c.Auth.On() || c.Network.Closed
 }
 
 // coordinates reports whether a peer of this network takes part in coordination.
@@ -122,7 +141,7 @@ func storeKey(path string, k identity.Key) error {
 	case identity.Contains(keys, k):
 		return nil
 	}
-	return fault.New("", fault.Conflict, "%s holds another key than the invitation: leave out the invitation to stay in the network of this key, or remove the file; another data directory has another identity", path)
+	return fault.New("", fault.Conflict, "%s holds another key than the invitation, or network.key_file: leave it out to stay in the network of this key, or remove the file; another data directory has another identity", path)
 }
 
 // NetworkKeys returns the keys of the network in a data directory; none for a peer without. Error: Invalid for a

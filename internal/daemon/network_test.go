@@ -218,3 +218,40 @@ func TestClosedNetworkNeedsItsKey(t *testing.T) {
 	require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "network.closed"})
 	require.ErrorContains(t, err, "--join")
 }
+
+// TestExpectedPeersBeginTogether: three peers with one key and one count are one group. The addresses by which they meet have no id.
+func TestExpectedPeersBeginTogether(t *testing.T) {
+	dir := t.TempDir()
+	c := config.Default()
+	c.Network.Name, c.Network.Closed, c.Coordination.Expect = "trio", true, 3
+	c.Network.KeyFile = filepath.Join(dir, "key")
+	require.NoError(t, os.WriteFile(c.Network.KeyFile, []byte(newKey(t).Text()+"\n"), 0o600))
+	first := startWith(t, c, filepath.Join(dir, "a"), "/ip4/127.0.0.1/tcp/1") // nobody is there
+	door, _, _ := strings.Cut(first.addr, "/p2p/")
+	others := []*peerUnderTest{startWith(t, c, filepath.Join(dir, "b"), door), startWith(t, c, filepath.Join(dir, "c"), door)}
+	groups := map[string]bool{}
+	for _, p := range append(others, first) {
+		until(t, "a group of three", func() bool {
+			g, err := p.Coordination().Group(t.Context())
+			whole := err == nil && g.Leader != "" && len(g.Voters) == 3
+			if whole {
+				groups[g.ID] = true
+			}
+			return whole
+		})
+	}
+	require.Len(t, groups, 1)
+}
+
+// TestExpectationNeedsAKey: whoever can connect must not count.
+func TestExpectationNeedsAKey(t *testing.T) {
+	c := config.Default()
+	c.Data, c.Profile, c.Coordination.Expect = t.TempDir(), "lan", 3
+	p := &parts{config: c, log: slog.New(slog.DiscardHandler), now: time.Now}
+	require.ErrorContains(t, p.startKeys(t.Context()), "coordination.expect: needs the key")
+	c.Network.KeyFile = filepath.Join(c.Data, "key")
+	p.config = c
+	require.ErrorContains(t, p.startKeys(t.Context()), "network.key_file")
+	require.NoError(t, os.WriteFile(c.Network.KeyFile, []byte("short"), 0o600))
+	require.ErrorContains(t, p.startKeys(t.Context()), "network.key_file")
+}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/contract/discovery"
-	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/discovery/offers"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -25,11 +25,11 @@ func (s *Service) Register(ctx context.Context, o records.Offer) (records.Receip
 }
 
 // operator returns the caller of ctx as an operator of this peer.
-func (s *Service) operator(ctx context.Context) registry.Caller {
-	return registry.Caller{Name: s.exchange.caller(ctx), Operator: true}
+func (s *Service) operator(ctx context.Context) offers.Caller {
+	return offers.Caller{Name: s.caller(ctx), Operator: true}
 }
 
-func (s *Service) registerFor(ctx context.Context, caller registry.Caller, o records.Offer) (records.Receipt, error) {
+func (s *Service) registerFor(ctx context.Context, caller offers.Caller, o records.Offer) (records.Receipt, error) {
 	out, err := s.registerBatch(ctx, caller, []records.Offer{o})
 	if err != nil {
 		return records.Receipt{}, err
@@ -43,7 +43,7 @@ func (s *Service) RegisterBatch(ctx context.Context, offers []records.Offer) ([]
 	return s.registerBatch(ctx, s.operator(ctx), offers)
 }
 
-func (s *Service) registerBatch(ctx context.Context, caller registry.Caller, offers []records.Offer) ([]discovery.Outcome, error) {
+func (s *Service) registerBatch(ctx context.Context, caller offers.Caller, offers []records.Offer) ([]discovery.Outcome, error) {
 	const op = "discovery.Register"
 	if len(offers) == 0 || len(offers) > discovery.MaxBatch {
 		return nil, fault.Wrap(op, fault.Invalidf("records", len(offers), "must be 1 to %d", discovery.MaxBatch))
@@ -71,7 +71,7 @@ func (s *Service) registerBatch(ctx context.Context, caller registry.Caller, off
 func (s *Service) Announce(ctx context.Context, caller string, o records.Offer) error {
 	_, err := s.update(ctx, o)
 	if fault.KindOf(err) == fault.NotFound {
-		_, err = s.registerFor(ctx, registry.Caller{Name: caller}, o)
+		_, err = s.registerFor(ctx, offers.Caller{Name: caller}, o)
 	}
 	return err
 }

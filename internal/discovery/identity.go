@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
-	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/discovery/offers"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -19,11 +19,11 @@ type IdentityWatch struct {
 	Logger     *slog.Logger     // required
 	Now        func() time.Time // required
 
-	registry atomic.Pointer[registry.Registry]
+	registry atomic.Pointer[offers.Registry]
 }
 
 // Attach begins to compare with the registry, also the records that the index already has.
-func (w *IdentityWatch) Attach(r *registry.Registry, x *index.Index) {
+func (w *IdentityWatch) Attach(r *offers.Registry, x *index.Index) {
 	w.registry.Store(r)
 	if e, ok := r.Suspended(); ok {
 		w.raise(e)
@@ -53,7 +53,7 @@ func (w *IdentityWatch) Seen(v *records.Record) {
 	}
 }
 
-func (w *IdentityWatch) raise(e registry.Evidence) {
+func (w *IdentityWatch) raise(e offers.Evidence) {
 	cause := "another machine has a copy of identity.key, or this data directory is an older copy of itself"
 	if e.Later {
 		cause = "another machine has a copy of identity.key"
@@ -64,11 +64,11 @@ func (w *IdentityWatch) raise(e registry.Evidence) {
 		cause, e.Sequence, e.ID, e.Issued.UTC().Format(time.RFC3339))
 }
 
-// Reclaim makes the offers in c.Dir the valid ones of c.Key again: see registry.Reclaim. Only Dir, Key and Now of the
+// Reclaim makes the offers in c.Dir the valid ones of c.Key again: see offers.Reclaim. Only Dir, Key and Now of the
 // configuration count.
-func Reclaim(c Config) (offers int, err error) {
+func Reclaim(c Config) (int, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return registry.Reclaim(registry.Config{Dir: c.Dir, Key: c.Key, MaxServices: registry.MaxMaxServices}, c.Now())
+	return offers.Reclaim(offers.Config{Dir: c.Dir, Key: c.Key, MaxServices: offers.MaxMaxServices}, c.Now())
 }

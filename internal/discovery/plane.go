@@ -18,10 +18,9 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper"
-	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/discovery/offers"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/discovery/truth"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
-	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
@@ -41,21 +40,24 @@ import (
 // the index.
 const verifiedRecords = 8192
 
+// maxSellers bounds an answer to GET_PROVIDERS: clients ask several keepers, mostly for 20.
+const maxSellers = 64
+
 // Config are the settings of a Plane. Network, Dir and Key are required.
 type Config struct {
 	Network network.Name
 	Dir     string         // folder of the registry's database
 	Key     crypto.PrivKey // Ed25519: this peer's identity, signs its records
 
-	MaxServices      int           // services of this peer; 0: see package registry
+	MaxServices      int           // services of this peer; 0: see package offers
 	IndexBytes       int64         // memory of the records in the index; 0: see package index
-	TTL, Refresh     time.Duration // of own records: see registry.Config
-	Precision        int           // of geohashes in keys: see registry.Config
-	PublishPrecision int           // of published places: see registry.Config
+	TTL, Refresh     time.Duration // of own records: see offers.Config
+	Precision        int           // of geohashes in keys: see offers.Config
+	PublishPrecision int           // of published places: see offers.Config
 	Settings         Settings
 
 	Loopback   bool // all peers may share one address: see gossip.Config
-	OneMachine bool // all peers run on one machine, without quotas: see wire.Limits
+	OneMachine bool // all peers run on one machine, without quotas: see protocol.Limits
 	Closed     bool // not everybody may join: see truth.Sharing
 
 	Metrics  *metrics.Discovery // nil: none
@@ -89,7 +91,7 @@ type Plane struct {
 
 	node     Node                    // nil before Start
 	keepers  *keeper.Keeper          // nil before Start
-	registry *registry.Registry      // nil before Start
+	registry *offers.Registry        // nil before Start
 	service  atomic.Pointer[Service] // nil before the end of Start
 	undo     []func() error          // stops the started parts, in order of their start
 }
@@ -116,10 +118,13 @@ func New(c Config) (*Plane, error) {
 	}, nil
 }
 
-// Network adds the plane's protocols and GossipSub options to the configuration of a node.
+// Network adds the plane's protocols, GossipSub options and answers to the configuration of a node.
 func (p *Plane) Network(c p2p.Config) p2p.Config {
+	c.Providers = func(multihash []byte) []peer.ID {
+		return p.index.Sellers(multihash, maxSellers, p.config.Now(), rand.IntN)
+	}
 	c.PubSub = append(c.PubSub, gossip.Options(p.gossip())...)
-	c.Protocols = append(c.Protocols, wire.Protocol(p.config.Network), gossip.Protocol(p.config.Network))
+	c.Protocols = append(c.Protocols, protocol.Protocol(p.config.Network), gossip.Protocol(p.config.Network))
 	return c
 }
 
@@ -149,19 +154,19 @@ func (p *Plane) Start(node Node) (*Service, error) {
 	}
 	p.onClose(func() error { live.Close(); return nil })
 	c := p.config
-	p.keepers, err = keeper.New(wire.Config{
+	p.keepers, err = keeper.New(protocol.Config{
 		Network: c.Network,
 		Host:    node.QuickHost(), Router: node.Routing(), Index: p.index, Verifier: p.verifier,
 		Now: c.Now, Logger: c.Logger.With("part", "keeper"), Wanted: p.watches.wants,
-		Limits: wire.Limits{Loopback: c.OneMachine},
+		Limits: protocol.Limits{Loopback: c.OneMachine},
 		Heard:  p.heard, Asked: p.asked, Draw: rand.IntN,
-		Signals: wire.Signals{Conditions: c.Conditions, Tracer: c.Tracer, Metrics: c.Metrics},
+		Signals: protocol.Signals{Conditions: c.Conditions, Tracer: c.Tracer, Metrics: c.Metrics},
 	})
 	if err != nil {
 		return nil, err
 	}
 	p.onClose(p.keepers.Close)
-	p.registry, err = registry.Open(registry.Config{
+	p.registry, err = offers.Open(offers.Config{
 		Network: c.Network, Dir: c.Dir, Key: c.Key, MaxServices: c.MaxServices, TTL: c.TTL, Refresh: c.Refresh,
 		Precision: c.Precision, PublishPrecision: c.PublishPrecision,
 		Jitter: rand.Float64, Logger: c.Logger.With("part", "registry"),
@@ -172,13 +177,12 @@ func (p *Plane) Start(node Node) (*Service, error) {
 	p.onClose(p.registry.Close)
 	p.identity.Attach(p.registry, p.index)
 	settings := c.Settings
-	settings.Sharing = &Sharing{Network: c.Network, Key: c.Key, Findings: p.keepers.Exchange}
 	settings.Witnesses = &truth.Sharing{
 		Network: c.Network, Key: c.Key, Self: node.Host().ID(), Closed: c.Closed, Knowers: p.keepers.Knowers,
 		Records: p.index.All, Witness: p.keepers.Witness, Tell: p.keepers.Tell, Hand: p.keepers.Hand, OwnWitnesses: p.keepers.OwnWitnesses,
 	}
 	service, err := NewService(Parts{
-		Registry: p.registry, Index: p.index, Keepers: p.keepers, Updates: live, Prober: node.Prober(),
+		Registry: p.registry, Index: p.index, Keepers: p.keepers, Updates: live, Peers: node.Prober(),
 		Metrics: c.Metrics, Logger: c.Logger.With("part", "discovery"), Now: c.Now, Random: rand.Uint64,
 		watches: p.watches, Conditions: c.Conditions, Speaks: p.endpointProber(node),
 	}, settings)
@@ -191,7 +195,7 @@ func (p *Plane) Start(node Node) (*Service, error) {
 }
 
 // heard and asked pass on what other peers found, and what they want to know.
-func (p *Plane) heard(st witness.Statement, from netip.Prefix) {
+func (p *Plane) heard(st protocol.Statement, from netip.Prefix) {
 	if s := p.service.Load(); s != nil {
 		s.Heard(st, from)
 	}
@@ -242,12 +246,12 @@ func (p *Plane) Unstored() []string { return p.registry.Unstored() }
 // Announcing counts the changes of this peer's services that some keeper has not taken. Call it after Start.
 func (p *Plane) Announcing() int { return p.registry.Announcing() }
 
-// Usable counts the records in the index: a record is unusable if it claims to be unhealthy, if this
-// peer found its provider unreachable, or if it needs features of a later version. Call it after Start.
+// Usable counts the records in the index: a record is unusable if it claims to be unhealthy, if its provider or its
+// endpoint does not answer, or if it needs features of a later version. Call it after Start.
 func (p *Plane) Usable() (usable, unusable int) {
+	hidden := p.service.Load().hidden(false)
 	for r := range p.index.All() {
-		m, measured := p.node.Prober().Measured(r.Name().Provider)
-		if r.Needs() != "" || r.Facts().Status == pb.HealthStatus_UNHEALTHY || (measured && m.State == records.Unreachable) {
+		if r.Needs() != "" || r.Facts().Status == pb.HealthStatus_UNHEALTHY || hidden.has(r) {
 			unusable++
 		} else {
 			usable++

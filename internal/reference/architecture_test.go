@@ -238,8 +238,8 @@ func product(t *testing.T) (lines, kilobytes int) {
 func TestArchitectureNotices(t *testing.T) {
 	p := newProgram(t)
 	for page, fault := range map[string]string{
-		"`records.MaxSize` 4 KiB, `records.MaxTTL` 48 h, `registry.MaxMaxServices` x, [a](12.md)": "",
-		"```\n3\n``` `coordination/leader.Tracker` in `house_test.go`, `seat.go`":                 "",
+		"`records.MaxSize` 4 KiB, `records.MaxTTL` 48 h, `offers.MaxMaxServices` x, [a](12.md)": "",
+		"```\n3\n``` `coordination/leader.Tracker` in `house_test.go`, `seat.go`":               "",
 		"`records.MaxSize` 5 KiB":                        "5 KiB for records.MaxSize, which is 4096 (times in nanoseconds)",
 		"`records.largest` 4 KiB":                        "no constant records.largest is a number",
 		"`records.Nothing`":                              "no package records declares Nothing",

@@ -1,7 +1,6 @@
 package reference_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -14,18 +13,15 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/config"
 )
 
-// commandsPage lists the commands with their flags. What a flag means stands in the help of its command alone.
+// commandsPage lists the commands. Flags stand in the help of a command, with their meaning, alone.
 func commandsPage(t *testing.T) string {
 	t.Helper()
 	tree := cli.App{}.Commands()
-	b := begin("Commands", "`blackholed COMMAND --help` says what a flag means, with examples; `blackholed man DIR` writes\n"+
+	b := begin("Commands", "`blackholed COMMAND --help` has the flags of a command, with examples; `blackholed man DIR` writes\n"+
 		"manual pages. [errors.md](errors.md) has the exit codes, [settings.md](settings.md) the settings that `config show`\n"+
 		"and `run` take as flags: lists repeat, `--leaf` means `--leaf=on`, and `--network` and `--name` are `network.name`\n"+
 		"and `connections.name`.")
-	put := find(t, tree, "kv", "put")
-	b.WriteString("\nCommands that call a peer also take" + flagsOf(put, func(f *pflag.Flag) bool {
-		return f.Name == "output" || command.PeerFlag(put, f.Name)
-	}) + ".\n")
+	b.WriteString("\nCommands that call a peer take" + flagsOfCallers(find(t, tree, "kv", "put")) + ".\n")
 	for _, group := range append(tree.Groups(), &cobra.Group{Title: "Others:"}) {
 		b.WriteString("\n## " + strings.TrimSuffix(group.Title, ":") + "\n\n")
 		for _, cmd := range tree.Commands() {
@@ -56,43 +52,25 @@ func describe(b *strings.Builder, cmd *cobra.Command) {
 		return
 	}
 	use := strings.TrimSuffix(strings.TrimPrefix(cmd.UseLine(), "blackholed "), " [flags]")
-	b.WriteString("- " + code(use) + ": " + cell(cmd.Short) + "." + flagsOf(cmd, func(f *pflag.Flag) bool {
-		return !command.PeerFlag(cmd, f.Name) && (f.Name != "output" || !command.CallsPeer(cmd))
-	}) + "\n")
+	b.WriteString("- " + code(use) + ": " + cell(cmd.Short) + "\n")
 }
 
-// flagsOf returns the flags of a command that keep accepts, with a blank before each.
-func flagsOf(cmd *cobra.Command, keep func(*pflag.Flag) bool) string {
+// flagsOfCallers returns the flags that a command has because it calls a peer, with a blank before each.
+func flagsOfCallers(cmd *cobra.Command) string {
 	var all strings.Builder
-	settings := false
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Hidden || f.Name == "help" || !keep(f) {
-			return
+		if f.Name == "output" || command.PeerFlag(cmd, f.Name) {
+			all.WriteString(" " + code("--"+f.Name))
 		}
-		if (cmd.Name() == "show" || cmd.Name() == "run") && f.Name != "data" && isSetting(f.Name) {
-			settings = true
-			return
-		}
-		name := "--" + f.Name
-		if f.Shorthand != "" {
-			name = "-" + f.Shorthand + ", " + name
-		}
-		all.WriteString(" " + code(name))
 	})
-	if settings {
-		all.WriteString(", settings")
-	}
 	return all.String()
-}
-
-// isSetting reports whether a flag of run has the name of a setting, or is short for network.name or connections.name.
-func isSetting(flag string) bool {
-	return flag == "network" || flag == "name" || slices.Contains(config.Keys(), flag)
 }
 
 func settingsPage(t *testing.T) string {
 	t.Helper()
-	b := begin("Settings", "The keys of a settings file (`blackhole.yaml` in the data directory, or `--config FILE`), with defaults in parentheses, lists empty without one. The variable of a key has capital letters\nand `_` for the dots: `BLACKHOLE_DISCOVERY_RECORD_TTL`. Flags override variables, variables the file. `blackholed init` writes all keys,\n`blackholed config show --origin` shows what holds and why.\n\nA file is one YAML document. A duration has a unit (`30s`). A path may begin with `~/`, the home of `$HOME`.\n\nAt SIGHUP a peer reads file and variables again and applies the settings marked +. A mistake leaves all old settings in force; other changes wait for\na restart. The log names the field in both cases.\n\nThe default data directory is `$STATE_DIRECTORY` in a service of systemd, else `$XDG_STATE_HOME/blackholed` where that is set, else on Linux\n`~/.local/state/blackholed` (root: `/var/lib/blackholed`), macOS `~/Library/Application Support/blackholed` (root: the same under `/Library`), Windows\n`%LocalAppData%\\blackholed`. Without a home directory it is `blackhole-data` in the working directory.")
+	b := begin("Settings", "The keys of a settings file (`blackhole.yaml` in the data directory, or `--config FILE`), with defaults in parentheses, lists empty without one. The variable of a key has capital letters\nand `_` for the dots: `BLACKHOLE_DISCOVERY_RECORD_TTL`. Flags override variables, variables the file. `blackholed init` writes all keys,\n`blackholed config show --origin` shows what holds and why. A duration has a unit (`30s`). A path may begin with `~/`.\n\n"+
+		"At SIGHUP a peer reads file and variables again and applies the settings marked +. A mistake leaves all old settings in force; other changes wait for\na restart. The log names the field in both cases.\n\n"+
+		"The default data directory is `$STATE_DIRECTORY` in a service of systemd, else `$XDG_STATE_HOME/blackholed` where that is set, else on Linux\n`~/.local/state/blackholed` (root: `/var/lib/blackholed`), macOS `~/Library/Application Support/blackholed` (root: the same under `/Library`), Windows\n`%LocalAppData%\\blackholed`.")
 	defaults, section := config.Default(), "-"
 	for _, s := range config.Settings() {
 		in := ""

@@ -17,7 +17,7 @@ import (
 // chosen are the tests of limits that write the number out, or are the best ones of several that name the constant.
 func chosen() map[string]string {
 	return map[string]string{
-		"internal/discovery/registry.MaxMaxServices":      "internal/platform/config.TestErrorsNameTheKey",
+		"internal/discovery/offers.MaxMaxServices":        "internal/platform/config.TestErrorsNameTheKey",
 		"internal/contract/coord/directory.MaxBatchBytes": "internal/coordination/machine.TestBatchIsValidated",
 		"internal/contract/coord.MaxMetadata":             "internal/coordination/machine.TestLockRefusesBadInput",
 		"internal/platform/identity.MaxPeerName":          "internal/platform/identity.TestPeerName",

@@ -78,7 +78,7 @@ func places() map[string]pool {
 			"internal/agent/registry.TestRegisterRefuses", "internal/agent/registry.TestInstancesAreShared"}},
 		"checks": {"as of instances: one each", "", "", "agent.limits.instances", []string{"internal/agent/health.TestBounds"}},
 		"offers": {"10 ids for each of `discovery.limits.services_per_provider`, withdrawn ones until their records lapse", rule, "a quarter for operators", "discovery.limits.services_per_provider", []string{
-			"internal/discovery/registry.TestWithdrawnOffersAreShared"}},
+			"internal/discovery/offers.TestWithdrawnOffersAreShared"}},
 		"requests":    {"16,384 at the leader", "", "", "", []string{"internal/coordination/replica.TestBoundsWhatWaits"}},
 		"uncommitted": {"64 MiB at the leader", "", "", "", []string{"internal/coordination/replica.TestBoundsBytesThatWait"}},
 	}
@@ -135,9 +135,8 @@ func number[T uint32 | uint64](n T) string {
 func writePools(t *testing.T, b *strings.Builder, tests limitTests) {
 	t.Helper()
 	b.WriteString("\n## Pools\n\nA pool has places that callers, owners or peers share. The **rule**, where nothing else is said: each may have up to three times as many as are free, so five that take all they can " +
-		"leave some.\nWhoever gets none is refused with `pool_exhausted` and the field `pool.NAME`, and with `pool.NAME.share` if the pool has more for others. While a pool is full the condition " +
-		"[`pool_exhausted`](../operations.md#pool_exhausted-callers-find-no-place)\nholds; `blackhole_places_refused_total` counts refusals, and `blackhole_coordination_pool_used_ratio` shows what is used of " +
-		"the group's. Reserve **known peers**: a quarter of the places for peers is for those that have the key or are listed.\n")
+		"leave some.\nWhoever gets none is refused with [`pool_exhausted`](../operations.md#pool_exhausted-callers-find-no-place) and the field `pool.NAME`, and with `pool.NAME.share` if the pool has more for others.\n" +
+		"Reserve **known peers**: a quarter of the places for peers is for those that have the key or are listed.\n")
 	found := poolsOfCode(t)
 	section := func(title string, rows map[string]pool, in map[string]bool) {
 		require.Equal(t, slices.Sorted(maps.Keys(in)), slices.Sorted(maps.Keys(rows)), "rows of the table %s, and pools in the code", title)

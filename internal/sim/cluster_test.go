@@ -12,7 +12,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/internal/discovery/route"
+	"github.com/blackhole/blackhole/internal/discovery/keep"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -103,7 +103,7 @@ func (w *cluster) join(n int) []*simPeer {
 // newcomers may find their introducers full, and then tries again later.
 func (w *cluster) form() {
 	peers := w.alive()
-	enough := min(route.Replicas, len(peers)-1)
+	enough := min(keep.Replicas, len(peers)-1)
 	start := time.Now()
 	for {
 		outside := 0

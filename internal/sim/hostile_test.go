@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
-	keepers "github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -100,7 +100,7 @@ func (h *hostilePeer) infiltrate(w *cluster) error {
 	if err := h.enter(w.wire, w.doors(), live); err != nil {
 		return err
 	}
-	h.node.Host().SetStreamHandler(keepers.Protocol(networkName), h.serve)
+	h.node.Host().SetStreamHandler(protocol.Protocol(networkName), h.serve)
 	return nil
 }
 
@@ -196,7 +196,7 @@ func (h *hostilePeer) flood(ctx context.Context, victims []*simPeer, offers []re
 func (h *hostilePeer) store(ctx context.Context, to peer.ID, items []*pb.StoreItem) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	s, err := h.node.Host().NewStream(ctx, to, keepers.Protocol(networkName))
+	s, err := h.node.Host().NewStream(ctx, to, protocol.Protocol(networkName))
 	if err != nil {
 		return
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/discovery/offers"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 )
 
@@ -153,7 +153,7 @@ func TestRestoredDirectory(t *testing.T) {
 				}
 				require.NoError(t, restored.close())
 
-				n, err := registry.Reclaim(registry.Config{Network: networkName, Dir: "registry", FS: backup, Key: restored.key}, time.Now())
+				n, err := offers.Reclaim(offers.Config{Network: networkName, Dir: "registry", FS: backup, Key: restored.key}, time.Now())
 				require.NoError(t, err)
 				require.Equal(t, 2, n)
 				reclaimed := w.machine(0, backup)

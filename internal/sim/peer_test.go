@@ -17,7 +17,7 @@ import (
 	dssync "github.com/ipfs/go-datastore/sync"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/core/protocol"
+	libp2pprotocol "github.com/libp2p/go-libp2p/core/protocol"
 	"github.com/multiformats/go-multiaddr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
@@ -25,10 +25,9 @@ import (
 	engine "github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper"
-	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/discovery/offers"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/discovery/truth"
-	keepers "github.com/blackhole/blackhole/internal/discovery/wire"
-	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/metrics/metricstest"
@@ -130,9 +129,9 @@ func startPeer(w *wire, at place, bootstrap []peer.AddrInfo, connections int) (_
 		return nil, err
 	}
 	s.onClose(func() error { updates.Close(); return nil })
-	s.keeper, err = keeper.New(keepers.Config{
+	s.keeper, err = keeper.New(protocol.Config{
 		Network: networkName, Host: s.node.QuickHost(), Router: s.node.Routing(), Index: s.index, Verifier: verifier, Now: s.now,
-		Signals: keepers.Signals{Conditions: s.conditions, Metrics: s.counts.Discovery}, Heard: s.heard, Asked: s.asked, Limits: keepers.Limits{Cell: 1000},
+		Signals: protocol.Signals{Conditions: s.conditions, Metrics: s.counts.Discovery}, Heard: s.heard, Asked: s.asked, Limits: protocol.Limits{Cell: 1000},
 	})
 	if err != nil {
 		return nil, err
@@ -147,7 +146,8 @@ func (s *simPeer) enter(w *wire, bootstrap []peer.AddrInfo, live gossip.Config) 
 		Profile: p2p.LAN, Network: networkName, Identity: s.key, Bootstrap: bootstrap,
 		Listen: []multiaddr.Multiaddr{listenOn(s.addr)}, Transport: w.transport(s.addr),
 		Datastore: dssync.MutexWrap(ds.NewMapDatastore()),
-		PubSub:    gossip.Options(live), Protocols: []protocol.ID{keepers.Protocol(networkName)}, Limits: p2p.Limits{Connections: s.connections},
+		Providers: func(multihash []byte) []peer.ID { return s.index.Sellers(multihash, 64, s.now(), rand.IntN) },
+		PubSub:    gossip.Options(live), Protocols: []libp2pprotocol.ID{protocol.Protocol(networkName)}, Limits: p2p.Limits{Connections: s.connections},
 	})
 	if err == nil {
 		s.onClose(s.node.Close)
@@ -158,7 +158,7 @@ func (s *simPeer) enter(w *wire, bootstrap []peer.AddrInfo, live gossip.Config) 
 // offer starts what the peer does for its own user.
 func (s *simPeer) offer(updates *gossip.Gossip) error {
 	random := rand.New(rand.NewPCG(binary.BigEndian.Uint64([]byte(s.id[len(s.id)-8:])), 0))
-	own, err := registry.Open(registry.Config{
+	own, err := offers.Open(offers.Config{
 		Network: networkName,
 		Dir:     "registry", FS: s.disk, Key: s.key, Refresh: s.refresh, TTL: 4 * s.refresh, MaxServices: servicesAtMost, Jitter: random.Float64,
 	}, s.now())
@@ -168,15 +168,14 @@ func (s *simPeer) offer(updates *gossip.Gossip) error {
 	s.onClose(own.Close)
 	s.identity.Attach(own, s.index)
 	parts, settings := engine.Parts{
-		Registry: own, Index: s.index, Keepers: s.keeper, Updates: updates, Prober: s.node.Prober(),
+		Registry: own, Index: s.index, Keepers: s.keeper, Updates: updates, Peers: s.node.Prober(),
 		Metrics: s.counts.Discovery, Now: s.now, Random: rand.Uint64,
 	}, engine.Settings{CacheSize: cachedAnswers, Defaults: queries.Defaults{Limit: 100}}
 	if s.shares {
 		parts.Speaks = nobody{}
-		settings.Sharing = &engine.Sharing{Network: networkName, Key: s.key, Findings: s.keeper.Exchange}
 		settings.Witnesses = &truth.Sharing{
 			Network: networkName, Key: s.key, Self: s.id, Records: s.index.All,
-			Witness: s.keeper.Witness, Tell: s.keeper.Tell, OwnWitnesses: s.keeper.OwnWitnesses, Knowers: s.keeper.Knowers, Closed: s.closed,
+			Witness: s.keeper.Witness, Tell: s.keeper.Tell, Hand: s.keeper.Hand, OwnWitnesses: s.keeper.OwnWitnesses, Knowers: s.keeper.Knowers, Closed: s.closed,
 		}
 	}
 	s.discovery, err = engine.NewService(parts, settings)
@@ -194,7 +193,7 @@ func (nobody) Probe(context.Context, probe.Target) (probe.Outcome, bool) {
 	return probe.Outcome{}, false
 }
 
-func (s *simPeer) heard(st witness.Statement, from netip.Prefix) {
+func (s *simPeer) heard(st protocol.Statement, from netip.Prefix) {
 	if d := s.service.Load(); d != nil {
 		d.Heard(st, from)
 	}

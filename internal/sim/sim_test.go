@@ -136,6 +136,8 @@ func act(w *cluster, scenario string) {
 		playWorldwide(w)
 	case "sybil":
 		playSybil(w)
+	case "sellers":
+		playSellers(w)
 	default:
 		w.t.Fatalf("no scenario %q", scenario)
 	}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +26,7 @@ type lockOptions struct {
 	permits  uint32
 	wait     time.Duration
 	metadata []byte
+	others   []string
 }
 
 // Shared shares the lock with other shared claims, like a reader.
@@ -43,10 +45,17 @@ func Wait(d time.Duration) LockOption { return func(o *lockOptions) { o.wait = d
 // Metadata adds a description to the claim, for people and tools that inspect the lock.
 func Metadata(b []byte) LockOption { return func(o *lockOptions) { o.metadata = b } }
 
-// Held is a held lock. It is safe for concurrent use.
+// Also locks further names in the same moment: all or none. Whoever locks several names by one call never waits in a circle, in whatever
+// order callers name them. All have one token. At most 64 names; each once.
+func Also(names ...string) LockOption {
+	return func(o *lockOptions) { o.others = append(o.others, names...) }
+}
+
+// Held is a held lock, with those of Also. It is safe for concurrent use.
 type Held struct {
 	session *Session
 	name    string
+	names   []string // sorted, with those of Also: all claims of a request have one token
 	key     string
 	token   fence.Token
 	ctx     context.Context
@@ -86,8 +95,9 @@ func (s *Session) claim(ctx context.Context, name string, wait bool, opts []Lock
 	}
 	wait = wait && o.wait != 0
 	w := &waiter{session: s, waits: wait, lock: &api.LockRequest{
-		Name: name, LeaseId: int64(s.id), Mode: api.ShareMode(o.mode), Permits: o.permits, Metadata: o.metadata,
+		Name: name, LeaseId: int64(s.id), Mode: api.ShareMode(o.mode), Permits: o.permits, Metadata: o.metadata, Others: o.others,
 	}}
+	w.names = slices.Compact(slices.Sorted(slices.Values(append([]string{name}, o.others...)))) // the group refuses one that comes twice
 	if wait && o.wait > 0 {
 		w.until = s.client.clock() + o.wait
 	}
@@ -95,7 +105,7 @@ func (s *Session) claim(ctx context.Context, name string, wait bool, opts []Lock
 	defer cancel()
 	r, err := w.run(lives)
 	if err == nil && s.Remaining() > 0 {
-		return s.held(ctx, name, r), nil
+		return s.held(ctx, w, r), nil
 	}
 	if s.ctx.Err() != nil {
 		err = context.Cause(s.ctx)
@@ -105,8 +115,8 @@ func (s *Session) claim(ctx context.Context, name string, wait bool, opts []Lock
 
 // held returns the lock of a granted claim. Its context has the values of ctx and the lifetime of
 // the session.
-func (s *Session) held(ctx context.Context, name string, r *api.LockResponse) *Held {
-	h := &Held{session: s, name: name, key: r.GetKey(), token: fence.Token(r.GetFencingToken())}
+func (s *Session) held(ctx context.Context, w *waiter, r *api.LockResponse) *Held {
+	h := &Held{session: s, name: w.lock.GetName(), names: w.names, key: r.GetKey(), token: fence.Token(r.GetFencingToken())}
 	h.ctx, h.end = context.WithCancelCause(valued{s.ctx, ctx})
 	return h
 }
@@ -129,6 +139,7 @@ func (v valued) Value(key any) any {
 type waiter struct {
 	session *Session
 	lock    *api.LockRequest
+	names   []string // of lock, sorted
 	waits   bool
 	until   time.Duration // deadline on the client's clock; 0 means none
 }
@@ -136,8 +147,8 @@ type waiter struct {
 // run makes the claim. After success the claim holds and the gate of the lock is closed. After an
 // error no claim remains, or its withdrawal is in progress.
 func (w *waiter) run(ctx context.Context) (*api.LockResponse, error) {
-	s, name := w.session, w.lock.GetName()
-	if err := w.bounded(ctx, 0, func(ctx context.Context) error { return s.enter(ctx, name, w.waits) }); err != nil {
+	s := w.session
+	if err := w.bounded(ctx, 0, func(ctx context.Context) error { return s.enterAll(ctx, w.names, w.waits) }); err != nil {
 		return nil, err
 	}
 	if w.waits {
@@ -156,9 +167,26 @@ func (w *waiter) run(ctx context.Context) (*api.LockResponse, error) {
 		s.client.sessions.spawn(func() { w.withdraw(a) })
 	default:
 		a.End()
-		s.leave(name)
+		s.leaveAll(w.names)
 	}
 	return r, err
+}
+
+// enterAll waits for the gates of sorted names, or for none.
+func (s *Session) enterAll(ctx context.Context, names []string, wait bool) error {
+	for i, name := range names {
+		if err := s.enter(ctx, name, wait); err != nil {
+			s.leaveAll(names[:i])
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Session) leaveAll(names []string) {
+	for _, name := range names {
+		s.leave(name)
+	}
 }
 
 // bounded runs f until the deadline of the claim plus more. A later end means that the lock was
@@ -210,7 +238,7 @@ func (w *waiter) send(ctx context.Context, cmd *coordv1.Command) (*coordv1.Resul
 // withdraw resolves the state of an abandoned claim, and releases it.
 func (w *waiter) withdraw(a *attempt.Attempt) {
 	s := w.session
-	defer s.leave(w.lock.GetName())
+	defer s.leaveAll(w.names)
 	defer a.End()
 	w.until = max(1, s.client.clock()) // do not wait again
 	var r *coordv1.Result
@@ -219,7 +247,7 @@ func (w *waiter) withdraw(a *attempt.Attempt) {
 		return err
 	})
 	if err == nil && r.GetLock().GetAcquired() {
-		_ = s.insist(func() error { return s.release(s.ctx, w.lock.GetName(), fence.Token(r.GetLock().GetFencingToken())) }) // an error means the end of the session
+		_ = s.insist(func() error { return s.release(s.ctx, w.names, fence.Token(r.GetLock().GetFencingToken())) }) // an error means the end of the session
 	}
 }
 
@@ -241,17 +269,18 @@ func (s *Session) blame(err error) error {
 	return err
 }
 
-// release releases all of a claim. An unknown claim was released before.
-func (s *Session) release(ctx context.Context, name string, token fence.Token) error {
-	for {
-		r, err := s.client.do(ctx, &api.UnlockRequest{Name: name, LeaseId: int64(s.id), FencingToken: int64(token)})
-		if fault.KindOf(err) == fault.NotFound {
-			return nil
-		}
-		if err != nil || r.GetUnlock().GetCount() == 0 {
-			return err
+// release releases all of the claims of a request. An unknown claim was released before.
+func (s *Session) release(ctx context.Context, names []string, token fence.Token) error {
+	for _, name := range names {
+		for left := uint32(1); left > 0; {
+			r, err := s.client.do(ctx, &api.UnlockRequest{Name: name, LeaseId: int64(s.id), FencingToken: int64(token)})
+			if err != nil && fault.KindOf(err) != fault.NotFound {
+				return err
+			}
+			left = r.GetUnlock().GetCount()
 		}
 	}
+	return nil
 }
 
 // Name returns the name of the lock.
@@ -293,7 +322,7 @@ func (h *Held) Check() error {
 // Guard is a comparison for a transaction: this claim still holds the lock. Nobody has held it since.
 func (h *Held) Guard() Compare { return Compare{coord.WhileHeld(h.name, coord.Token(h.token))} }
 
-// Unlock ends Context and releases the lock. If the group is unreachable until ctx ends, Unlock
+// Unlock ends Context and releases the lock, with those of Also. If the group is unreachable until ctx ends, Unlock
 // returns an error, and the release happens later or with the end of the session. A second Unlock
 // does nothing.
 //
@@ -307,20 +336,20 @@ func (h *Held) Unlock(ctx context.Context) error {
 	h.end(fault.New(op, fault.Canceled, "the lock was unlocked"))
 	lives, cancel := s.whileLives(ctx)
 	defer cancel()
-	err := s.release(lives, h.name, h.token)
+	err := s.release(lives, h.names, h.token)
 	switch {
 	case s.ctx.Err() != nil:
-		s.leave(h.name)
+		s.leaveAll(h.names)
 		if err != nil {
 			err = context.Cause(s.ctx)
 		}
 	case err != nil && attempt.Uncertain(err):
 		s.client.sessions.spawn(func() {
-			defer s.leave(h.name)
-			_ = s.insist(func() error { return s.release(s.ctx, h.name, h.token) })
+			defer s.leaveAll(h.names)
+			_ = s.insist(func() error { return s.release(s.ctx, h.names, h.token) })
 		})
 	default:
-		s.leave(h.name)
+		s.leaveAll(h.names)
 	}
 	return fault.Wrap(op, err)
 }

@@ -377,3 +377,42 @@ func TestLockUnderLostSession(t *testing.T) {
 		require.ErrorIs(t, err, ErrLost)
 	})
 }
+
+// Several locks are taken in one moment and given back together. Who names them in another order does not wait in a circle.
+func TestSeveralLocks(t *testing.T) {
+	bubble(t, func(t *testing.T, p *fixture) {
+		alice, bob := p.session(p.open("alice"), 10*time.Second), p.session(p.open("bob"), 10*time.Second)
+		held, err := alice.Lock(t.Context(), "a", Also("c", "b"))
+		require.NoError(t, err)
+		require.Equal(t, "a", held.Name())
+		for _, name := range []string{"a", "b", "c"} {
+			require.Equal(t, coord.Token(held.Token()), p.lock(name).Holding[0].Token, "one token for all")
+		}
+		_, err = bob.TryLock(t.Context(), "d", Also("b"))
+		require.ErrorIs(t, err, ErrNotAcquired)
+		_, err = bob.Lock(t.Context(), "d", Also("b"), Wait(time.Second))
+		require.ErrorIs(t, err, ErrNotAcquired)
+		require.Empty(t, p.lock("d").Holding, "all or none")
+		_, err = alice.TryLock(t.Context(), "e", Also("b"))
+		require.ErrorIs(t, err, ErrNotAcquired, "a session holds a lock once")
+		_, err = alice.TryLock(t.Context(), "e", Also("f", "f"))
+		require.ErrorIs(t, err, fault.Invalid)
+		require.Equal(t, 3, alice.inside())
+
+		next := make(chan *Held)
+		go func() {
+			held, err := bob.Lock(t.Context(), "c", Also("b", "a"))
+			assert.NoError(t, err)
+			next <- held
+		}()
+		synctest.Wait()
+		require.NoError(t, held.Unlock(t.Context()))
+		require.NoError(t, held.Unlock(t.Context()))
+		other := <-next
+		require.Greater(t, other.Token(), held.Token())
+		require.Zero(t, alice.inside())
+		require.NoError(t, other.Unlock(t.Context()))
+		require.Empty(t, p.lock("a").Holding)
+		require.Empty(t, p.lock("b").Holding)
+	})
+}

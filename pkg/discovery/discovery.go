@@ -29,6 +29,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/identity"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/internal/platform/p2p/address"
+	"github.com/blackhole/blackhole/internal/platform/p2p/routing"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
@@ -70,14 +71,15 @@ type Settings struct {
 // another network.
 func Version(name string) string { return network.Name(name).Version() }
 
-// DHTOptions are the options of the DHT of a network. The program may add its own ones.
-func DHTOptions(name string) []dht.Option {
-	return []dht.Option{
+// DHTOptions are the options of the DHT of a network. The program may add its own ones. A DHT of the program does not tell
+// sellers to other programs of libp2p: one that Start makes does.
+func DHTOptions(name string) []dht.Option { return dhtOptions(name, nil) }
+
+func dhtOptions(name string, sellers routing.Providers) []dht.Option {
+	return append(sellers.Options(),
 		dht.ProtocolPrefix(protocol.ID(network.Name(name).Prefix())),
-		dht.DisableProviders(),
 		// The peers of the coordination group keep their values at daemons.
-		dht.Validator(record.NamespacedValidator{}),
-	}
+		dht.Validator(record.NamespacedValidator{}))
 }
 
 // Plane offers and finds services. It is safe for concurrent use.
@@ -219,7 +221,7 @@ func (p *Plane) attach(ctx, life context.Context, s Settings, c p2p.Config) erro
 			mode = dht.ModeAuto
 		}
 		var err error
-		if d, err = dht.New(s.Host, append(DHTOptions(string(c.Network)), dht.Mode(mode))...); err != nil {
+		if d, err = dht.New(s.Host, append(dhtOptions(string(c.Network), c.Providers), dht.Mode(mode))...); err != nil {
 			return fault.As("discovery.Start", fault.Invalid, err)
 		}
 		p.undo = append(p.undo, d.Close)

@@ -10,7 +10,8 @@ import (
 
 // Cell is a geohash prefix of 1 to MaxCellLen characters, or Global. Cells form a tree: a cell's
 // parent is its prefix shorter by one character, with Global as the root. The zero value is
-// invalid.
+// invalid. Package geohash checks the spelling. Cells are computed here by halving, because all peers
+// must agree on the cell of a place on an edge, and its encoder rounds there.
 //
 // Geohash interleaves the binary expansions of longitude and latitude, longitude first, in base
 // 32 (G. Niemeyer, geohash.org, 2008; alphabet "0123456789bcdefghjkmnpqrstuvwxyz").

@@ -3,11 +3,11 @@ package records
 import (
 	"cmp"
 	"crypto/ed25519"
-	"crypto/sha256"
 	"strings"
 
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/multiformats/go-multihash"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -58,18 +58,15 @@ func (c CellKey) String() string {
 }
 
 // CID returns the cell's id in the DHT: the CIDv1 (raw, sha2-256) of its key.
-func (c CellKey) CID() cid.Cid {
-	return cidOf(sha256.Sum256([]byte(c.String())))
-}
+func (c CellKey) CID() cid.Cid { return cid.NewCidV1(cid.Raw, c.Multihash()) }
 
-// cidOf returns the CIDv1 (raw, sha2-256) of a digest.
-func cidOf(digest [sha256.Size]byte) cid.Cid {
-	const sha2 = 0x12 // its code in the table of multihash
-	c, err := cid.Cast(append([]byte{1, cid.Raw, sha2, sha256.Size}, digest[:]...))
+// Multihash is the multihash of the CID. The DHT asks for it, and hashes it to a position.
+func (c CellKey) Multihash() multihash.Multihash {
+	sum, err := multihash.Sum([]byte(c.String()), multihash.SHA2_256, -1)
 	if err != nil {
-		panic("records: sha2-256 is no CID: " + err.Error()) // impossible: all but the digest are constants
+		panic("records: sha2-256 is no multihash: " + err.Error()) // impossible: the library registers it
 	}
-	return c
+	return sum
 }
 
 // MaxPerProvider is the number of live records that keepers accept from one provider: a constant of

@@ -17,6 +17,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/record"
+	"github.com/multiformats/go-multihash"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -171,7 +172,13 @@ func (r *Record) Payload() []byte {
 
 // ContentID identifies this version in logs, explanations and digests: the CIDv1 (raw, sha2-256)
 // of the payload, the signed bytes.
-func (r *Record) ContentID() cid.Cid { return cidOf(r.digest) }
+func (r *Record) ContentID() cid.Cid {
+	sum, err := multihash.Encode(r.digest[:], multihash.SHA2_256)
+	if err != nil {
+		panic("records: no multihash of a digest: " + err.Error()) // impossible: Encode fails for no code of the table
+	}
+	return cid.NewCidV1(cid.Raw, sum)
+}
 
 // Digest returns the sha2-256 of the payload.
 func (r *Record) Digest() [32]byte { return r.digest }

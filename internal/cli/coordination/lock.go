@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,7 +28,7 @@ import (
 
 // lockFlags holds the arguments and flags of lock.
 type lockFlags struct {
-	name    string
+	names   []string // the first one is shown
 	command []string
 	ttl     time.Duration
 	wait    time.Duration
@@ -46,11 +48,11 @@ func Lock(con *term.Console) *cobra.Command {
 
 func lockHold(con *term.Console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "hold NAME [-- COMMAND ARG...]", Short: "Hold a lock, alone or while a command runs",
+		Use: "hold NAME... [-- COMMAND ARG...]", Short: "Hold a lock, or several, alone or while a command runs",
 		Long: "Take a lock and run a command under it. Without a command, hold the lock until\n" +
-			"interrupted.\n\n" +
+			"interrupted. Several names are taken in one moment, all or none, so callers never wait in a circle.\n\n" +
 			"The command runs in its own process group with these variables:\n" +
-			"  BLACKHOLE_LOCK_NAME, BLACKHOLE_LOCK_LEASE\n" +
+			"  BLACKHOLE_LOCK_NAME, BLACKHOLE_LOCK_LEASE; of several names, which have one token, the first\n" +
 			"  BLACKHOLE_LOCK_TOKEN     fencing token, to be checked by the storage that the command writes\n" +
 			"  BLACKHOLE_LOCK_DEADLINE  Unix time until which the lock is certainly held, at the start;\n" +
 			"                           this program renews the lock while the command runs\n" +
@@ -76,7 +78,10 @@ func lockHold(con *term.Console) *cobra.Command {
 	r := remote.New(con, cmd, remote.LockTimeout)
 	r.ConnectOnly = true
 	return r.Coordinates(func(ctx context.Context, c *operator.Client, args []string) error {
-		l.name, l.command = args[0], args[1:]
+		l.names, l.command = args, nil
+		if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+			l.names, l.command = args[:dash], args[dash:]
+		}
 		if err := l.check(cmd); err != nil {
 			return err
 		}
@@ -84,20 +89,18 @@ func lockHold(con *term.Console) *cobra.Command {
 	})
 }
 
-// lockArgs requires a name, and "--" before a command.
+// lockArgs requires names, and "--" before a command.
 func lockArgs(cmd *cobra.Command, args []string) error {
-	names := len(args)
-	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
-		names = dash
-	}
+	dash := cmd.ArgsLenAtDash()
 	switch {
-	case names == 1:
-		return nil
-	case names > 1:
-		return fault.Invalidf("NAME", nil, "must be given once; a command follows --")
-	default:
+	case len(args) == 0 || dash == 0:
 		return fault.Invalidf("NAME", nil, "is missing")
+	case dash < 0 && len(args) > 1:
+		if _, err := exec.LookPath(args[1]); err == nil {
+			return fault.Invalidf("NAME", args[1], "is a program: a command follows --")
+		}
 	}
+	return nil
 }
 
 func (l *lockFlags) check(cmd *cobra.Command) error {
@@ -129,7 +132,7 @@ func (l *lockFlags) application() string {
 }
 
 func (l *lockFlags) options() []client.LockOption {
-	opts := []client.LockOption{client.Wait(l.wait)}
+	opts := []client.LockOption{client.Wait(l.wait), client.Also(l.names[1:]...)}
 	if l.shared {
 		opts = append(opts, client.Shared())
 	}
@@ -158,14 +161,14 @@ func takeLock(ctx context.Context, r *remote.Peer, c *operator.Client, l *lockFl
 	if l.try {
 		take = s.TryLock
 	}
-	stop := tellHolders(ctx, r.Console, c, l.name, coord.LeaseID(s.Lease()))
-	held, err := take(ctx, l.name, l.options()...)
+	stop := tellHolders(ctx, r.Console, c, l.names, coord.LeaseID(s.Lease()))
+	held, err := take(ctx, l.names[0], l.options()...)
 	stop()
 	switch {
 	case errors.Is(err, client.ErrNotAcquired):
-		return exit.With(exit.NotAcquired, fault.New("", fault.Conflict, "%s: others hold the lock", l.name))
+		return exit.With(exit.NotAcquired, fault.New("", fault.Conflict, "%s: others hold the lock", strings.Join(l.names, ", ")))
 	case err != nil:
-		return exit.Fields{"name": "NAME", "permits": "", "mode": "--permits"}.Rename(err)
+		return exit.Fields{"name": "NAME", "others": "NAME", "permits": "", "mode": "--permits"}.Rename(err)
 	case len(l.command) == 0:
 		return holdAlone(ctx, r, held)
 	}
@@ -258,7 +261,7 @@ const tellAfter = time.Second
 
 // tellHolders writes once on standard error who holds a lock that this program waits for, after tellAfter. Without an
 // answer it writes nothing: the call for the lock reports what is wrong. The returned function ends it, and waits for that.
-func tellHolders(ctx context.Context, con *term.Console, c *operator.Client, name string, own coord.LeaseID) (stop func()) {
+func tellHolders(ctx context.Context, con *term.Console, c *operator.Client, names []string, own coord.LeaseID) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -270,8 +273,11 @@ func tellHolders(ctx context.Context, con *term.Console, c *operator.Client, nam
 			return
 		case <-silent.C:
 		}
-		if l, err := FindLock(ctx, c, name); err == nil {
-			con.Say("waiting for the lock %s: %s", name, standing(l, own))
+		for _, name := range names {
+			l, err := FindLock(ctx, c, name)
+			if has := func(claim ClaimState) bool { return claim.Lease == own }; err == nil && !slices.ContainsFunc(l.Holding, has) {
+				con.Say("waiting for the lock %s: %s", name, standing(l, own))
+			}
 		}
 	}()
 	return func() {

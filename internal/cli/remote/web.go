@@ -68,13 +68,16 @@ func (w *Web) Open() (err error) {
 }
 
 // Post sends a text in JSON with the credentials.
-func (w *Web) Post(ctx context.Context, path string, body []byte) (*http.Response, error) {
+func (w *Web) Post(ctx context.Context, path string, body []byte, headers map[string]string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, fault.Invalidf("--http", w.base, "is no address: %w", err)
 	}
 	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Accept", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	for name, value := range headers {
+		r.Header.Set(name, value)
+	}
 	if w.token != "" {
 		r.Header.Set("Authorization", "Bearer "+w.token)
 	}

@@ -30,7 +30,7 @@ type Settings struct {
 
 // settingKeys are the settings with a flag of the same name; see config.Source.
 func settingKeys() []string {
-	return []string{"profile", "network", "name", "data", "listen", "bootstrap", "announce", "leaf", "http", "grpc", "dns"}
+	return []string{"profile", "network", "name", "data", "listen", "bootstrap", "announce", "leaf", "expect", "http", "grpc", "dns"}
 }
 
 // ListenFlags are the flags of addresses at which a peer listens.
@@ -45,10 +45,11 @@ func New(con *term.Console, cmd *cobra.Command) *Settings {
 	f.String("name", "", "name shown beside this peer's id; it proves nothing (default: the host's)")
 	DataFlag(cmd, "data directory, with identity and databases")
 	f.StringArray("listen", nil, "multiaddr to listen on (repeat; default: the profile's)")
-	f.StringArray("bootstrap", nil, "multiaddr with /p2p/ID of a peer to connect to at the start (repeat)")
+	f.StringArray("bootstrap", nil, "multiaddr of a peer to connect to at the start, with /p2p/ID or a TCP address without (repeat)")
 	f.StringArray("announce", nil, "multiaddr at which others can connect: a forwarded port, 1:1 NAT (repeat)")
 	f.String("leaf", "", "dial out only and keep nothing for others; needs --bootstrap (--leaf is --leaf=on; default "+d.Leaf+")")
 	f.Lookup("leaf").NoOptDefVal = "on"
+	f.Int("expect", 0, "peers that begin the network together, with its key: the lowest of so many that see each other founds the group")
 	f.String("http", "", "address of the HTTP API, or "+config.Off+" (default "+d.HTTP+")")
 	f.String("grpc", "", "address of the gRPC API, or "+config.Off+" (default "+d.GRPC+")")
 	f.String("dns", "", "address of the name server, or "+config.Off+" (default "+d.DNS+")")

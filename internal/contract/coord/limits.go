@@ -48,6 +48,9 @@ func (l *Limits) Kept(total uint64) uint64 {
 	return total/100*uint64(l.Reserved) + total%100*uint64(l.Reserved)/100
 }
 
+// MaxNames bounds the locks that one request claims together.
+const MaxNames = 64
+
 // Bounds in bytes.
 const (
 	MaxValue    = 1 << 20  // of one value, with the default limits

@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -25,6 +26,9 @@ type Options struct {
 
 	// Settle is the wait of a peer without a list of founders for neighbours that may found too; 0: none.
 	Settle time.Duration
+	// Expect is the number of peers that have to see each other before the lowest of them founds, without a list of founders; below 2:
+	// it founds after Settle.
+	Expect int
 	Logger *slog.Logger
 }
 
@@ -39,15 +43,16 @@ type Founder struct {
 
 	mu       sync.Mutex
 	group    *Membership
-	visible  int       // founders in sight at the last look, this peer included
-	settling time.Time // start of the settling time; zero: a lower peer may found
+	word     *Membership // see State
+	visible  int         // founders in sight at the last look, this peer included
+	settling time.Time   // start of the settling time; zero: a lower peer may found
 }
 
 // New returns the Founder of the peer of a Store.
 func New(o Options) *Founder {
 	f := &Founder{Options: o, Network: o.Store.network, self: o.Store.self, founded: make(chan struct{}), visible: 1}
 	state := o.Store.State()
-	f.left, f.floor = state.Left, state.Floor
+	f.left, f.floor, f.word = state.Left, state.Floor, state.Word
 	if f.group = state.Group; f.group != nil {
 		close(f.founded)
 	}
@@ -78,9 +83,25 @@ func (f *Founder) Founding() (id NetworkID, ok bool) {
 	return f.Network.ID(), true
 }
 
-// Look founds the group if it is time. others are the peers that say now that they may found in the same network and know no
-// group. Errors: as Store.Save and Options.Disk; the process must end.
-func (f *Founder) Look(now time.Time, others []peer.ID) error {
+// Candidate is a peer that says now that it may found in the same network and knows no group.
+type Candidate struct {
+	Peer peer.ID
+	Word []byte // as Founder.Word
+}
+
+// Word returns the encoded group that this peer wants to found or lets another one found; nil: none.
+func (f *Founder) Word() []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.word == nil || f.group != nil {
+		return nil
+	}
+	return f.word.Encode()
+}
+
+// Look founds the group if it is time. others answered after the look before, and are trusted. Errors: as Store.Save and
+// Options.Disk; the process must end.
+func (f *Founder) Look(now time.Time, others []Candidate) error {
 	if _, may := f.Founding(); !may {
 		return nil
 	}
@@ -92,7 +113,7 @@ func (f *Founder) Look(now time.Time, others []peer.ID) error {
 	if f.Network.Listed() {
 		f.visible = 1
 		for _, p := range f.Network.founders() {
-			if p != f.self && slices.Contains(others, p) {
+			if p != f.self && slices.ContainsFunc(others, func(c Candidate) bool { return c.Peer == p }) {
 				f.visible++
 			}
 		}
@@ -101,7 +122,10 @@ func (f *Founder) Look(now time.Time, others []peer.ID) error {
 		}
 		return f.learn(f.Network.Membership())
 	}
-	switch lower := slices.ContainsFunc(others, func(p peer.ID) bool { return p < f.self }); {
+	if f.Expect > 1 {
+		return f.expect(others)
+	}
+	switch lower := slices.ContainsFunc(others, func(c Candidate) bool { return c.Peer < f.self }); {
 	case lower:
 		f.settling = time.Time{}
 		return nil
@@ -112,6 +136,66 @@ func (f *Founder) Look(now time.Time, others []peer.ID) error {
 		return nil
 	}
 	return f.learn(f.Network.Alone(Voter{Peer: f.self, RaftID: f.Disk.Member()}))
+}
+
+// expect lets the lowest of Expect peers found alone, once the others gave it their word. A word is on the disk before others hear of it,
+// and ends when the peer that it was given to names another group or none: that peer then founds the first one never. So two groups
+// need twice Expect peers. f.mu is held.
+func (f *Founder) expect(others []Candidate) error {
+	if f.word != nil && f.word.founder() != f.self {
+		i := slices.IndexFunc(others, func(c Candidate) bool { return c.Peer == f.word.founder() })
+		if i < 0 || bytes.Equal(others[i].Word, f.word.Encode()) {
+			return nil
+		}
+		if err := f.give(nil); err != nil {
+			return err
+		}
+	}
+	if f.word != nil && f.word.Voters[0].RaftID != f.Disk.Member() { // the disk of that member is lost
+		if err := f.give(nil); err != nil {
+			return err
+		}
+	}
+	given, free, lowest, first := 1, 1, f.self, f.word // first is the word of the lowest peer that wants to found
+	for _, c := range others {
+		if len(c.Word) == 0 {
+			free, lowest = free+1, min(lowest, c.Peer)
+			continue
+		}
+		word, err := f.Network.Recognize(c.Word)
+		switch {
+		case err != nil || word.Listed():
+		case f.word != nil && word.GroupID() == f.word.GroupID():
+			given++
+		case word.founder() == c.Peer && (first == nil || c.Peer < first.founder()):
+			first = &word
+		}
+	}
+	f.visible = max(given, free)
+	switch {
+	case f.word != nil && given >= f.Expect:
+		return f.learn(*f.word)
+	case first != nil:
+		return f.give(first)
+	case free < f.Expect || lowest != f.self:
+		return nil
+	}
+	alone := f.Network.Alone(Voter{Peer: f.self, RaftID: f.Disk.Member()})
+	return f.give(&alone)
+}
+
+// give makes a word durable; nil: none. f.mu is held.
+func (f *Founder) give(word *Membership) error {
+	if f.word == word {
+		return nil
+	}
+	state := f.Store.State()
+	state.Word = word
+	if err := f.Store.Save(state); err != nil {
+		return err
+	}
+	f.word = word
+	return nil
 }
 
 // Offer takes an encoded membership of any origin: gossip, the DHT, or a description of the group. One that a trusted peer
@@ -145,7 +229,7 @@ func (f *Founder) learn(m Membership) error {
 		}
 	}
 	state := f.Store.State()
-	state.Group = &m
+	state.Group, state.Word = &m, nil
 	if err := f.Store.Save(state); err != nil {
 		return err
 	}
@@ -175,6 +259,11 @@ func (f *Founder) Lacks() string {
 	text := "the group is not founded: this peer waits for neighbours that may found too"
 	if f.Network.Listed() {
 		text = fmt.Sprintf("the group is not founded: %d of %d founders in sight, %d needed", f.visible, len(f.Network.Founders), f.Network.Quorum())
+	} else if f.Expect > 1 {
+		text = fmt.Sprintf("the group is not founded: %d of %d expected peers with the key in sight", f.visible, f.Expect)
+	}
+	if f.word != nil && f.word.founder() != f.self {
+		text += fmt.Sprintf("; this peer lets %s found it: start that one, or start this one with another data directory", f.word.founder())
 	}
 	if why := f.Abstains(); why != "" {
 		text += "; this one founds nothing: " + why

@@ -40,6 +40,14 @@ func start(t *testing.T, fs vfs.FS, n Network, self peer.ID, disk *member) (*Fou
 	return New(o), s
 }
 
+// silent are candidates without a word.
+func silent(ids ...peer.ID) (all []Candidate) {
+	for _, id := range ids {
+		all = append(all, Candidate{Peer: id})
+	}
+	return all
+}
+
 // TestMajorityOfTheListFounds: a founder begins when a majority of the list is in sight, as an initial voter.
 func TestMajorityOfTheListFounds(t *testing.T) {
 	_, ids := keyring(t, 4)
@@ -50,11 +58,11 @@ func TestMajorityOfTheListFounds(t *testing.T) {
 	require.True(t, may)
 	require.Equal(t, n.ID(), id)
 	now := time.Now()
-	require.NoError(t, f.Look(now.Add(time.Hour), []peer.ID{ids[3], ids[1]}))
+	require.NoError(t, f.Look(now.Add(time.Hour), silent(ids[3], ids[1])))
 	require.Contains(t, f.Lacks(), "1 of 3 founders in sight, 2 needed")
 	_, known := f.Group()
 	require.False(t, known, "neither a stranger nor the peer itself counts")
-	require.NoError(t, f.Look(now, []peer.ID{ids[2]}))
+	require.NoError(t, f.Look(now, silent(ids[2])))
 	<-f.Founded()
 	got, _ := f.Group()
 	require.Equal(t, n.Membership(), got)
@@ -81,7 +89,7 @@ func TestFoundersJoinWhatExists(t *testing.T) {
 	require.Equal(t, old, got)
 	require.Equal(t, uint64(7), disk.id)
 	require.NoError(t, f.Offer(listed(ids...).Membership().Encode(), true), "later groups are package formation's subject")
-	require.NoError(t, f.Look(time.Now(), ids))
+	require.NoError(t, f.Look(time.Now(), silent(ids...)))
 	got, _ = f.Group()
 	require.Equal(t, old, got)
 }
@@ -93,8 +101,8 @@ func TestFirstPeerFoundsAlone(t *testing.T) {
 	low, _ := start(t, vfs.NewMem(), unlisted(), ids[0], &member{id: 7})
 	high, _ := start(t, vfs.NewMem(), unlisted(), ids[1], &member{id: 8})
 	for range 9 {
-		require.NoError(t, low.Look(now, ids[1:]))
-		require.NoError(t, high.Look(now, ids[:1]))
+		require.NoError(t, low.Look(now, silent(ids[1:]...)))
+		require.NoError(t, high.Look(now, silent(ids[:1]...)))
 		now = now.Add(time.Second)
 	}
 	<-low.Founded()
@@ -125,7 +133,7 @@ func TestAbstains(t *testing.T) {
 		one := f()
 		require.Contains(t, one.Abstains(), why)
 		for i := range 9 {
-			require.NoError(t, one.Look(time.Now().Add(time.Duration(i)*time.Hour), ids))
+			require.NoError(t, one.Look(time.Now().Add(time.Duration(i)*time.Hour), silent(ids...)))
 		}
 		_, known := one.Group()
 		require.False(t, known, why)
@@ -184,7 +192,7 @@ func TestOneGroupAndNoSecondVote(t *testing.T) {
 					p.disk = &member{id: rng.Uint64() | 1<<63}
 				}
 			default: // looks around
-				var others []peer.ID
+				var others []Candidate
 				for j, o := range nodes {
 					if j == i || o.Founder == nil || rng.IntN(3) == 0 {
 						continue
@@ -192,7 +200,7 @@ func TestOneGroupAndNoSecondVote(t *testing.T) {
 					if g, known := o.Group(); known {
 						require.NoError(t, p.Offer(g.Encode(), rng.IntN(2) == 0))
 					} else if _, may := o.Founding(); may {
-						others = append(others, ids[j])
+						others = append(others, Candidate{Peer: ids[j]})
 					}
 				}
 				require.NoError(t, p.Look(time.Now(), others))

@@ -72,6 +72,9 @@ func raftID(n NetworkID, p peer.ID) uint64 {
 // Listed reports whether the group has listed founders.
 func (m Membership) Listed() bool { return len(m.Nonce) == 0 }
 
+// founder returns the peer of a group that is not listed.
+func (m Membership) founder() peer.ID { return m.Voters[0].Peer }
+
 // Founders returns the peers of the voters.
 func (m Membership) Founders() []peer.ID {
 	all := make([]peer.ID, len(m.Voters))

@@ -48,6 +48,8 @@ type DataDir struct {
 // State is what a peer remembers of its group. States are replaced, never changed through their pointers.
 type State struct {
 	Group *Membership // nil: no group is known
+	// Word is the group that this peer wants to found, or that it let another peer found; nil: none. See Options.Expect.
+	Word *Membership
 
 	// Left are the groups from which this peer went over to the present one, oldest first. Floor is the revision that the
 	// present group had then: earlier cursors of watches can be of a former group.
@@ -196,6 +198,13 @@ func (s *Store) load() error {
 		}
 		state.Group = &m
 	}
+	if b := w.GetWord(); len(b) > 0 {
+		m, err := DecodeMembership(b)
+		if err != nil {
+			return err
+		}
+		state.Word = &m
+	}
 	s.state = state
 	// Migrations act on the state in memory; the next Save writes the present format.
 	return stateFormat().Upgrade(s.path, is, &s.state, func(uint32) error { return nil })
@@ -212,6 +221,9 @@ func (s *Store) Save(state State) error {
 	w := &groupv1.KnownGroup{Peer: []byte(s.self), Floor: state.Floor, Drop: state.Drop}
 	if state.Group != nil {
 		w.Membership = state.Group.Encode()
+	}
+	if state.Word != nil {
+		w.Word = state.Word.Encode()
 	}
 	for _, id := range state.Left {
 		w.Left = append(w.Left, id[:])

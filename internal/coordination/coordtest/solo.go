@@ -46,13 +46,13 @@ type Solo struct {
 	mu      sync.Mutex // guards what follows
 	machine *machine.Machine
 	leases  lessor
-	made    map[coord.Token]time.Time     // start of each claim
-	waits   map[coord.Token]chan struct{} // closed when the claim holds or ends
-	changed chan struct{}                 // closed when the revision moves on
-	granted uint64                        // leases
-	missing string                        // reason of the outage; "" while serving
-	alarm   time.Time                     // when leases are looked at next; zero: never
-	silence func() bool                   // stops the alarm
+	made    map[string]time.Time     // start of each claim, by key
+	waits   map[string]chan struct{} // closed when the claim holds or ends, by key
+	changed chan struct{}            // closed when the revision moves on
+	granted uint64                   // leases
+	missing string                   // reason of the outage; "" while serving
+	alarm   time.Time                // when leases are looked at next; zero: never
+	silence func() bool              // stops the alarm
 }
 
 var (
@@ -65,7 +65,7 @@ func New(c Config) *Solo {
 	s := &Solo{
 		Config: c, machine: machine.New(), changed: make(chan struct{}),
 		leases: newLessor(),
-		made:   make(map[coord.Token]time.Time), waits: make(map[coord.Token]chan struct{}),
+		made:   make(map[string]time.Time), waits: make(map[string]chan struct{}),
 		silence: func() bool { return false },
 	}
 	if c.Now == nil {
@@ -86,8 +86,8 @@ func (s *Solo) Halt(missing string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.missing = missing
-	for token := range s.waits {
-		s.wake(token)
+	for key := range s.waits {
+		s.wake(key)
 	}
 }
 
@@ -155,10 +155,12 @@ func (s *Solo) acquire(ctx context.Context, cmd *coordv1.Command, wait time.Dura
 		return result, err
 	}
 	defer late.stop()
-	select {
-	case <-settled:
-	case <-late.passed:
-	case <-ctx.Done():
+	for _, one := range settled {
+		select {
+		case <-one:
+		case <-late.passed:
+		case <-ctx.Done():
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,8 +173,8 @@ type patience struct {
 	stop   func() bool
 }
 
-// queue makes the claim and returns a channel for its end. The time to wait starts with the claim.
-func (s *Solo) queue(ctx context.Context, cmd *coordv1.Command, wait time.Duration) (*coordv1.Result, <-chan struct{}, patience, error) {
+// queue makes the claims of a command and returns a channel for the end of each. The time to wait starts with the claims.
+func (s *Solo) queue(ctx context.Context, cmd *coordv1.Command, wait time.Duration) (*coordv1.Result, []<-chan struct{}, patience, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	late := patience{make(chan struct{}), func() bool { return false }}
@@ -183,47 +185,55 @@ func (s *Solo) queue(ctx context.Context, cmd *coordv1.Command, wait time.Durati
 	if result.Err != nil {
 		return nil, nil, late, result.Err
 	}
-	token := coord.Token(result.Answer.GetLock().GetFencingToken())
-	settled := s.waits[token]
-	if settled == nil {
-		settled = make(chan struct{})
-		if _, holds, found := s.claim(cmd, token); found && !holds {
-			s.waits[token] = settled
-		} else {
-			close(settled)
+	var all []<-chan struct{}
+	for _, c := range answer.Claims(cmd.GetLock(), result.Answer.GetLock()) {
+		key := coord.LockKey(c.Lock, c.Lease)
+		settled := s.waits[key]
+		if settled == nil {
+			settled = make(chan struct{})
+			if _, holds, found := s.claim(c); found && !holds {
+				s.waits[key] = settled
+			} else {
+				close(settled)
+			}
 		}
+		all = append(all, settled)
 	}
 	if wait >= 0 {
 		late.stop = s.After(wait, func() { close(late.passed) })
 	}
-	return result.Answer, settled, late, nil
+	return result.Answer, all, late, nil
 }
 
 // claim finds the present version of a claim.
-func (s *Solo) claim(cmd *coordv1.Command, token coord.Token) (kv *coord.KeyValue, holds, found bool) {
-	info, _ := s.machine.Lock(cmd.GetLock().GetName())
+func (s *Solo) claim(c machine.Grant) (kv *coord.KeyValue, holds, found bool) {
+	info, _ := s.machine.Lock(c.Lock)
 	for _, kv := range info.Holding {
-		if kv.Token() == token {
+		if kv.Token() == c.Token {
 			return kv, true, true
 		}
 	}
 	for _, kv := range info.Waiting {
-		if kv.Token() == token {
+		if kv.Token() == c.Token {
 			return kv, false, true
 		}
 	}
 	return nil, false, false
 }
 
-// settle returns the result of a claim after the wait, and gives an unwanted claim back.
+// settle returns the result of claims after the wait, and gives unwanted ones back.
 func (s *Solo) settle(ctx context.Context, cmd *coordv1.Command, result *coordv1.Result) (*coordv1.Result, error) {
 	if s.missing != "" {
 		return nil, unavailable(s.missing)
 	}
 	lock, given := cmd.GetLock(), result.GetLock()
-	token := coord.Token(given.GetFencingToken())
-	kv, holds, found := s.claim(cmd, token)
-	if holds && ctx.Err() == nil {
+	claims, all, found := answer.Claims(lock, given), true, true
+	for _, c := range claims {
+		_, holds, there := s.claim(c)
+		all, found = all && holds, found && there
+	}
+	if all && ctx.Err() == nil {
+		kv, _, _ := s.claim(claims[0])
 		claim, _ := kv.Claim()
 		given.Header, given.Acquired, given.Count = answer.Header(s.header()), true, claim.Count
 		return result, nil
@@ -234,16 +244,21 @@ func (s *Solo) settle(ctx context.Context, cmd *coordv1.Command, result *coordv1
 	if !found {
 		return nil, gone("token", "was given back while it waited")
 	}
-	if holds {
-		s.apply(&coordv1.Command{Owner: cmd.GetOwner(), Request: &coordv1.Command_Unlock{
-			Unlock: &apiv1.UnlockRequest{Name: lock.GetName(), LeaseId: lock.GetLeaseId(), FencingToken: int64(token)},
-		}})
-	} else {
-		s.apply(&coordv1.Command{Owner: cmd.GetOwner(), Request: &coordv1.Command_Cancel{
-			Cancel: &coordv1.Cancel{Name: lock.GetName(), Lease: lock.GetLeaseId(), Token: int64(token)},
-		}})
+	if lock.GetStays() {
+		return result, ctx.Err()
 	}
-	given.Header, given.Acquired, given.FencingToken, given.Count = answer.Header(s.header()), false, 0, 0
+	for _, c := range claims {
+		if _, holds, _ := s.claim(c); holds {
+			s.apply(&coordv1.Command{Owner: cmd.GetOwner(), Request: &coordv1.Command_Unlock{
+				Unlock: &apiv1.UnlockRequest{Name: c.Lock, LeaseId: int64(c.Lease), FencingToken: int64(c.Token)},
+			}})
+		} else {
+			s.apply(&coordv1.Command{Owner: cmd.GetOwner(), Request: &coordv1.Command_Cancel{
+				Cancel: &coordv1.Cancel{Name: c.Lock, Lease: int64(c.Lease), Token: int64(c.Token)},
+			}})
+		}
+	}
+	given.Header, given.Acquired, given.FencingToken, given.FencingTokens, given.Count = answer.Header(s.header()), false, 0, nil, 0
 	return result, ctx.Err()
 }
 
@@ -281,14 +296,14 @@ func (s *Solo) apply(cmd *coordv1.Command) machine.Result {
 	}
 	for _, e := range effects.Events {
 		if e.Deletes() && e.Prev.Token() != 0 {
-			delete(s.made, e.Prev.Token())
-			s.wake(e.Prev.Token())
+			delete(s.made, e.Key)
+			s.wake(e.Key)
 		} else if e.Creates() && e.KV.Token() != 0 {
-			s.made[e.KV.Token()] = now
+			s.made[e.Key] = now
 		}
 	}
 	for _, g := range effects.Grants {
-		s.wake(g.Token)
+		s.wake(coord.LockKey(g.Lock, g.Lease))
 	}
 	if s.machine.Revision() != before {
 		close(s.changed)
@@ -301,10 +316,10 @@ func (s *Solo) apply(cmd *coordv1.Command) machine.Result {
 	return result
 }
 
-func (s *Solo) wake(token coord.Token) {
-	if c := s.waits[token]; c != nil {
+func (s *Solo) wake(key string) {
+	if c := s.waits[key]; c != nil {
 		close(c)
-		delete(s.waits, token)
+		delete(s.waits, key)
 	}
 }
 

@@ -27,7 +27,7 @@ func (s *Solo) Read(ctx context.Context, q *coordv1.Question) (*coordv1.Answer, 
 		View:      func(read func(*machine.Machine)) coord.Header { read(s.machine); return s.header() },
 		Keys:      func() (*machine.Keyspace, coord.Header) { return s.machine.View(), s.header() },
 		Remaining: func(id coord.LeaseID) int64 { return s.leases.remaining(s.Now(), id) },
-		Age:       func(kv *coord.KeyValue) time.Duration { return s.Now().Sub(s.made[kv.Token()]) },
+		Age:       func(kv *coord.KeyValue) time.Duration { return s.Now().Sub(s.made[kv.Key]) },
 	}
 	a, err := state.Read(q)
 	return a, fault.Wrap(op, err)

@@ -25,8 +25,9 @@ const (
 type Policy struct {
 	Members Members
 	Client  bool // this peer never becomes a member
-	// Founds says, in a network without founders, that this peer may found the group: it knows no way to other peers.
+	// Founds says, in a network without founders, that this peer may found the group: it knows no way to other peers, or expects some.
 	Founds bool
+	Expect int // see bootstrap.Options
 	// Settle is the wait for neighbours that may found too. The lowest of them founds.
 	Settle time.Duration
 	// Serves reports whether others can dial this peer, as far as it knows. Members dial each other, so unlisted peers offer

@@ -26,8 +26,8 @@ const (
 // sighting is the result of one round of the search for the group.
 type sighting struct {
 	connected int
-	untrusted int       // connected peers that do not prove the key of the network
-	founding  []peer.ID // trusted peers that may found too, and know no group
+	untrusted int                   // connected peers that do not prove the key of the network
+	founding  []bootstrap.Candidate // trusted peers that may found too, and know no group
 }
 
 // String explains the lack of a group.
@@ -106,7 +106,7 @@ func (s *Search) look(ctx context.Context) *sighting {
 			resp, ok := s.Ask(ctx, p)
 			if id, may := s.Founder.Founding(); ok && may && string(resp.GetFounding()) == string(id[:]) {
 				mu.Lock()
-				found.founding = append(found.founding, p)
+				found.founding = append(found.founding, bootstrap.Candidate{Peer: p, Word: resp.GetWord()})
 				mu.Unlock()
 			}
 		})

@@ -49,12 +49,16 @@ type lockRequest interface {
 	GetMode() apiv1.ShareMode
 	GetPermits() uint32
 	GetMetadata() []byte
+	GetOthers() []string
 }
 
 // lock claims a lock for a lease, and waits in its queue or gives up. A lease with a claim on the lock keeps its place and token, and must unlock once more.
 func (c *call) lock(m *Machine, r lockRequest, wait bool) error {
 	if err := checkLock(r, &m.limits); err != nil {
 		return err
+	}
+	if keeps, ok := r.(interface{ GetStays() bool }); len(r.GetOthers()) > 0 || ok && keeps.GetStays() {
+		return c.lockAll(m, r, wait)
 	}
 	name, lease := r.GetName(), coord.LeaseID(r.GetLeaseId())
 	l, err := m.leases.usable(lease, c.owner)
@@ -72,11 +76,11 @@ func (c *call) lock(m *Machine, r lockRequest, wait bool) error {
 			return err
 		}
 		if !wait && !q.admits(&claim) {
-			c.claimed(r, key, 0, false, 0)
+			c.claimed(r, key, 0, false, 0, nil)
 			return nil
 		}
 	}
-	if err := claimable(m, &claim, l, q); err != nil {
+	if err := claimable(m, l, claim); err != nil {
 		return err
 	}
 	kv := m.claim(&claim, key, lease)
@@ -90,19 +94,88 @@ func (c *call) lock(m *Machine, r lockRequest, wait bool) error {
 	return nil
 }
 
-// stands answers a request for a lock with the place of its claim.
-func (c *call) stands(r lockRequest, q *queue, kv *coord.KeyValue) {
-	c.claimed(r, kv.Key, kv.Token(), q.holds(kv.Token()), kv.LockClaim.Count)
+// lockAll claims several locks for a lease, all or none. All claims of a command have one revision, so those of two commands have the
+// same order in every queue, and nobody waits in a circle. A claim that the lease has already stays and counts no more: a repetition
+// changes nothing.
+func (c *call) lockAll(m *Machine, r lockRequest, wait bool) error {
+	lease := coord.LeaseID(r.GetLeaseId())
+	l, err := m.leases.usable(lease, c.owner)
+	if err != nil {
+		return err
+	}
+	names := append([]string{r.GetName()}, r.GetOthers()...)
+	var fresh []coord.Claim
+	free, before := true, ""
+	for _, name := range names {
+		claim := coord.Claim{Lock: name, Holder: l.Owner, Mode: coord.Mode(r.GetMode()), Permits: r.GetPermits(), Count: 1, Metadata: r.GetMetadata()}
+		if kv, ok := m.tree.Get(coord.LockKey(name, lease)); ok && kv.LockClaim != nil {
+			if kv.LockClaim.Mode != claim.Mode || kv.LockClaim.Permits != claim.Permits {
+				return fault.Refused(fault.Conflict, "mode", "the lease claims %q in another mode", name)
+			}
+			before = name
+			continue
+		}
+		if q := m.locks[name]; q != nil {
+			if err := q.agrees(&claim); err != nil {
+				return err
+			}
+			free = free && q.admits(&claim)
+		}
+		fresh = append(fresh, claim)
+	}
+	switch {
+	case !free && !wait:
+		c.claimed(r, coord.LockKey(r.GetName(), lease), 0, false, 0, nil)
+		return nil
+	case !free && before != "":
+		return fault.Refused(fault.Conflict, "others", "the lease has %q already, and would wait for others: give it back first, or do not wait", before)
+	}
+	if err := claimable(m, l, fresh...); err != nil {
+		return err
+	}
+	slices.SortFunc(fresh, func(a, b coord.Claim) int { // events of a revision come by key
+		return strings.Compare(coord.LockKey(a.Lock, lease), coord.LockKey(b.Lock, lease))
+	})
+	for i := range fresh {
+		name := fresh[i].Lock
+		if m.locks[name] == nil {
+			m.locks[name] = &queue{}
+		}
+		m.locks[name].push(m.claim(&fresh[i], coord.LockKey(name, lease), lease))
+		m.settle(name)
+	}
+	c.standAll(m, r, names)
+	return nil
 }
 
-// claimed answers a request for a lock. The token is 0 without a claim.
-func (c *call) claimed(r lockRequest, key string, token coord.Token, holds bool, count uint32) {
+// standAll answers a request for several locks with the places of its claims.
+func (c *call) standAll(m *Machine, r lockRequest, names []string) {
+	tokens, holds := make([]int64, len(names)), true
+	var first *coord.KeyValue
+	for i, name := range names {
+		kv, _ := m.tree.Get(coord.LockKey(name, coord.LeaseID(r.GetLeaseId())))
+		if i == 0 {
+			first = kv
+		}
+		tokens[i], holds = int64(kv.Token()), holds && m.locks[name].holds(kv.Token())
+	}
+	c.claimed(r, first.Key, first.Token(), holds, first.LockClaim.Count, tokens)
+}
+
+// stands answers a request for a lock with the place of its claim.
+func (c *call) stands(r lockRequest, q *queue, kv *coord.KeyValue) {
+	c.claimed(r, kv.Key, kv.Token(), q.holds(kv.Token()), kv.LockClaim.Count, nil)
+}
+
+// claimed answers a request for a lock, or several with their tokens. The token is 0 without a claim.
+func (c *call) claimed(r lockRequest, key string, token coord.Token, holds bool, count uint32, tokens []int64) {
 	if _, try := r.(*apiv1.TryLockRequest); try {
 		made := &struct {
 			one  coordv1.Result_TryLock
 			lock apiv1.TryLockResponse
 		}{}
 		made.lock.Header, made.lock.Key, made.lock.FencingToken, made.lock.Acquired, made.lock.Count = c.header, key, int64(token), holds, count
+		made.lock.FencingTokens = tokens
 		made.one.TryLock, c.answer.Response = &made.lock, &made.one
 		return
 	}
@@ -111,18 +184,27 @@ func (c *call) claimed(r lockRequest, key string, token coord.Token, holds bool,
 		lock apiv1.LockResponse
 	}{}
 	made.lock.Header, made.lock.Key, made.lock.FencingToken, made.lock.Acquired, made.lock.Count = c.header, key, int64(token), holds, count
+	made.lock.FencingTokens = tokens
 	made.one.Lock, c.answer.Response = &made.lock, &made.one
 }
 
 func checkLock(r lockRequest, l *limits) error {
-	name, mode, permits := r.GetName(), r.GetMode(), r.GetPermits()
-	switch {
-	case name == "":
-		return fault.Invalidf("name", nil, "is missing")
-	case reserved(name + "/"):
-		return fault.Refused(fault.Conflict, "name", "use a name outside the directory")
-	case len(name) > int(l.KeyBytes)-17:
-		return tooLarge("name", len(name), int64(l.KeyBytes)-17)
+	if err := checkName("name", r.GetName(), l); err != nil {
+		return err
+	}
+	others := r.GetOthers()
+	if len(others) >= coord.MaxNames {
+		return fault.Invalidf("others", len(others), "must be at most %d", coord.MaxNames-1)
+	}
+	for i, name := range others {
+		if err := checkName("others", name, l); err != nil {
+			return err
+		}
+		if name == r.GetName() || slices.Contains(others[:i], name) {
+			return fault.Invalidf("others", name, "is named twice")
+		}
+	}
+	switch mode, permits := r.GetMode(), r.GetPermits(); {
 	case mode < 0 || mode > apiv1.ShareMode_SHARE_MODE_PERMIT:
 		return fault.Invalidf("mode", mode, "is not known")
 	case mode == apiv1.ShareMode_SHARE_MODE_PERMIT && permits == 0:
@@ -132,6 +214,18 @@ func checkLock(r lockRequest, l *limits) error {
 	}
 	if most := min(coord.MaxMetadata, int(l.ValueBytes)); len(r.GetMetadata()) > most {
 		return tooLarge("metadata", len(r.GetMetadata()), int64(most))
+	}
+	return nil
+}
+
+func checkName(field, name string, l *limits) error {
+	switch {
+	case name == "":
+		return fault.Invalidf(field, nil, "is missing")
+	case reserved(name + "/"):
+		return fault.Refused(fault.Conflict, field, "use a name outside the directory")
+	case len(name) > int(l.KeyBytes)-17:
+		return tooLarge(field, len(name), int64(l.KeyBytes)-17)
 	}
 	return nil
 }
@@ -152,26 +246,30 @@ func (q *queue) agrees(c *coord.Claim) error {
 	return nil
 }
 
-// claimable checks the limits for a new claim.
-func claimable(m *Machine, c *coord.Claim, l *lease, q *queue) error {
-	if q != nil {
-		if err := q.room(l.Owner, uint64(m.limits.Queue)); err != nil {
-			return err
+// claimable checks the limits for new claims of a lease.
+func claimable(m *Machine, l *lease, all ...coord.Claim) error {
+	size := int64(0)
+	for i := range all {
+		c := &all[i]
+		if q := m.locks[c.Lock]; q != nil {
+			if err := q.room(l.Owner, uint64(m.limits.Queue)); err != nil {
+				return err
+			}
 		}
+		size += rawSize(len(c.Lock)+17, 16+len(c.Metadata)+len(c.Holder))
 	}
-	if len(l.keys) >= int(m.limits.LeaseKeys) {
+	if len(l.keys)+len(all) > int(m.limits.LeaseKeys) {
 		return limitReached("lease", "too many keys on one lease", uint64(m.limits.LeaseKeys))
 	}
 	has := func(u *Usage) int64 { return int64(u.Claims) }
 	most := uint64(m.limits.PerOwner.Claims)
-	if err := l.owner.quota("claims", "too many claims of one owner", has, 1, most); err != nil {
+	if err := l.owner.quota("claims", "too many claims of one owner", has, int64(len(all)), most); err != nil {
 		return err
 	}
-	size := rawSize(len(c.Lock)+17, 16+len(c.Metadata)+len(c.Holder))
 	if err := m.limits.roomOf(l.owner, size); err != nil {
 		return err
 	}
-	return room(m, l.owner.total(), 1, size, claims)
+	return room(m, l.owner.total(), len(all), size, claims)
 }
 
 // again repeats the claim of a lease.
@@ -230,16 +328,32 @@ func (c *call) unlock(m *Machine, r *apiv1.UnlockRequest) error {
 	return nil
 }
 
-// cancel gives back one waiting claim of a lease. A holding claim stays, and the result says so.
+// cancel gives back one waiting claim of a lease, or several of one request of which some wait. Claims that all hold stay, and the
+// result says so.
 func (c *call) cancel(m *Machine, r *coordv1.Cancel, done *coordv1.Done) error {
-	token := coord.Token(r.GetToken())
-	kv, q, err := m.locks.claimOf(r.GetName(), coord.LeaseID(r.GetLease()), token, c.owner)
+	lease, others := coord.LeaseID(r.GetLease()), r.GetOthers()
+	if len(others) != len(r.GetTokens()) || len(others) >= coord.MaxNames {
+		return fault.Invalidf("others", len(others), "must be at most %d, each with a token", coord.MaxNames-1)
+	}
+	kv, q, err := m.locks.claimOf(r.GetName(), lease, coord.Token(r.GetToken()), c.owner)
 	if err != nil {
 		return err
 	}
-	if done.Granted = q.holds(token); !done.GetGranted() {
-		giveBack(m, kv)
-		done.Changed = 1
+	all, granted := []*coord.KeyValue{kv}, q.holds(kv.Token())
+	for i, name := range others {
+		kv, q, err := m.locks.claimOf(name, lease, coord.Token(r.GetTokens()[i]), c.owner)
+		if err != nil || slices.Contains(all, kv) { // given back already
+			granted = false
+			continue
+		}
+		all, granted = append(all, kv), granted && q.holds(kv.Token())
+	}
+	if done.Granted = granted; !granted {
+		slices.SortFunc(all, func(a, b *coord.KeyValue) int { return strings.Compare(a.Key, b.Key) })
+		for _, kv := range all {
+			giveBack(m, kv)
+		}
+		done.Changed = uint32(len(all))
 	}
 	return nil
 }

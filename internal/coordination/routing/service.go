@@ -44,7 +44,7 @@ func (r *Router) Execute(ctx context.Context, cmd *coordv1.Command) (result *coo
 		}
 	}
 	a := r.pool.Attempt(cmd)
-	if result, err = r.once(ctx, a, answer.Wait(cmd.GetLock())); err != nil && a.Waits() && a.Unknown() && !a.Brought() && ctx.Err() != nil {
+	if result, err = r.once(ctx, a, answer.Wait(cmd.GetLock())); err != nil && a.Waits() && a.Unknown() && !a.Brought() && ctx.Err() != nil && !cmd.GetLock().GetStays() {
 		if r.config.Start(func() { defer a.End(); r.withdraw(a) }) {
 			return result, err
 		}
@@ -104,10 +104,11 @@ func (r *Router) withdraw(a *attempt.Attempt) {
 			return t.Execute(ctx, cmd)
 		})
 		if err == nil && result.GetLock().GetAcquired() {
-			lock := sent.GetLock()
-			_, err = t.Execute(ctx, coord.CommandOf(sent.GetOwner(), &apiv1.UnlockRequest{
-				Name: lock.GetName(), LeaseId: lock.GetLeaseId(), FencingToken: result.GetLock().GetFencingToken(),
-			}))
+			for _, c := range answer.Claims(sent.GetLock(), result.GetLock()) {
+				_, err = t.Execute(ctx, coord.CommandOf(sent.GetOwner(), &apiv1.UnlockRequest{
+					Name: c.Lock, LeaseId: int64(c.Lease), FencingToken: int64(c.Token),
+				}))
+			}
 		}
 		return err
 	})

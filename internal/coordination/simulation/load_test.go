@@ -21,7 +21,7 @@ const patience = 8 * time.Second
 func (c *client) behave(p *proc) {
 	deeds := []deed{
 		{6, writePlainly}, {3, compareAndSwap}, {6, readRegister},
-		{6, lockAndWrite}, {4, tryLock}, {3, share}, {2, bindKeys}, {1, forget},
+		{6, lockAndWrite}, {4, tryLock}, {3, share}, {2, several}, {2, bindKeys}, {1, forget},
 		{3, publish}, {1, requireInstances},
 	}
 	switch {
@@ -283,6 +283,46 @@ func tryLock(c *client, p *proc) {
 			c.record(from, history.Op{Kind: history.Unlock, Object: name, Token: int64(held.token)}, this, ok)
 			c.unlockAgain(p, s, name, held.token)
 		}
+	}
+	c.release(p, s)
+}
+
+// several takes two or three locks in one command, in any order, and gives them back together, or ends its wait for all.
+func several(c *client, p *proc) {
+	s := c.someLease(p)
+	if s == nil {
+		return
+	}
+	names := []string{"both/0", "both/1", "both/2"}
+	for i := range names {
+		j := i + int(c.between(0, time.Duration(len(names)-i-1)))
+		names[i], names[j] = names[j], names[i]
+	}
+	if c.chance(0.5) {
+		names = names[:2]
+	}
+	ask := &apiv1.LockRequest{TimeoutMs: -1, Name: names[0], LeaseId: int64(s.id), Others: names[1:]}
+	_, r, ok := c.do(p, ask, patience)
+	for end := c.now + patience; ok && r.Err == nil && !r.Lock.Granted && s.lives(c.now); {
+		if c.now > end {
+			tokens := make([]int64, len(names)-1)
+			for i := range tokens {
+				tokens[i] = int64(r.Lock.Tokens[i+1])
+			}
+			_, r, ok = c.do(p, &coordv1.Cancel{
+				Name: names[0], Lease: int64(s.id), Token: int64(r.Lock.Token), Others: names[1:], Tokens: tokens,
+			}, patience)
+			break
+		}
+		p.sleep(c.between(50*time.Millisecond, 400*time.Millisecond))
+		_, r, ok = c.do(p, ask, patience) // a repetition keeps the places
+	}
+	if ok && r.Err == nil && r.Lock.Granted && len(r.Lock.Tokens) == len(names) && s.lives(c.now) {
+		for i, name := range names {
+			c.oracle.beliefs.holds(name, &belief{session: s, token: r.Lock.Tokens[i]})
+		}
+		c.figures.grants++
+		p.sleep(c.between(0, s.ttl))
 	}
 	c.release(p, s)
 }

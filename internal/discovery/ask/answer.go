@@ -12,9 +12,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
-	"github.com/blackhole/blackhole/internal/discovery/place"
-	"github.com/blackhole/blackhole/internal/discovery/route"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/keep"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/platform/clean"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -67,7 +66,7 @@ type answer struct {
 // group is some cells with the same keepers, and their answers.
 type group struct {
 	cells   []records.CellKey
-	set     *route.Set
+	set     *keep.Set
 	answers []answer
 	failure error // of the last failed keeper
 	diverse bool  // the keepers belong to more than one network
@@ -161,7 +160,7 @@ func (g *group) needed() int {
 	if outer := len(g.set.Outer); outer > 0 {
 		return 1 + min(askedAround, outer)
 	}
-	return min(wire.AskedAtOnce, len(g.set.Peers))
+	return min(protocol.AskedAtOnce, len(g.set.Peers))
 }
 
 // wanted returns the number of full answers to wait for: needed, one more without any match, or
@@ -214,7 +213,7 @@ func (a *answer) agrees(b *answer) bool {
 	if !slices.Equal(a.crowded, b.crowded) {
 		return false
 	}
-	if slices.ContainsFunc(a.crowded, place.Sends) { // full cells keep different records
+	if slices.ContainsFunc(a.crowded, keep.Sends) { // full cells keep different records
 		return true
 	}
 	if !a.atLeast && !b.atLeast {
@@ -228,15 +227,15 @@ func (a *answer) agrees(b *answer) bool {
 // does not understand. Unauthentic answers: forged
 // records, records that do not match, belong to other cells or exceed the limit, a bound that is
 // not a number, and full cells outside the query.
-func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now time.Time) (answer, error) {
+func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier protocol.Opener, now time.Time) (answer, error) {
 	if resp == nil {
-		return answer{}, wire.Breach("the response does not answer a query")
+		return answer{}, protocol.Breach("the response does not answer a query")
 	}
 	if n := len(resp.Envelopes); n > q.plan.Limit() {
-		return answer{}, wire.Breach("%d records for a limit of %d", n, q.plan.Limit())
+		return answer{}, protocol.Breach("%d records for a limit of %d", n, q.plan.Limit())
 	}
 	if resp.Withheld && math.IsNaN(resp.Bound) {
-		return answer{}, wire.Breach("the bound is not a number")
+		return answer{}, protocol.Breach("the bound is not a number")
 	}
 	a := answer{
 		records:  make([]*records.Record, 0, len(resp.Envelopes)),
@@ -249,7 +248,7 @@ func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now
 		unplaced: resp.UnplacedFull,
 	}
 	for _, envelope := range resp.Envelopes {
-		r, left, err := wire.Receive(verifier, envelope, now)
+		r, left, err := protocol.Receive(verifier, envelope, now)
 		switch {
 		case err != nil:
 			return answer{}, err
@@ -260,7 +259,7 @@ func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now
 			a.beyond = append(a.beyond, r)
 			a.total = max(a.total-1, 0)
 		case !q.matches(r):
-			return answer{}, wire.Breach("record %s does not match the query", r.Name())
+			return answer{}, protocol.Breach("record %s does not match the query", r.Name())
 		default:
 			a.records = append(a.records, r)
 		}
@@ -278,7 +277,7 @@ func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now
 }
 
 // fullAnswer is the size of envelopes that is reason enough to withhold others, in bytes. Another version may have another maximum.
-const fullAnswer = wire.MaxAnswer / 2
+const fullAnswer = protocol.MaxAnswer / 2
 
 // checkWithheld refuses what no honest keeper says about withheld matches: it sends the best ones, as many as asked for, as fit, or as
 // the asker has use for.
@@ -295,9 +294,9 @@ func (a *answer) checkWithheld(q cellQuery, envelopes [][]byte) error {
 	}
 	switch {
 	case len(envelopes) < q.plan.Limit() && size < fullAnswer && !(a.bound > q.worst):
-		return wire.Breach("withholds matches after %d of %d, and %d bytes", len(envelopes), q.plan.Limit(), size)
+		return protocol.Breach("withholds matches after %d of %d, and %d bytes", len(envelopes), q.plan.Limit(), size)
 	case !q.plan.Spreads() && a.bound < math.Nextafter(last, math.Inf(-1)):
-		return wire.Breach("withholds a match of value %g, and sent one of %g", a.bound, last)
+		return protocol.Breach("withholds a match of value %g, and sent one of %g", a.bound, last)
 	}
 	return nil
 }
@@ -307,11 +306,11 @@ func (a *answer) readFull(q cellQuery, full []string) error {
 	for _, key := range full {
 		c, err := records.ParseCellKey(key)
 		if err != nil || c.OfProvider() || !slices.Contains(q.cells, c) || slices.Contains(a.crowded, c) {
-			return wire.Breach("a full cell outside the query")
+			return protocol.Breach("a full cell outside the query")
 		}
 		a.crowded = append(a.crowded, c)
 	}
-	slices.SortFunc(a.crowded, wire.CompareCells)
+	slices.SortFunc(a.crowded, protocol.CompareCells)
 	return nil
 }
 
@@ -320,7 +319,7 @@ func (q cellQuery) matches(r *records.Record) bool {
 	return q.plan.Match(r) && slices.ContainsFunc(q.cells, r.In)
 }
 
-// lacksAny reports whether wire.NotKept names one of the cells.
+// lacksAny reports whether protocol.NotKept names one of the cells.
 func lacksAny(notKept []string, cells []records.CellKey) bool {
 	return slices.ContainsFunc(cells, func(c records.CellKey) bool { return slices.Contains(notKept, c.String()) })
 }
@@ -346,18 +345,18 @@ func (a *Asker) held(cells []records.CellKey) (h holdings) {
 		if full := !c.OfProvider() && a.cells.Full(c); full {
 			h.full = append(h.full, c)
 			switch {
-			case place.Divisible(c) && a.cells.Young(c):
+			case keep.Divisible(c) && a.cells.Young(c):
 				h.parts = append(h.parts, c)
 				continue
 			case c.Cell == geo.Global:
-				part = place.Unplaced(c)
-			case place.Divisible(c):
+				part = keep.Unplaced(c)
+			case keep.Divisible(c):
 				continue
 			}
 		}
 		h.parts, h.counted = append(h.parts, part), append(h.counted, part)
 	}
-	slices.SortFunc(h.full, wire.CompareCells)
+	slices.SortFunc(h.full, protocol.CompareCells)
 	return h
 }
 
@@ -373,7 +372,7 @@ func (a *Asker) searchHeld(p *queries.Plan, h *holdings) index.Found {
 // unplacedFull reports whether this peer lacks records without a place of some cells.
 func (a *Asker) unplacedFull(cells []records.CellKey) bool {
 	return slices.ContainsFunc(cells, func(c records.CellKey) bool {
-		return c.Cell == geo.Global && !c.OfProvider() && a.cells.Full(place.Unplaced(c))
+		return c.Cell == geo.Global && !c.OfProvider() && a.cells.Full(keep.Unplaced(c))
 	})
 }
 
@@ -388,7 +387,7 @@ func (a *Asker) answerHere(q cellQuery) answer {
 	if q.menu {
 		x.menu, x.total = a.menuOf(q.plan, h.counted)
 	}
-	x.beyond, x.moreBeyond = index.SomeBeyond(a.Index, q.plan, h.parts, a.Now(), wire.MaxBeyond)
+	x.beyond, x.moreBeyond = index.SomeBeyond(a.Index, q.plan, h.parts, a.Now(), protocol.MaxBeyond)
 	var lacking []records.CellKey
 	lacking, x.doubt = a.unsure(q.cells)
 	x.full = len(lacking) == 0
@@ -400,7 +399,7 @@ func (a *Asker) answerHere(q cellQuery) answer {
 func (a *Asker) unsure(cells []records.CellKey) (lacking []records.CellKey, doubt string) {
 	lacking, doubt = a.authority.Unauthoritative(cells)
 	lacking = slices.DeleteFunc(lacking, func(c records.CellKey) bool {
-		return !place.Sends(c) && c.Cell != geo.Global && a.cells.Full(c) && a.authority.Accepts(c)
+		return !keep.Sends(c) && c.Cell != geo.Global && a.cells.Full(c) && a.authority.Accepts(c)
 	})
 	return lacking, doubt
 }
@@ -412,7 +411,7 @@ func (a *Asker) findHere(p *queries.Plan, cells []records.CellKey) queries.Found
 	if why := a.authority.Know.Isolation(a.authority.Clock()); why != "" {
 		f.Complete, f.AtLeast, f.Reason = false, true, "this peer "+why
 	}
-	some, more := index.SomeBeyond(a.Index, p, cells, a.Now(), wire.MaxBeyond)
+	some, more := index.SomeBeyond(a.Index, p, cells, a.Now(), protocol.MaxBeyond)
 	f.Beyond = index.LeftOut(some, 0, more)
 	if p.Explain() {
 		f.Notes = []string{"this peer keeps all the cells and compared them with other keepers: it answers alone"}
@@ -473,7 +472,7 @@ func (g *group) incomplete() string {
 		return fmt.Sprintf("the peers closest to %s are closer than chance explains: somebody may have chosen their ids to hide records", where)
 	}
 	for _, c := range g.cells {
-		if !place.Divisible(c) && g.crowded(c) {
+		if !keep.Divisible(c) && g.crowded(c) {
 			return fmt.Sprintf("the cell %s is full, and has no parts: it has more offers than its keepers hold", c)
 		}
 	}
@@ -506,14 +505,14 @@ func (g *group) incomplete() string {
 func (g *group) unknownNames() string {
 	names := make([]string, len(g.unknown))
 	for i, path := range g.unknown {
-		names[i] = wire.FieldName(path)
+		names[i] = protocol.FieldName(path)
 	}
 	slices.Sort(names)
 	return strings.Join(slices.Compact(names), ", ")
 }
 
 // groupCells groups cells by their keepers, in the order of the first cells.
-func groupCells(cells []records.CellKey, sets []*route.Set) []group {
+func groupCells(cells []records.CellKey, sets []*keep.Set) []group {
 	var groups []group
 	at := make(map[string]int)
 	for i, set := range sets {

@@ -15,10 +15,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/keep"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/discovery/recordstest"
-	"github.com/blackhole/blackhole/internal/discovery/route"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -83,7 +83,7 @@ func TestUnreadableRecords(t *testing.T) {
 	require.Equal(t, 1, a.unread())
 	require.Len(t, a.beyond, 1)
 
-	for _, resp := range []*pb.QueryResponse{{Envelopes: [][]byte{forged}}, {Beyond: [][]byte{forged}}, {Beyond: make([][]byte, wire.MaxBeyond+1)}} {
+	for _, resp := range []*pb.QueryResponse{{Envelopes: [][]byte{forged}}, {Beyond: [][]byte{forged}}, {Beyond: make([][]byte, protocol.MaxBeyond+1)}} {
 		_, err = verifyAnswer(q, resp, keepertest.NewVerifier(t), now)
 		require.ErrorIs(t, err, fault.Unauthentic)
 	}
@@ -104,7 +104,7 @@ func TestMergeAgainstReference(t *testing.T) {
 		plan, err := queries.Compile(query.Query{Type: "compute", Sort: query.SortPrice, Limit: limit}, queries.Defaults{})
 		require.NoError(t, err)
 		n := rapid.IntRange(1, len(all)).Draw(t, "records")
-		set := route.NewSet(keepertest.PeersOf(3), nil)
+		set := keep.NewSet(keepertest.PeersOf(3), nil)
 		groups := make([]group, rapid.IntRange(1, 3).Draw(t, "groups"))
 		for g := range groups {
 			groups[g] = group{set: set, cells: []records.CellKey{{Type: "compute", Subtype: "_", Cell: geo.Global}}}
@@ -166,7 +166,7 @@ func TestIncomplete(t *testing.T) {
 	plan := keepertest.Compile(t, query.Query{Sort: query.SortPrice, Limit: 2})
 	recs := keepertest.Batch(t, keepertest.NewProvider(t), 3, time.Now())
 	cells := []records.CellKey{{Type: "compute", Subtype: "_", Cell: geo.Global}}
-	set := route.NewSet(keepertest.PeersOf(3), nil)
+	set := keep.NewSet(keepertest.PeersOf(3), nil)
 	whole := answer{records: recs[:2], total: 2, full: true}
 	bounded := func(bound float64) answer {
 		return answer{records: recs[:2], total: 3, withheld: true, bound: bound, full: true}
@@ -178,11 +178,11 @@ func TestIncomplete(t *testing.T) {
 		want string
 	}{
 		{"two whole answers", group{set: set, answers: []answer{whole, whole}}, 2, ""},
-		{"one of one keeper", group{set: route.NewSet(keepertest.PeersOf(1), nil), answers: []answer{whole}}, 2, ""},
+		{"one of one keeper", group{set: keep.NewSet(keepertest.PeersOf(1), nil), answers: []answer{whole}}, 2, ""},
 		{"one of three", group{set: set, answers: []answer{whole}, failure: errors.New("failed")}, 2, "1 of 2 keepers"},
 		{"not a keeper of all", group{set: set, answers: []answer{whole, {records: recs}}}, 2, "1 of 2 keepers"},
 		{"none", group{set: set}, 0, "0 of 2 keepers"},
-		{"unsure who keeps", group{set: route.NewSet(keepertest.PeersOf(2), errors.New("failed")), answers: []answer{whole, whole}}, 2, "is incomplete"},
+		{"unsure who keeps", group{set: keep.NewSet(keepertest.PeersOf(2), errors.New("failed")), answers: []answer{whole, whole}}, 2, "is incomplete"},
 		{"bound behind", group{set: set, answers: []answer{bounded(2), bounded(2)}}, 2, ""},
 		{"bound before", group{set: set, answers: []answer{bounded(0.5), whole}}, 2, "withheld"},
 		{"withheld with room left", group{set: set, answers: []answer{bounded(math.Inf(1)), whole}}, 1, "withheld"},
@@ -200,10 +200,10 @@ func TestIncomplete(t *testing.T) {
 }
 
 func TestGroupCells(t *testing.T) {
-	a, b := route.NewSet(keepertest.PeersOf(3), nil), route.NewSet(keepertest.PeersOf(4), nil)
-	again := route.NewSet(keepertest.PeersOf(3), nil)
+	a, b := keep.NewSet(keepertest.PeersOf(3), nil), keep.NewSet(keepertest.PeersOf(4), nil)
+	again := keep.NewSet(keepertest.PeersOf(3), nil)
 	cells := []records.CellKey{{Cell: "u3"}, {Cell: "u6"}, {Cell: "u4"}}
-	groups := groupCells(cells, []*route.Set{a, b, again})
+	groups := groupCells(cells, []*keep.Set{a, b, again})
 	require.Len(t, groups, 2)
 	require.Equal(t, []records.CellKey{cells[0], cells[2]}, groups[0].cells)
 	require.Equal(t, []records.CellKey{cells[1]}, groups[1].cells)
@@ -211,7 +211,7 @@ func TestGroupCells(t *testing.T) {
 
 // Empty and different answers need confirmation.
 func TestWanted(t *testing.T) {
-	ten := route.NewSet(keepertest.PeersOf(10), nil)
+	ten := keep.NewSet(keepertest.PeersOf(10), nil)
 	full := func(totals ...int) (out []answer) {
 		for _, n := range totals {
 			out = append(out, answer{full: true, total: n})
@@ -222,7 +222,7 @@ func TestWanted(t *testing.T) {
 		return answer{full: true, total: n, atLeast: true, withheld: true, bound: next}
 	}
 	for _, c := range []struct {
-		set     *route.Set
+		set     *keep.Set
 		answers []answer
 		want    int
 	}{
@@ -238,9 +238,9 @@ func TestWanted(t *testing.T) {
 		{ten, []answer{atLeast(7, 1.5), {full: true, total: 9, withheld: true, bound: 1.5}}, 2},
 		{ten, []answer{atLeast(7, 1.5), atLeast(7, 2.5)}, 4},
 		{ten, []answer{atLeast(7, 1.5), full(0)[0]}, 4},
-		{route.NewSet(keepertest.PeersOf(2), nil), full(0, 0), 2},
-		{route.NewSet(keepertest.PeersOf(3), nil), full(0, 1), 3},
-		{route.NewSet(keepertest.PeersOf(1), nil), full(0), 1},
+		{keep.NewSet(keepertest.PeersOf(2), nil), full(0, 0), 2},
+		{keep.NewSet(keepertest.PeersOf(3), nil), full(0, 1), 3},
+		{keep.NewSet(keepertest.PeersOf(1), nil), full(0), 1},
 	} {
 		g := group{set: c.set, answers: c.answers}
 		require.Equal(t, c.want, g.wanted(), "%v of %d", c.answers, len(c.set.Peers))
@@ -274,9 +274,9 @@ func TestReadVersion(t *testing.T) {
 	require.NoError(t, err)
 	forged := slices.Clone(r.Envelope())
 	forged[len(forged)/2] ^= 1
-	life, clockFault := wire.NewLife(wire.Config{Now: func() time.Time { return now }}), ""
+	life, clockFault := protocol.NewLife(protocol.Config{Now: func() time.Time { return now }}), ""
 	a := &Asker{Life: life, AskerConfig: AskerConfig{Verifier: keepertest.NewVerifier(t)}}
-	a.authority = route.NewAuthority(route.NewClosest(life, route.ClosestConfig{}), route.AuthorityConfig{ClockFault: func() string { return clockFault }})
+	a.authority = keep.NewAuthority(keep.NewClosest(life, keep.ClosestConfig{}), keep.AuthorityConfig{ClockFault: func() string { return clockFault }})
 	for _, tc := range []struct {
 		name  string
 		resp  *pb.ResolveResponse
@@ -320,7 +320,7 @@ func TestAnswerIsBoundedInBytes(t *testing.T) {
 		text[i] = 'x'
 	}
 	r := p.Sign(t, keepertest.Offer("large", func(o *records.Offer) { o.Metadata.Description = string(text[:1000]) }), 1, now)
-	hits := make([]queries.Hit, 1+wire.MaxAnswer/len(r.Envelope()))
+	hits := make([]queries.Hit, 1+protocol.MaxAnswer/len(r.Envelope()))
 	for i := range hits {
 		hits[i] = queries.Hit{Record: r, Value: float64(i)}
 	}
@@ -328,7 +328,7 @@ func TestAnswerIsBoundedInBytes(t *testing.T) {
 	require.Len(t, resp.Envelopes, len(hits)-1)
 	require.True(t, resp.Withheld)
 	require.Equal(t, math.Nextafter(float64(len(hits)-1), 0), resp.Bound, "a withheld match may tie with another keeper's")
-	require.Less(t, proto.Size(&pb.Response{Op: &pb.Response_Query{Query: resp}}), wire.ResponseFormat().MaxSize)
+	require.Less(t, proto.Size(&pb.Response{Op: &pb.Response_Query{Query: resp}}), protocol.ResponseFormat().MaxSize)
 }
 
 // A keeper whose clock differs is not a liar, however much: its untimely records are left out and counted.
@@ -415,7 +415,7 @@ func TestContradictions(t *testing.T) {
 		require.Equal(t, tt.odd, id, name)
 		require.Equal(t, tt.odd != "", some, name)
 	}
-	g := group{cells: []records.CellKey{c}, set: route.NewSet(keepertest.PeersOf(10), nil), answers: []answer{whole("a", 5), full("b")}}
+	g := group{cells: []records.CellKey{c}, set: keep.NewSet(keepertest.PeersOf(10), nil), answers: []answer{whole("a", 5), full("b")}}
 	require.Equal(t, 3, g.wanted(), "a third one decides")
 }
 
@@ -513,9 +513,9 @@ func TestSecondKeeperIsDrawn(t *testing.T) {
 func TestChosenKeepersAreAskedAround(t *testing.T) {
 	a, _ := bare(t)
 	a.Draw = func(n int) int { return n - 1 }
-	ids := keepertest.PeersOf(route.Replicas + 8)
-	set := route.NewSet(ids[:route.Replicas], nil)
-	set.Chosen, set.Outer, set.Inner = true, ids[route.Replicas:], 5
+	ids := keepertest.PeersOf(keep.Replicas + 8)
+	set := keep.NewSet(ids[:keep.Replicas], nil)
+	set.Chosen, set.Outer, set.Inner = true, ids[keep.Replicas:], 5
 	order := a.askingOrder(set)
 	require.ElementsMatch(t, ids, order)
 	require.True(t, set.Has(order[0]))
@@ -539,6 +539,6 @@ func TestChosenKeepersAreAskedAround(t *testing.T) {
 	plan := keepertest.Compile(t, query.Query{})
 	require.Empty(t, g.answers[1].unlisted(plan, newest, time.Now()), "it need not have all")
 	require.Len(t, g.answers[0].unlisted(plan, newest, time.Now()), 1)
-	g.set = &route.Set{Peers: set.Peers, Outer: ids[len(ids)-1:]}
+	g.set = &keep.Set{Peers: set.Peers, Outer: ids[len(ids)-1:]}
 	require.Equal(t, 2, g.needed())
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -44,7 +44,7 @@ func (a *Asker) judge(ctx context.Context, q cellQuery, g *group, trace *queryTr
 			}
 		}
 	}
-	wire.Bounded(len(probes), len(probes), func(i int) {
+	protocol.Bounded(len(probes), len(probes), func(i int) {
 		p := &probes[i]
 		p.version = a.askVersion(ctx, p.of.from, p.listed.Key())
 	})

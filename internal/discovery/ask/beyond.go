@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -16,7 +16,7 @@ import (
 // addBeyond adds the records to a response that may match but need features which this peer lacks. The asker may have
 // them.
 func (a *Asker) addBeyond(resp *pb.QueryResponse, p *queries.Plan, cells []records.CellKey) {
-	some, more := index.SomeBeyond(a.Index, p, cells, a.Now(), wire.MaxBeyond)
+	some, more := index.SomeBeyond(a.Index, p, cells, a.Now(), protocol.MaxBeyond)
 	for _, r := range some {
 		resp.Beyond = append(resp.Beyond, r.Envelope())
 	}
@@ -25,13 +25,13 @@ func (a *Asker) addBeyond(resp *pb.QueryResponse, p *queries.Plan, cells []recor
 
 // readBeyond adds the records of a response that need features which the keeper lacks. If this peer has the features,
 // it applies the filters itself.
-func (a *answer) readBeyond(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now time.Time) error {
-	if n := len(resp.Beyond); n > wire.MaxBeyond {
-		return wire.Breach("%d records beyond the keeper's version for a limit of %d", n, wire.MaxBeyond)
+func (a *answer) readBeyond(q cellQuery, resp *pb.QueryResponse, verifier protocol.Opener, now time.Time) error {
+	if n := len(resp.Beyond); n > protocol.MaxBeyond {
+		return protocol.Breach("%d records beyond the keeper's version for a limit of %d", n, protocol.MaxBeyond)
 	}
 	a.moreBeyond = resp.MoreBeyond
 	for _, envelope := range resp.Beyond {
-		r, left, err := wire.Receive(verifier, envelope, now)
+		r, left, err := protocol.Receive(verifier, envelope, now)
 		switch {
 		case err != nil:
 			return err
@@ -74,10 +74,10 @@ func (a *Asker) beyond(groups []group) *query.LeftOut {
 
 // unread returns the number of records that this version could not read.
 func (a *answer) unread() int {
-	return count(a.left, func(left *error) bool { return wire.Unread(*left) })
+	return count(a.left, func(left *error) bool { return protocol.Unread(*left) })
 }
 
 // untimely returns the number of records that were not valid by this peer's clock.
 func (a *answer) untimely() int {
-	return count(a.left, func(left *error) bool { return wire.Untimely(*left) })
+	return count(a.left, func(left *error) bool { return protocol.Untimely(*left) })
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -28,7 +28,7 @@ func (a *Asker) Count(ctx context.Context, p *queries.Plan, places []geo.Cell, u
 	w.each, w.upper = true, unplaced
 	cells, of := make([]records.CellKey, len(places)), make(map[geo.Cell]int, len(places))
 	for i, place := range places {
-		cells[i], of[place] = wire.CellAt(p.Cells(1)[0], place), i
+		cells[i], of[place] = protocol.CellAt(p.Cells(1)[0], place), i
 	}
 	if err := w.run(ctx, cells); err != nil {
 		return nil, fault.Wrap("keeper.Count", err)
@@ -92,15 +92,15 @@ func (a *answer) readMenu(m *pb.Menu) error {
 	placed := 0
 	for code, n := range m.GetCountries() {
 		if len(code) != 2 || code[0] < 'A' || code[0] > 'Z' || code[1] < 'A' || code[1] > 'Z' {
-			return wire.Breach("the country %.10q", code)
+			return protocol.Breach("the country %.10q", code)
 		}
 		placed += int(n)
 	}
 	if len(m.GetTypes()) > 0 {
-		return wire.Breach("a menu of one type counts types")
+		return protocol.Breach("a menu of one type counts types")
 	}
 	if placed > a.total+len(a.left)+len(a.beyond) {
-		return wire.Breach("%d matches have a country, of %d", placed, a.total)
+		return protocol.Breach("%d matches have a country, of %d", placed, a.total)
 	}
 	a.menu = queries.MenuFromProto(m)
 	return nil

@@ -8,10 +8,8 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/blackhole/blackhole/internal/discovery/route"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
-	"github.com/blackhole/blackhole/internal/discovery/witness"
-	queries "github.com/blackhole/blackhole/internal/query"
+	"github.com/blackhole/blackhole/internal/discovery/keep"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -27,59 +25,39 @@ const (
 // Delivered is a statement with the network of its measurer, which counts if the measurer itself delivered it. From is zero if another
 // peer did, or if the measurer runs on this machine or its address is unknown.
 type Delivered struct {
-	Statement witness.Statement
+	Statement protocol.Statement
 	From      netip.Prefix
 }
 
 // Findings exchanges measurements with other peers. It is safe for concurrent use.
 type Findings struct {
-	*wire.Life
+	*protocol.Life
 	FindingsConfig
-	closest *route.Closest
-	client  *wire.Client
-	allow   func(wire.Source) error // takes a request from the quota of its sender
-	pool    *witness.Pool           // measurements of other peers
+	closest *keep.Closest
+	client  *protocol.Client
+	allow   func(protocol.Source) error // takes a request from the quota of its sender
+	pool    *Pool                       // measurements of other peers
 }
 
-// FindingsConfig is what a Findings uses beside other rooms. See wire.Config for Heard and Asked.
+// FindingsConfig is what a Findings uses beside other rooms. See protocol.Config for Heard and Asked.
 type FindingsConfig struct {
 	Network network.Name
-	Router  wire.Router
-	Heard   func(st witness.Statement, from netip.Prefix)
+	Router  protocol.Router
+	Heard   func(st protocol.Statement, from netip.Prefix)
 	Asked   func(records.Name, peer.ID)
 }
 
 // NewFindings returns an exchange. Allow takes a request from the quota of its sender.
-func NewFindings(closest *route.Closest, c *wire.Client, allow func(wire.Source) error, config FindingsConfig) *Findings {
-	return &Findings{Life: c.Life, FindingsConfig: config, closest: closest, client: c, allow: allow, pool: witness.NewPool(c.Self)}
+func NewFindings(closest *keep.Closest, c *protocol.Client, allow func(protocol.Source) error, config FindingsConfig) *Findings {
+	return &Findings{Life: c.Life, FindingsConfig: config, closest: closest, client: c, allow: allow, pool: NewPool(c.Self)}
 }
 
-// Exchange exchanges measurements with the witness.Quorum keepers nearest to the first cell of a plan: all peers
-// with that question meet there. It gives them own, the signed findings of this peer, and returns the statements
-// of others about the providers. own and providers may be empty. Keepers without an answer are left out.
-func (f *Findings) Exchange(ctx context.Context, p *queries.Plan, providers []peer.ID, own []byte) []Delivered {
-	ctx, end, err := f.Begin(ctx, "findings", findingsTimeout)
-	if err != nil {
-		return nil
-	}
-	defer func() { end(err) }()
-	cell := p.Cells(coverCells)[0]
-	set, err := f.closest.Keepers(ctx, cell)
-	if err != nil {
-		return nil
-	}
-	req := &pb.Request{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Own: own}}}
-	for _, id := range providers[:min(len(providers), witness.MaxFindings)] {
-		req.GetFindings().Providers = append(req.GetFindings().Providers, []byte(id))
-	}
-	return f.exchangeAll(ctx, route.Nearest(route.KeyOf(cell), set.Peers, witness.Quorum), req)
-}
-
-// Witnesses is the number of peers that check the endpoints of a provider's offers.
+// Witnesses is the number of peers that check a provider.
 const Witnesses = 5
 
-// Witness exchanges findings about the endpoints of a provider's offers with its witnesses: the peers nearest to its cell. It gives them
-// own and returns the statements of others about the offers. own and ids may be empty.
+// Witness exchanges findings about a provider's peer, which has the empty id, and about the endpoints of its offers
+// with its witnesses: the peers nearest to its cell. It gives them own and returns the statements of others. own and
+// ids may be empty.
 func (f *Findings) Witness(ctx context.Context, provider peer.ID, ids []string, own []byte) []Delivered {
 	ctx, end, err := f.Begin(ctx, "findings", findingsTimeout)
 	if err != nil {
@@ -91,9 +69,9 @@ func (f *Findings) Witness(ctx context.Context, provider peer.ID, ids []string, 
 	if err != nil {
 		return nil
 	}
-	req := &pb.Request{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Own: own, Records: ids[:min(len(ids), witness.MaxFindings)], Of: []byte(provider)}}}
+	req := &pb.Request{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Own: own, Records: ids[:min(len(ids), protocol.MaxFindings)], Of: []byte(provider)}}}
 	others := slices.DeleteFunc(slices.Clone(set.Peers), func(id peer.ID) bool { return id == provider })
-	return f.exchangeAll(ctx, route.Nearest(route.KeyOf(cell), others, Witnesses), req)
+	return f.exchangeAll(ctx, keep.Nearest(keep.KeyOf(cell), others, Witnesses), req)
 }
 
 // Tell gives own to some peers, of which one may be this peer itself.
@@ -104,7 +82,7 @@ func (f *Findings) Tell(ctx context.Context, ids []peer.ID, own []byte) {
 	}
 	defer func() { end(err) }()
 	req := &pb.Request{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Own: own}}}
-	wire.Bounded(tellWidth, len(ids), func(i int) { f.exchange(ctx, ids[i], req) })
+	protocol.Bounded(tellWidth, len(ids), func(i int) { f.exchange(ctx, ids[i], req) })
 }
 
 // Hand has another peer, which shows an offer, check it and tell the witnesses.
@@ -122,9 +100,9 @@ func (f *Findings) OwnWitnesses(provider peer.ID) []peer.ID {
 	if !f.Router.Serving() || provider == f.Self {
 		return nil
 	}
-	key := route.KeyOf(records.ProviderCell(provider))
+	key := keep.KeyOf(records.ProviderCell(provider))
 	near := slices.DeleteFunc(append(f.Router.Nearby(key, Witnesses+1), f.Self), func(id peer.ID) bool { return id == provider })
-	if near = route.Nearest(key, near, Witnesses); slices.Contains(near, f.Self) {
+	if near = keep.Nearest(key, near, Witnesses); slices.Contains(near, f.Self) {
 		return near
 	}
 	return nil
@@ -132,7 +110,7 @@ func (f *Findings) OwnWitnesses(provider peer.ID) []peer.ID {
 
 // Knowers counts the peers that can know a provider, this one included and the provider not, at most Witnesses. It sends no request.
 func (f *Findings) Knowers(provider peer.ID) int {
-	near := append(f.Router.Nearby(route.KeyOf(records.ProviderCell(provider)), Witnesses+1), f.Self)
+	near := append(f.Router.Nearby(keep.KeyOf(records.ProviderCell(provider)), Witnesses+1), f.Self)
 	slices.Sort(near)
 	near = slices.DeleteFunc(slices.Compact(near), func(id peer.ID) bool { return id == provider })
 	return min(len(near), Witnesses)
@@ -140,7 +118,7 @@ func (f *Findings) Knowers(provider peer.ID) int {
 
 func (f *Findings) exchangeAll(ctx context.Context, ids []peer.ID, req *pb.Request) []Delivered {
 	all := make([][]Delivered, len(ids))
-	wire.Bounded(len(ids), len(ids), func(i int) { all[i] = f.exchange(ctx, ids[i], req) })
+	protocol.Bounded(len(ids), len(ids), func(i int) { all[i] = f.exchange(ctx, ids[i], req) })
 	var out []Delivered
 	for _, list := range all {
 		out = append(out, list...)
@@ -152,13 +130,13 @@ func (f *Findings) exchangeAll(ctx context.Context, ids []peer.ID, req *pb.Reque
 func (f *Findings) exchange(ctx context.Context, id peer.ID, req *pb.Request) []Delivered {
 	var resp *pb.FindingsResponse
 	if id == f.Self {
-		resp, _ = f.Serve(wire.Source{Peer: f.Self, Exempt: true}, req.GetFindings())
+		resp, _ = f.Serve(protocol.Source{Peer: f.Self, Exempt: true}, req.GetFindings())
 	} else if answer, _, err := f.client.Call(ctx, id, req); err == nil {
 		resp = answer.GetFindings()
 	}
 	var out []Delivered
 	for _, data := range resp.GetStatements() {
-		if st, err := witness.Open(f.Network, data, f.Now()); err == nil && st.By != f.Self {
+		if st, err := protocol.OpenFindings(f.Network, data, f.Now()); err == nil && st.By != f.Self {
 			d := Delivered{Statement: st}
 			if prefix, ok := f.client.PrefixOf(id); ok && st.By == id {
 				d.From = prefix
@@ -170,13 +148,13 @@ func (f *Findings) exchange(ctx context.Context, id peer.ID, req *pb.Request) []
 }
 
 // Serve answers a FINDINGS request. Only a measurer itself can deliver a statement, so the pool knows its network.
-func (f *Findings) Serve(from wire.Source, req *pb.FindingsRequest) (*pb.FindingsResponse, error) {
+func (f *Findings) Serve(from protocol.Source, req *pb.FindingsRequest) (*pb.FindingsResponse, error) {
 	now := f.Now()
 	if len(req.GetOwn()) > 0 {
 		if f.allow(from) != nil {
 			return nil, fault.New("", fault.LimitReached, "too many requests from network %s: try again later", from.Prefix)
 		}
-		st, err := witness.Open(f.Network, req.GetOwn(), now)
+		st, err := protocol.OpenFindings(f.Network, req.GetOwn(), now)
 		if err != nil {
 			return nil, err
 		}
@@ -192,16 +170,13 @@ func (f *Findings) Serve(from wire.Source, req *pb.FindingsRequest) (*pb.Finding
 			f.Heard(st, prefix)
 		}
 	}
-	var ids []string
-	for _, b := range req.GetProviders() {
-		ids = append(ids, witness.Key(peer.ID(b), ""))
-	}
+	var about []records.Name
 	for _, id := range req.GetRecords() {
 		n := records.Name{Provider: peer.ID(req.GetOf()), ID: id}
-		ids = append(ids, witness.Key(n.Provider, n.ID))
+		about = append(about, n)
 		if f.Asked != nil && from.Peer != f.Self {
 			f.Asked(n, from.Peer)
 		}
 	}
-	return &pb.FindingsResponse{Statements: f.pool.About(ids, from.Peer, now)}, nil
+	return &pb.FindingsResponse{Statements: f.pool.About(about, from.Peer, now)}, nil
 }

@@ -11,10 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/keep"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/place"
-	"github.com/blackhole/blackhole/internal/discovery/route"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -30,16 +29,16 @@ func bare(t testing.TB) (*Asker, *keepertest.Counts) {
 // bareAt returns an Asker without a network that knows the addresses of peers. Its cells take 10 records.
 func bareAt(t testing.TB, h host.Host) (*Asker, *keepertest.Counts) {
 	counts := keepertest.NewCounts(t)
-	c := wire.Config{Host: h, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Signals: wire.Signals{Metrics: counts.Discovery}}
-	x, life := index.New(index.Config{}), wire.NewLife(c)
-	closest := route.NewClosest(life, route.ClosestConfig{})
-	authority := route.NewAuthority(closest, route.AuthorityConfig{
+	c := protocol.Config{Host: h, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Signals: protocol.Signals{Metrics: counts.Discovery}}
+	x, life := index.New(index.Config{}), protocol.NewLife(c)
+	closest := keep.NewClosest(life, keep.ClosestConfig{})
+	authority := keep.NewAuthority(closest, keep.AuthorityConfig{
 		ClockFault: func() string { return "" }, Crowded: x.Crowded, Compares: true,
 	})
-	cells := place.NewCells(x, time.Now, 10, func() bool { return false }, func() {})
-	in := place.NewIntake(x, time.Now, life.Refused, c.Logger)
+	cells := keep.NewCells(x, time.Now, 10, func() bool { return false }, func() {})
+	in := keep.NewIntake(x, time.Now, life.Refused, c.Logger)
 	config := AskerConfig{Index: x, Verifier: keepertest.NewVerifier(t)}
-	return NewAsker(closest, authority, wire.NewClient(life, c, closest.Suspect), cells, in, config), counts
+	return NewAsker(closest, authority, protocol.NewClient(life, c, closest.Suspect), cells, in, config), counts
 }
 
 // Any response of a later version means what today's part of it means, or counts as a refusal. It is never a
@@ -51,7 +50,7 @@ func FuzzLaterResponse(f *testing.F) {
 	q := cellQuery{plan: plan, cells: plan.Cells(coverCells)}
 	refusal := &peerv1.Refusal{Code: peerv1.Code_CODE_UNSUPPORTED, Field: "query.query.15", Message: "no", Unknown: []string{"query.query.15"}}
 	responses := []*pb.Response{
-		{Op: &pb.Response_Query{Query: &pb.QueryResponse{Envelopes: [][]byte{r.Envelope()}, Total: 1, Full: wire.CellNames(q.cells)}}},
+		{Op: &pb.Response_Query{Query: &pb.QueryResponse{Envelopes: [][]byte{r.Envelope()}, Total: 1, Full: protocol.CellNames(q.cells)}}},
 		{Op: &pb.Response_Resolve{Resolve: &pb.ResolveResponse{Envelope: r.Envelope()}}},
 		{Refusal: refusal},
 	}
@@ -61,7 +60,7 @@ func FuzzLaterResponse(f *testing.F) {
 		today := responses[int(kind)%len(responses)]
 		b := (&keepertest.Future{Bytes: choices}).Later(t, today)
 		resp := new(pb.Response)
-		require.NoError(t, rpc.NewCodec(bytes.NewBuffer(keepertest.Delimited(b)), &network.NullScope{}, wire.ResponseFormat()).ReadMessage(resp))
+		require.NoError(t, rpc.NewCodec(bytes.NewBuffer(keepertest.Delimited(b)), &network.NullScope{}, protocol.ResponseFormat()).ReadMessage(resp))
 		if err := rpc.Restore("", resp.Refusal); err != nil {
 			require.NotNil(t, today.Refusal)
 			require.Contains(t, []fault.Kind{fault.Unsupported, fault.Unavailable}, fault.KindOf(err))

@@ -19,11 +19,10 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/blackhole/blackhole/internal/discovery/clock"
 	"github.com/blackhole/blackhole/internal/discovery/index"
-	"github.com/blackhole/blackhole/internal/discovery/place"
-	"github.com/blackhole/blackhole/internal/discovery/route"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/keep"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
+	"github.com/blackhole/blackhole/internal/platform/clock"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -41,26 +40,26 @@ const (
 // Asker asks keepers: queries, resolutions. It merges their answers with those of this peer's own index, and adds
 // what it learns to the index. It is safe for concurrent use.
 type Asker struct {
-	*wire.Life
+	*protocol.Life
 	AskerConfig
-	closest   *route.Closest
-	authority *route.Authority
-	client    *wire.Client
-	cells     *place.Cells
-	intake    *place.Intake
+	closest   *keep.Closest
+	authority *keep.Authority
+	client    *protocol.Client
+	cells     *keep.Cells
+	intake    *keep.Intake
 }
 
 // AskerConfig is what an Asker uses beside other rooms.
 type AskerConfig struct {
 	Index     *index.Index
 	Verifier  *records.Verifier
-	Draw      wire.Draw
+	Draw      protocol.Draw
 	QueryTime time.Duration // of a whole question
 	AskTime   time.Duration // of a question to a few keepers
 }
 
 // NewAsker returns an asker that adds records to the index by way of in.
-func NewAsker(closest *route.Closest, authority *route.Authority, c *wire.Client, cells *place.Cells, in *place.Intake, config AskerConfig) *Asker {
+func NewAsker(closest *keep.Closest, authority *keep.Authority, c *protocol.Client, cells *keep.Cells, in *keep.Intake, config AskerConfig) *Asker {
 	return &Asker{
 		Life: c.Life, AskerConfig: config, closest: closest, authority: authority, client: c, cells: cells, intake: in,
 	}
@@ -170,7 +169,7 @@ type reply struct {
 	err    error
 }
 
-// askGroup asks keepers of one group until it has enough full answers: wire.AskedAtOnce keepers at
+// askGroup asks keepers of one group until it has enough full answers: protocol.AskedAtOnce keepers at
 // first, one more for each failure or partial answer, more while the answers leave doubt or keepers are behind, and
 // after each hedge delay as many as are missing, increasing each time. With many dead peers,
 // one at a time would wait for one dead peer after the other.
@@ -183,7 +182,7 @@ func (a *Asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 	order := a.askingOrder(g.set)
 	a.drawSecond(order[:1+cmp.Or(g.set.Inner, len(g.set.Outer), len(order)-1)])
 	if trace.enabled {
-		trace.add("cells %s have %d keepers", wire.CellNames(q.cells), len(order))
+		trace.add("cells %s have %d keepers", protocol.CellNames(q.cells), len(order))
 	}
 	replies := make(chan reply, len(order))
 	g.diverse = a.diverse(order)
@@ -249,7 +248,7 @@ func (g *group) add(r reply) bool {
 
 // askingOrder returns the keepers in the order to ask them. This peer is first if it is a keeper, the load
 // spreads over the askers, and one asker uses the same streams each time. Of chosen keepers only one is asked before drawn ones around them.
-func (a *Asker) askingOrder(set *route.Set) []peer.ID {
+func (a *Asker) askingOrder(set *keep.Set) []peer.ID {
 	order := a.client.Rank(set.Nearest(a.Self))
 	inner, far := slices.Clone(set.Outer[:set.Inner]), slices.Clone(set.Outer[set.Inner:])
 	a.Draw.Mix(inner)
@@ -351,7 +350,7 @@ func (a *Asker) askPeer(ctx context.Context, id peer.ID, q cellQuery) (answer, e
 		if err == nil && len(dropped) > 0 {
 			got.narrow(q)
 		}
-		got.lacks = append(wire.Lacks(err), dropped...)
+		got.lacks = append(protocol.Lacks(err), dropped...)
 		plan, more := widen(q.plan, a.client.FiltersOf(id))
 		if fault.KindOf(err) != fault.Unsupported || len(more) <= len(dropped) {
 			return got, err
@@ -364,7 +363,7 @@ func (a *Asker) askPeer(ctx context.Context, id peer.ID, q cellQuery) (answer, e
 func requestOf(q cellQuery) *pb.QueryRequest {
 	req := &pb.QueryRequest{Query: queries.Proto(q.plan.Query()), Menu: q.menu}
 	req.Query.Explain = false // only the asker explains
-	req.Cells = wire.CellNames(q.cells)
+	req.Cells = protocol.CellNames(q.cells)
 	if !math.IsInf(q.worst, 1) {
 		req.Worst = &q.worst
 	}

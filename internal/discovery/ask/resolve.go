@@ -10,8 +10,8 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/blackhole/blackhole/internal/discovery/route"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/keep"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
@@ -97,7 +97,7 @@ var (
 
 // newest asks keepers until more than half of them answered in full: as many at first, one more for
 // each failure, and after the hedge delay all.
-func (a *Asker) newest(ctx context.Context, set *route.Set, key records.Key) (newest *records.Record, err error) {
+func (a *Asker) newest(ctx context.Context, set *keep.Set, key records.Key) (newest *records.Record, err error) {
 	var asked sync.WaitGroup
 	defer asked.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -181,7 +181,7 @@ func (a *Asker) askVersion(ctx context.Context, id peer.ID, key records.Key) (r 
 // has no authority.
 func (a *Asker) readVersion(resp *pb.ResolveResponse, key records.Key) (r versionReply, err error) {
 	if resp == nil {
-		return r, wire.Breach("the response does not answer a resolution")
+		return r, protocol.Breach("the response does not answer a resolution")
 	}
 	if r.full = !resp.NotKept; !r.full {
 		r.err = errNotKeeper
@@ -190,22 +190,22 @@ func (a *Asker) readVersion(resp *pb.ResolveResponse, key records.Key) (r versio
 	if len(resp.Envelope) == 0 {
 		return r, nil
 	}
-	newest, left, err := wire.Receive(a.Verifier, resp.Envelope, a.Now())
+	newest, left, err := protocol.Receive(a.Verifier, resp.Envelope, a.Now())
 	switch {
 	case err != nil:
 		return r, err
 	case left != nil:
 		a.CountLeft(left)
-		if own := a.authority.ClockFault(); wire.Untimely(left) && own != "" {
+		if own := a.authority.ClockFault(); protocol.Untimely(left) && own != "" {
 			r.full, r.err = false, errors.New(own)
-		} else if !wire.Untimely(left) {
+		} else if !protocol.Untimely(left) {
 			r.full, r.err = false, fmt.Errorf("a keeper has a version that this peer does not read: %s", fault.Message(left))
 		} else if fault.FieldOf(left) != "expires_at" {
 			r.full, r.err = false, errAhead
 		}
 		return r, nil
 	case newest.Name() != key.Name:
-		return r, wire.Breach("record %s instead of %s", newest.Name(), key.Name)
+		return r, protocol.Breach("record %s instead of %s", newest.Name(), key.Name)
 	}
 	r.newest = newest
 	return r, nil

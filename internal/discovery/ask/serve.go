@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/platform/strictproto"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -34,13 +34,13 @@ func (a *Asker) ServeQuery(ctx context.Context, req *pb.QueryRequest) (*pb.Query
 	}
 	resp := responseOf(found, worst)
 	a.addBeyond(resp, plan, h.parts)
-	resp.Full, resp.UnplacedFull = wire.CellNames(h.full), a.unplacedFull(cells)
+	resp.Full, resp.UnplacedFull = protocol.CellNames(h.full), a.unplacedFull(cells)
 	if req.Menu {
 		described, total := a.menuOf(plan, h.counted)
 		resp.Menu, resp.Total = queries.MenuProto(described), uint64(total)
 	}
 	lacking, doubt := a.unsure(cells)
-	resp.NotKept, resp.Doubt = wire.CellNames(lacking), doubt
+	resp.NotKept, resp.Doubt = protocol.CellNames(lacking), doubt
 	return resp, nil
 }
 
@@ -60,7 +60,7 @@ func parseQuery(req *pb.QueryRequest) (*queries.Plan, []records.CellKey, error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	cells, err := wire.CellsOf(req.GetCells(), wire.MaxQueryCells)
+	cells, err := protocol.CellsOf(req.GetCells(), protocol.MaxQueryCells)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -118,7 +118,7 @@ func responseOf(found index.Found, worst float64) *pb.QueryResponse {
 			resp.Withheld, resp.Bound = true, h.Value
 			return resp
 		}
-		if size > wire.MaxAnswer { // another keeper's matches of the same value may rank behind this one
+		if size > protocol.MaxAnswer { // another keeper's matches of the same value may rank behind this one
 			resp.Withheld, resp.Bound = true, math.Nextafter(h.Value, math.Inf(-1))
 			if h.Class > queries.Callable || h.Turn > 0 {
 				resp.Bound = math.Inf(-1) // matches of any value wait for their turn

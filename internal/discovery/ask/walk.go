@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/blackhole/blackhole/internal/discovery/place"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/keep"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -38,7 +38,7 @@ type child struct {
 }
 
 func (a child) compare(b child) int {
-	return cmp.Or(cmp.Compare(a.bound, b.bound), wire.CompareCells(a.cell, b.cell))
+	return cmp.Or(cmp.Compare(a.bound, b.bound), protocol.CompareCells(a.cell, b.cell))
 }
 
 func newWalk(a *Asker, q cellQuery) *walk {
@@ -82,7 +82,7 @@ func (w *walk) askAbout(ctx context.Context, cells []records.CellKey) error {
 	w.asked = append(w.asked, cells...)
 	var groups []group
 	for _, g := range groupCells(cells, sets) {
-		size := wire.MaxQueryCells
+		size := protocol.MaxQueryCells
 		if w.each {
 			size = 1
 		}
@@ -90,7 +90,7 @@ func (w *walk) askAbout(ctx context.Context, cells []records.CellKey) error {
 			groups = append(groups, group{cells: some, set: g.set})
 		}
 	}
-	wire.Bounded(searchWidth, len(groups), func(i int) { w.askGroup(ctx, w.q, &groups[i], w.trace) })
+	protocol.Bounded(searchWidth, len(groups), func(i int) { w.askGroup(ctx, w.q, &groups[i], w.trace) })
 	for i := range groups {
 		if id, some := groups[i].odd(); some {
 			w.client.Avoid(id)
@@ -104,14 +104,14 @@ func (w *walk) askAbout(ctx context.Context, cells []records.CellKey) error {
 func (w *walk) merge(g *group) {
 	addNewest(w.results, g.answers)
 	for _, c := range g.cells {
-		if w.upper || !place.Divisible(c) || !g.crowded(c) {
+		if w.upper || !keep.Divisible(c) || !g.crowded(c) {
 			continue
 		}
 		w.trace.add("the cell %s is full: searching its children", c)
 		for _, part := range c.Cell.Children() {
-			if bound, some := w.q.plan.Bound(part); some && !w.known[wire.CellAt(c, part)] {
-				w.known[wire.CellAt(c, part)] = true
-				w.due = append(w.due, child{wire.CellAt(c, part), bound})
+			if bound, some := w.q.plan.Bound(part); some && !w.known[protocol.CellAt(c, part)] {
+				w.known[protocol.CellAt(c, part)] = true
+				w.due = append(w.due, child{protocol.CellAt(c, part), bound})
 			}
 		}
 	}

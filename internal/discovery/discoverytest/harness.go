@@ -15,7 +15,7 @@ import (
 
 	engine "github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/index"
-	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/discovery/offers"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -26,7 +26,7 @@ const MaxServices = 20
 type Harness struct {
 	*engine.Service
 	Network *Network
-	Prober  *Prober
+	Peers   *Peers
 	Node    *Node
 }
 
@@ -34,16 +34,16 @@ type Harness struct {
 func New(t testing.TB) *Harness {
 	t.Helper()
 	now := time.Now
-	own, err := registry.Open(registry.Config{
+	own, err := offers.Open(offers.Config{
 		Network: "test",
 		Dir:     "/registry", FS: vfs.NewMem(), Key: newKey(t), MaxServices: MaxServices,
 	}, now())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, own.Close()) })
 	known := index.New(index.Config{})
-	h := &Harness{Network: newNetwork(known, now), Prober: newProber(), Node: &Node{}}
+	h := &Harness{Network: newNetwork(known, now), Peers: newPeers(), Node: &Node{}}
 	h.Service, err = engine.NewService(engine.Parts{
-		Registry: own, Index: known, Keepers: h.Network, Updates: updates{}, Prober: h.Prober, Now: now, Random: random,
+		Registry: own, Index: known, Keepers: h.Network, Updates: updates{}, Peers: h.Peers, Now: now, Random: random,
 	}, engine.Settings{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Service.Close()) })

@@ -30,15 +30,19 @@ func (s *shard) walk(c records.CellKey, now time.Time, yield func(*records.Recor
 	if s == nil {
 		return true
 	}
-	snap := s.snapshot.Load()
-	w := walk{snapshot: snap, cell: c, now: nanos(now), second: seconds(nanos(now)), yield: yield}
-	w.region = cellRegions(nil, []geo.Cell{c.Cell})[0]
-	for _, b := range snap.blocks {
+	w := s.walker(c, now, yield)
+	for _, b := range w.blocks {
 		if !w.block(b) {
 			return false
 		}
 	}
-	return w.rows(snap.delta, 0, snap.filled)
+	return w.rows(w.delta, 0, w.filled)
+}
+
+func (s *shard) walker(c records.CellKey, now time.Time, yield func(*records.Record) bool) walk {
+	w := walk{snapshot: s.snapshot.Load(), cell: c, now: nanos(now), second: seconds(nanos(now)), yield: yield}
+	w.region = cellRegions(nil, []geo.Cell{c.Cell})[0]
+	return w
 }
 
 // CountIn counts the records of In, up to most.
@@ -76,9 +80,13 @@ func (w *walk) block(p *part) bool {
 }
 
 func (w *walk) rows(p *part, from, to int) bool {
+	kinds := p.codec.kinds.values()
 	for row := from; row < to; row++ {
 		if !w.holds(p, row) || p.lapsed(row, w.now, w.second) || !p.aliveAt(row, w.version) {
 			continue
+		}
+		if kind := int(p.kinds[row]); w.cell.Subtype != records.AnySubtype && kind < len(kinds) && kinds[kind].subtype != w.cell.Subtype {
+			continue // without a look at the record
 		}
 		r := p.records[row]
 		if w.cell.Subtype != records.AnySubtype && w.cell.Subtype != r.Subtype() {

@@ -10,6 +10,9 @@ func NewInline(c Config, rows int) *Index {
 	return x
 }
 
+// Hashes counts the cells that an index finds by their hash, and their kinds.
+func Hashes(x *Index) int { return len(x.shards.hashes.cells) + len(x.shards.hashes.kinds) }
+
 // FeedSize is the number of changes that an index keeps.
 const FeedSize = feedSize
 

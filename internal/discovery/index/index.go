@@ -55,7 +55,7 @@ const (
 )
 
 const (
-	overhead        = 160 // bytes of one record in the index itself
+	overhead        = 260 // bytes of one record in the index itself, its cells by hash included
 	rememberedShare = 4   // remembered services take one part in so many of the memory
 )
 
@@ -128,7 +128,7 @@ func New(c Config) *Index {
 	return &Index{
 		config:    c.withDefaults(),
 		pool:      sync.Pool{New: func() any { return new(search) }},
-		shards:    shards{inlineRows: maxInlineRows},
+		shards:    shards{inlineRows: maxInlineRows, hashes: newHashes()},
 		entries:   entries,
 		names:     names,
 		providers: make(map[peer.ID]*provider),

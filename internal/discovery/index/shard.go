@@ -237,6 +237,7 @@ func (s *shard) restart() {
 // shards holds the shards by type. Records that need features of a later version have shards of
 // their own, which searches do not read. Index.mu guards changes to the map.
 type shards struct {
+	hashes     hashes
 	byType     sync.Map // shardOf -> *shard
 	inlineRows int      // of new shards
 }
@@ -290,6 +291,7 @@ func (x *shards) admit(r, old *records.Record) {
 		s = newShard(x.inlineRows)
 		x.byType.Store(kind, s)
 	}
+	x.hashes.replace(old, r)
 	s.put(r, old)
 }
 
@@ -299,6 +301,7 @@ func (x *shards) expel(r *records.Record) {
 	if s == nil {
 		panic("index: a live record has no shard") // impossible: admit made it
 	}
+	x.hashes.remove(r)
 	s.remove(r)
 	if s.live == 0 {
 		x.byType.Delete(shardOf(r))

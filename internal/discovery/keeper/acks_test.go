@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -17,7 +17,7 @@ import (
 func TestRepeatedStoreReachesMissingKeepersOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := keepertest.NewProvider(t)
-		w := newCluster(t, 4, never, func(i int, c *wire.Config) {
+		w := newCluster(t, 4, never, func(i int, c *protocol.Config) {
 			if i == 0 {
 				c.Self = p.Id
 			}
@@ -38,7 +38,7 @@ func TestRepeatedStoreReachesMissingKeepersOnly(t *testing.T) {
 		r := p.Sign(t, keepertest.Offer("one"), 1, time.Now())
 		first := store(r)
 		require.Equal(t, first.Of-1, first.On)
-		slow.server.rpc = wire.Listen(slow.config, slow.server.handle)
+		slow.server.rpc = protocol.Listen(slow.config, slow.server.handle)
 		require.Equal(t, records.Stored{On: first.Of, Of: first.Of}, store(r))
 		require.Equal(t, []int{1, 1, 1}, served())
 		newer := p.Sign(t, keepertest.Offer("one"), 2, time.Now())

@@ -9,8 +9,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/discovery/keep"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -25,8 +25,8 @@ func TestNewKeeperHasNoAuthority(t *testing.T) {
 		r := keepertest.NewProvider(t).Sign(t, keepertest.Offer("one", keepertest.Nowhere), 1, time.Now())
 		require.NoError(t, w.nodes[0].Store(t.Context(), []*records.Record{r})[0].Err)
 		c := records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global}
-		order := route.Nearest(route.KeyOf(c), w.dht.peers, len(w.nodes))
-		heir := w.node(order[route.Replicas])
+		order := keep.Nearest(keep.KeyOf(c), w.dht.peers, len(w.nodes))
+		heir := w.node(order[keep.Replicas])
 		q := cellQuery{plan: keepertest.Compile(t, query.Query{}), cells: []records.CellKey{c}}
 		require.False(t, heir.answerHere(q).full, "a cell of other keepers")
 		require.True(t, w.node(order[0]).answerHere(q).full)

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/keep"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/route"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -37,7 +37,7 @@ type missing struct {
 func newMissing(t *testing.T, seed uint64) *missing {
 	random := rand.New(rand.NewPCG(seed, 7))
 	m := &missing{
-		lightCluster: newLimitedCluster(t, 3+random.IntN(28), wire.Limits{}), random: random, owner: keepertest.NewProvider(t),
+		lightCluster: newLimitedCluster(t, 3+random.IntN(28), protocol.Limits{}), random: random, owner: keepertest.NewProvider(t),
 		plan: keepertest.Compile(t, query.Query{Limit: 100, Explain: true}), live: make(map[string]*records.Record),
 	}
 	for _, n := range m.nodes {
@@ -192,7 +192,7 @@ func TestAnswersOfKeepersThatAreBehind(t *testing.T) {
 // A keeper whose limit keeps a record out is not behind: its answer stays full.
 func TestRecordKeptOutByALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newCluster(t, 5, never, func(i int, c *wire.Config) {
+		w := newCluster(t, 5, never, func(i int, c *protocol.Config) {
 			if i > 0 {
 				c.Index = index.New(index.Config{MaxPerProvider: 1})
 			}
@@ -218,7 +218,7 @@ func TestRecordKeptOutByALimit(t *testing.T) {
 func TestKeeperWithAFullIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 20
-		w := newCluster(t, 5, never, func(i int, c *wire.Config) {
+		w := newCluster(t, 5, never, func(i int, c *protocol.Config) {
 			if i == 1 {
 				c.Index = index.New(index.Config{MaxBytes: 8 << 10})
 			}
@@ -269,7 +269,7 @@ func TestSilentLoss(t *testing.T) {
 						m.pose(n)
 					}
 				}
-				if s := m.announce(from, m.change(3+step), gone); len(m.nodes) <= route.Network {
+				if s := m.announce(from, m.change(3+step), gone); len(m.nodes) <= keep.Network {
 					require.Less(t, s.On, s.Of)
 				}
 			}
@@ -341,7 +341,7 @@ func TestForwardServesOnlyKeepers(t *testing.T) {
 		require.Zero(t, w.nodes[0].Index.Len())
 
 		defer by.server.turns.occupy(t)()
-		resp := by.server.respond(wire.Source{Peer: w.nodes[0].Self}, &pb.Request{Op: &pb.Request_Forward{Forward: &pb.ForwardRequest{
+		resp := by.server.respond(protocol.Source{Peer: w.nodes[0].Self}, &pb.Request{Op: &pb.Request_Forward{Forward: &pb.ForwardRequest{
 			To: []byte(to.Self), Items: []*pb.StoreItem{item(held)},
 		}}}, nil)
 		require.EqualValues(t, fault.Unavailable, resp.GetRefusal().GetCode(), "to verify needs a turn")

@@ -13,7 +13,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
@@ -27,7 +27,7 @@ func loopback(b *testing.B, address string) [2]*Keeper {
 		h, err := libp2p.New(libp2p.ListenAddrStrings(address), libp2p.DisableRelay(), libp2p.DisableMetrics())
 		require.NoError(b, err)
 		d.peers, hosts = append(d.peers, h.ID()), append(hosts, h)
-		ks[i], err = New(wire.Config{Host: h, Network: "test", Router: router{d, h.ID()}, Index: index.New(index.Config{MaxPerProvider: 10_000}), Verifier: keepertest.NewVerifier(b), Limits: wire.Limits{Sync: -1, Loopback: true}})
+		ks[i], err = New(protocol.Config{Host: h, Network: "test", Router: router{d, h.ID()}, Index: index.New(index.Config{MaxPerProvider: 10_000}), Verifier: keepertest.NewVerifier(b), Limits: protocol.Limits{Sync: -1, Loopback: true}})
 		require.NoError(b, err)
 		b.Cleanup(func() {
 			require.NoError(b, ks[i].Close())

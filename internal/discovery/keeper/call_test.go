@@ -11,9 +11,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/discovery/keep"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/route"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -26,19 +26,19 @@ import (
 
 // requestCodec reads requests of any content.
 func requestCodec(rw io.ReadWriter) *rpc.Codec {
-	return rpc.NewCodec(rw, &network.NullScope{}, rpc.Format{MaxSize: wire.MaxRequest})
+	return rpc.NewCodec(rw, &network.NullScope{}, rpc.Format{MaxSize: protocol.MaxRequest})
 }
 
 // responseCodec reads responses as a client does.
 func responseCodec(rw io.ReadWriter) *rpc.Codec {
-	return rpc.NewCodec(rw, &network.NullScope{}, wire.ResponseFormat())
+	return rpc.NewCodec(rw, &network.NullScope{}, protocol.ResponseFormat())
 }
 
 // inbound returns the streams that a node serves.
 func (n *node) inbound() (streams []network.Stream) {
 	for _, c := range n.host.Network().Conns() {
 		for _, s := range c.GetStreams() {
-			if s.Protocol() == wire.Protocol("test") && s.Stat().Direction == network.DirInbound {
+			if s.Protocol() == protocol.Protocol("test") && s.Stat().Direction == network.DirInbound {
 				streams = append(streams, s)
 			}
 		}
@@ -55,7 +55,7 @@ func (n *node) cut() {
 
 // corrupt replaces a node's side of the protocol.
 func (n *node) corrupt(answer func(*pb.Request) *pb.Response) {
-	n.host.SetStreamHandler(wire.Protocol("test"), func(s network.Stream) {
+	n.host.SetStreamHandler(protocol.Protocol("test"), func(s network.Stream) {
 		defer func() { _ = s.Reset() }()
 		c := requestCodec(s)
 		for {
@@ -76,7 +76,7 @@ func (n *node) corrupt(answer func(*pb.Request) *pb.Response) {
 
 // silent accepts a node's requests and never answers.
 func (n *node) silent() {
-	n.host.SetStreamHandler(wire.Protocol("test"), func(s network.Stream) {
+	n.host.SetStreamHandler(protocol.Protocol("test"), func(s network.Stream) {
 		_, _ = s.Read(make([]byte, 1))
 	})
 }
@@ -137,7 +137,7 @@ func TestCorruptKeepers(t *testing.T) {
 					require.Equal(t, 4, o.Stored.On)
 				}
 				a := w.nodes[0]
-				hostile := w.node(a.askingOrder(route.NewSet(w.dht.peers, nil))[1])
+				hostile := w.node(a.askingOrder(keep.NewSet(w.dht.peers, nil))[1])
 				asked := 0
 				hostile.corrupt(func(*pb.Request) *pb.Response { asked++; return tc.answer(recs) })
 				hostile.cut()
@@ -164,7 +164,7 @@ func TestHedging(t *testing.T) {
 		a := w.nodes[0]
 		recs := keepertest.Batch(t, keepertest.NewProvider(t), 5, time.Now())
 		a.Store(t.Context(), recs)
-		slow := w.node(a.askingOrder(route.NewSet(w.dht.peers, nil))[1])
+		slow := w.node(a.askingOrder(keep.NewSet(w.dht.peers, nil))[1])
 		slow.silent()
 		slow.cut()
 		start := time.Now()
@@ -186,7 +186,7 @@ func TestHedgingWithManyDeadKeepers(t *testing.T) {
 		w := newCluster(t, 9)
 		a := w.nodes[0]
 		a.Store(t.Context(), keepertest.Batch(t, keepertest.NewProvider(t), 5, time.Now()))
-		for _, id := range a.askingOrder(route.NewSet(w.dht.peers, nil))[1:6] {
+		for _, id := range a.askingOrder(keep.NewSet(w.dht.peers, nil))[1:6] {
 			n := w.node(id)
 			n.silent()
 			n.cut()

@@ -13,9 +13,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/discovery/keep"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/route"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -31,7 +31,7 @@ func globalCell() records.CellKey {
 
 // crowded returns a network whose cells take few records, which never compares.
 func crowded(t testing.TB, peers, capacity int) *lightCluster {
-	return newLimitedCluster(t, peers, wire.Limits{Sync: -1, Cell: capacity, StoreRate: 1e6, StoreBurst: 1e6})
+	return newLimitedCluster(t, peers, protocol.Limits{Sync: -1, Cell: capacity, StoreRate: 1e6, StoreBurst: 1e6})
 }
 
 // announce stores records through a node.
@@ -195,7 +195,7 @@ func TestFullCellsAnswerExactly(t *testing.T) {
 				for _, o := range w.announce(w.nodes[0], recs) {
 					require.NoError(t, o.Err)
 				}
-				if peers > route.Network {
+				if peers > keep.Network {
 					require.Subset(t, w.fullLevels(), []int{0, 1, 2})
 				} else {
 					require.Empty(t, w.fullLevels(), "each peer keeps each cell")
@@ -363,7 +363,7 @@ func TestLiarsAboutFullCells(t *testing.T) {
 				r.Full, r.Envelopes, r.Total, r.Withheld, r.Beyond = cells, nil, 0, false, nil
 			},
 		} {
-			liar := w.node(asker.askingOrder(route.NewSet(route.Nearest(route.KeyOf(globalCell()), w.dht.peers, route.Replicas), nil))[0])
+			liar := w.node(asker.askingOrder(keep.NewSet(keep.Nearest(keep.KeyOf(globalCell()), w.dht.peers, keep.Replicas), nil))[0])
 			liar.lieTo(func(req *pb.Request, resp *pb.Response) {
 				if resp.GetQuery() != nil {
 					lie(resp.GetQuery(), req.GetQuery().GetCells())
@@ -371,7 +371,7 @@ func TestLiarsAboutFullCells(t *testing.T) {
 			})
 			time.Sleep(2 * idleFor) // earlier streams expire
 			w.requireExact(asker, map[string]*queries.Plan{name: plan}, recs)
-			liar.host.SetStreamHandler(wire.Protocol("test"), liar.server.rpc.Serve)
+			liar.host.SetStreamHandler(protocol.Protocol("test"), liar.server.rpc.Serve)
 			time.Sleep(10 * time.Minute)
 		}
 	})
@@ -412,7 +412,7 @@ func TestPublisherRemembersFullCells(t *testing.T) {
 
 // living is a network that compares, all of whose peers know each other for long.
 func living(t testing.TB, peers, capacity int, sync time.Duration) *lightCluster {
-	w := newLimitedCluster(t, peers, wire.Limits{Cell: capacity, StoreRate: 1e6, StoreBurst: 1e6, Sync: sync})
+	w := newLimitedCluster(t, peers, protocol.Limits{Cell: capacity, StoreRate: 1e6, StoreBurst: 1e6, Sync: sync})
 	for _, n := range w.nodes {
 		n.sync.Table()
 		n.sync.Know.SetInformed(true, time.Now())
@@ -433,12 +433,12 @@ func TestJoinerOfFullCells(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		id := w.nodes[0].Self
-		for i := 0; !slices.Contains(route.Nearest(route.KeyOf(globalCell()), append(slices.Clone(w.dht.peers), id), route.Replicas), id) || i == 0; i++ {
+		for i := 0; !slices.Contains(keep.Nearest(keep.KeyOf(globalCell()), append(slices.Clone(w.dht.peers), id), keep.Replicas), id) || i == 0; i++ {
 			id = peer.ID(fmt.Sprintf("joiner %d", i))
 		}
-		joined := w.join(id, wire.Limits{Cell: 40})
+		joined := w.join(id, protocol.Limits{Cell: 40})
 		plan := keepertest.Compile(t, query.Query{Sort: query.SortPrice, Limit: 400, ExactTotal: true})
-		cells := wire.CellNames(plan.Cells(1))
+		cells := protocol.CellNames(plan.Cells(1))
 		for range 120 {
 			time.Sleep(time.Second)
 			resp, err := joined.ServeQuery(t.Context(), &pb.QueryRequest{Query: queries.Proto(plan.Query()), Cells: cells})
@@ -515,10 +515,10 @@ func TestFullCellsBecomeWhole(t *testing.T) {
 func TestWorldPlayed(t *testing.T) {
 	n, capacity := number(t, "BLACKHOLE_KEEPER_RECORDS", 3000), number(t, "BLACKHOLE_KEEPER_CELL", 200)
 	synctest.Test(t, func(t *testing.T) {
-		w := newLimitedCluster(t, 0, wire.Limits{})
-		w.dht.unseen = route.AcceptWithin
+		w := newLimitedCluster(t, 0, protocol.Limits{})
+		w.dht.unseen = keep.AcceptWithin
 		for i := range 12 {
-			w.join(peer.ID(fmt.Sprintf("light %d", i)), wire.Limits{Sync: -1, Cell: capacity, StoreRate: 1e6, StoreBurst: 1e6, Query: time.Minute})
+			w.join(peer.ID(fmt.Sprintf("light %d", i)), protocol.Limits{Sync: -1, Cell: capacity, StoreRate: 1e6, StoreBurst: 1e6, Query: time.Minute})
 		}
 		defer w.close()
 		recs := world(t, n, atCities(t))

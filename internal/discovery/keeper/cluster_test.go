@@ -17,9 +17,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
 
+	"github.com/blackhole/blackhole/internal/discovery/keep"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/route"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 
 	quic "github.com/libp2p/go-libp2p/p2p/transport/quic"
 	"github.com/libp2p/go-libp2p/x/simlibp2p"
@@ -63,7 +63,7 @@ func (d *directory) nearest(key string, some []peer.ID, n int) []peer.ID {
 	}
 	order, known := d.order[key]
 	if !known {
-		order = route.Nearest(key, d.peers, len(d.peers))
+		order = keep.Nearest(key, d.peers, len(d.peers))
 		d.order[key] = order
 	}
 	found := make([]peer.ID, 0, n)
@@ -146,7 +146,7 @@ func (r router) Closest(ctx context.Context, key string) ([]peer.ID, error) {
 		return nil, failure
 	}
 	found := slices.DeleteFunc(r.others(), func(id peer.ID) bool { return slices.Contains(r.d.silent, id) })
-	return r.d.nearest(key, found, route.Network), nil
+	return r.d.nearest(key, found, keep.Network), nil
 }
 
 func (r router) Nearby(key string, n int) []peer.ID { return r.d.nearest(key, r.others(), n) }
@@ -162,7 +162,7 @@ func (r router) Serving() bool {
 // node is one peer of a cluster.
 type node struct {
 	*Keeper
-	config wire.Config
+	config protocol.Config
 	host   host.Host
 	counts *keepertest.Counts
 	gone   bool
@@ -194,7 +194,7 @@ func atSize(t *testing.T) {
 }
 
 // newCluster returns n peers. The cluster ends with the test.
-func newCluster(t testing.TB, n int, configure ...func(i int, c *wire.Config)) *cluster {
+func newCluster(t testing.TB, n int, configure ...func(i int, c *protocol.Config)) *cluster {
 	t.Helper()
 	verifier, err := records.NewVerifier("test", 10_000)
 	require.NoError(t, err)
@@ -246,13 +246,13 @@ func newCluster(t testing.TB, n int, configure ...func(i int, c *wire.Config)) *
 }
 
 // never disables comparisons.
-func never(_ int, c *wire.Config) { c.Limits.Sync = -1 }
+func never(_ int, c *protocol.Config) { c.Limits.Sync = -1 }
 
-func (w *cluster) start(i int, h host.Host, configure []func(int, *wire.Config)) *node {
+func (w *cluster) start(i int, h host.Host, configure []func(int, *protocol.Config)) *node {
 	n := &node{host: h, counts: keepertest.NewCounts(w.t)}
-	c := wire.Config{
+	c := protocol.Config{
 		Network: "test",
-		Host:    h, Router: router{w.dht, h.ID()}, Index: index.New(index.Config{}), Verifier: w.verifier, Signals: wire.Signals{Metrics: n.counts.Discovery},
+		Host:    h, Router: router{w.dht, h.ID()}, Index: index.New(index.Config{}), Verifier: w.verifier, Signals: protocol.Signals{Metrics: n.counts.Discovery},
 	}
 	for _, edit := range configure {
 		edit(i, &c)
@@ -267,16 +267,16 @@ func (w *cluster) start(i int, h host.Host, configure []func(int, *wire.Config))
 
 // KeepersOf returns the keepers of a cell by definition, without the code under test.
 func (w *cluster) keepersOf(c records.CellKey) []*node {
-	if len(w.nodes) <= route.Network {
+	if len(w.nodes) <= keep.Network {
 		return w.nodes
 	}
 	sorted := slices.Clone(w.nodes)
-	key := route.KeyOf(c)
+	key := keep.KeyOf(c)
 	slices.SortFunc(sorted, func(a, b *node) int {
 		x, y := distanceOf(key, a.Self), distanceOf(key, b.Self)
 		return slices.Compare(x[:], y[:])
 	})
-	return sorted[:route.Replicas]
+	return sorted[:keep.Replicas]
 }
 
 func (w *cluster) node(id peer.ID) *node {

@@ -10,9 +10,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/discovery/keep"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/route"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -22,7 +22,7 @@ import (
 // Peers with ground ids own the worldwide cell of a type and agree on what they hide: everything, or all but a few records. Nobody takes their
 // word: answers have all records, which others of the region keep too, and say that they may be incomplete. Other types are complete.
 func TestGroundKeepersHideNothing(t *testing.T) {
-	for _, tc := range []struct{ liars, shown int }{{route.Replicas, 0}, {200, 10}} {
+	for _, tc := range []struct{ liars, shown int }{{keep.Replicas, 0}, {200, 10}} {
 		t.Run(fmt.Sprint(tc.liars), func(t *testing.T) { testGroundKeepers(t, tc.liars, tc.shown) })
 	}
 }
@@ -31,14 +31,14 @@ func testGroundKeepers(t *testing.T, liars, shown int) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLightCluster(t, 60)
 		defer w.close()
-		key := route.KeyOf(records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global})
+		key := keep.KeyOf(records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global})
 		hostile := make(map[peer.ID]bool)
 		for i := range liars {
 			var tries []peer.ID
 			for j := range 1000 {
 				tries = append(tries, peer.ID(fmt.Sprintf("ground %d %d", i, j)))
 			}
-			n := w.join(route.Nearest(key, tries, 1)[0], wire.Limits{Sync: -1})
+			n := w.join(keep.Nearest(key, tries, 1)[0], protocol.Limits{Sync: -1})
 			hostile[n.Self] = true
 			n.lie(func(resp *pb.Response) {
 				if q := resp.GetQuery(); q != nil {
@@ -47,7 +47,7 @@ func testGroundKeepers(t *testing.T, liars, shown int) {
 				}
 			})
 		}
-		for _, id := range w.dht.nearest(key, w.dht.peers, route.Replicas) {
+		for _, id := range w.dht.nearest(key, w.dht.peers, keep.Replicas) {
 			require.True(t, hostile[id])
 		}
 		var mu sync.Mutex // guards r

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	queries "github.com/blackhole/blackhole/internal/query"
 	dpb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
@@ -34,15 +34,15 @@ func FuzzRequest(f *testing.F) {
 		f.Add(keepertest.Delimited(b))
 	}
 	f.Add([]byte{0xff, 0xff, 0xff, 0x7f})
-	k, _ := bare(f, 30, wire.Limits{})
+	k, _ := bare(f, 30, protocol.Limits{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		codec := rpc.NewCodec(bytes.NewBuffer(b), &network.NullScope{}, wire.RequestFormat())
+		codec := rpc.NewCodec(bytes.NewBuffer(b), &network.NullScope{}, protocol.RequestFormat())
 		req := new(pb.Request)
 		err := codec.ReadMessage(req)
 		if err != nil && !rpc.IsFault(err) {
 			return // the input ended
 		}
-		resp := k.server.respond(wire.Source{}, req, err)
+		resp := k.server.respond(protocol.Source{}, req, err)
 		switch {
 		case resp.Refusal != nil:
 			require.Error(t, rpc.Restore("", resp.Refusal))

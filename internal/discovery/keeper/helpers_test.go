@@ -7,8 +7,8 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/blackhole/blackhole/internal/discovery/route"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/keep"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
@@ -45,7 +45,7 @@ func distanceOf(key string, id peer.ID) (d [sha256.Size]byte) {
 }
 
 // askingOrder returns the order in which a keeper asks others.
-func (k *Keeper) askingOrder(set *route.Set) []peer.ID { return k.client.Rank(set.Nearest(k.Self)) }
+func (k *Keeper) askingOrder(set *keep.Set) []peer.ID { return k.client.Rank(set.Nearest(k.Self)) }
 
 // cellQuery is a query to the keepers of some cells.
 type cellQuery struct {
@@ -61,7 +61,7 @@ type ownAnswer struct {
 }
 
 func (k *Keeper) answerHere(q cellQuery) ownAnswer {
-	resp, err := k.Asker.ServeQuery(context.Background(), &pb.QueryRequest{Query: queries.Proto(q.plan.Query()), Cells: wire.CellNames(q.cells)})
+	resp, err := k.Asker.ServeQuery(context.Background(), &pb.QueryRequest{Query: queries.Proto(q.plan.Query()), Cells: protocol.CellNames(q.cells)})
 	if err != nil {
 		return ownAnswer{doubt: err.Error()}
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/internal/discovery/digest"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
+	"github.com/blackhole/blackhole/internal/platform/digest"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
@@ -75,7 +75,7 @@ func TestHonestKeepersTrustEachOther(t *testing.T) {
 	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(8, 8))
-		w := newLimitedCluster(t, 25, wire.Limits{})
+		w := newLimitedCluster(t, 25, protocol.Limits{})
 		defer w.close()
 		all := travellers(t, 200, random)
 		store := func(some []*traveller) {
@@ -90,7 +90,7 @@ func TestHonestKeepersTrustEachOther(t *testing.T) {
 		store(all)
 		time.Sleep(time.Minute)
 		for joined := range 2 {
-			w.join(peer.ID(fmt.Sprintf("joiner %d", joined)), wire.Limits{})
+			w.join(peer.ID(fmt.Sprintf("joiner %d", joined)), protocol.Limits{})
 			for range 20 {
 				some := make([]*traveller, 5)
 				for i := range some {
@@ -132,7 +132,7 @@ func TestHonestPartner(t *testing.T) {
 	other := p.Sign(t, keepertest.Offer("two"), 1, now)
 	list := func(recs ...*records.Record) (wire []byte) {
 		for _, r := range recs {
-			wire = digest.Append(wire, digest.EntryOf(r, p.Id.String()))
+			wire = digest.Append(wire, protocol.EntryOf(r, p.Id.String()))
 		}
 		return wire
 	}

@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/discovery/keep"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/route"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 
 	dht "github.com/libp2p/go-libp2p-kad-dht"
 
@@ -56,7 +56,7 @@ func TestOnKademlia(t *testing.T) {
 	atSize(t)
 	synctest.Test(t, func(t *testing.T) {
 		const peers, gone = 23, 5
-		w := newCluster(t, peers, func(_ int, c *wire.Config) {
+		w := newCluster(t, peers, func(_ int, c *protocol.Config) {
 			d, err := dht.New(c.Host,
 				dht.ProtocolPrefix("/blackhole/test"), dht.Mode(dht.ModeServer), dht.DisableAutoRefresh(), dht.DisableProviders(),
 				dht.Validator(record.NamespacedValidator{}))
@@ -72,7 +72,7 @@ func TestOnKademlia(t *testing.T) {
 				require.NoError(t, n.host.Connect(t.Context(), peer.AddrInfo{ID: other.Self, Addrs: other.host.Addrs()}))
 			}
 		}
-		large := func(n *node) bool { return n.Router.Size() >= route.Network }
+		large := func(n *node) bool { return n.Router.Size() >= keep.Network }
 		for round := 0; !all(w.nodes, large); round++ {
 			require.Less(t, round, 10, "the tables do not fill, so every peer would keep every cell")
 			for _, n := range w.nodes {
@@ -92,7 +92,7 @@ func TestOnKademlia(t *testing.T) {
 		}
 		for _, o := range w.nodes[0].Store(t.Context(), recs) {
 			require.NoError(t, o.Err)
-			require.GreaterOrEqual(t, o.Stored.On, route.Replicas)
+			require.GreaterOrEqual(t, o.Stored.On, keep.Replicas)
 		}
 
 		for _, n := range w.nodes[peers-gone:] {
@@ -108,7 +108,7 @@ func TestOnKademlia(t *testing.T) {
 				require.Zero(t, missing)
 			}
 		}
-		time.Sleep(2 * wire.SyncEvery)
+		time.Sleep(2 * protocol.SyncEvery)
 		for i, n := range w.nodes[:peers-gone] {
 			missing, _ := lacking(t, n, recs, 50*float64(1+i))
 			require.Zero(t, missing, "after a comparison")

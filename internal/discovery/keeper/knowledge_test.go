@@ -10,9 +10,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/discovery/keep"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/route"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -47,14 +47,14 @@ func TestClientOfOneKeeperIsNotAlone(t *testing.T) {
 func TestClientAsksKeepers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
-		w := newCluster(t, 4, func(i int, c *wire.Config) {
+		w := newCluster(t, 4, func(i int, c *protocol.Config) {
 			if i == 3 {
 				c.Signals.Conditions = told
 			}
 		})
 		client := w.nodes[3]
 		client.sync.Know.SetInformed(false, time.Now())
-		client.sync.Know.TellJoining(true, time.Now().Add(route.JoiningGrace))
+		client.sync.Know.TellJoining(true, time.Now().Add(keep.JoiningGrace))
 		require.Equal(t, []string{string(condition.Joining)}, told.ActiveNames())
 		w.dht.edit(func() {
 			w.dht.clients = []peer.ID{client.Self}
@@ -166,7 +166,7 @@ func TestNoCompleteAnswerBeforeTheComparison(t *testing.T) {
 					time.Sleep(50 * time.Millisecond)
 				}
 				t.Logf("%d of %d answers were complete", complete, asked)
-				time.Sleep(2 * wire.SyncEvery)
+				time.Sleep(2 * protocol.SyncEvery)
 				for _, n := range w.nodes {
 					found, err := n.Query(t.Context(), plan)
 					require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestNewNetwork(t *testing.T) {
 			require.NotEmpty(t, w.nodes[1].authority.Doubt(c))
 			time.Sleep(time.Second)
 		}
-		time.Sleep(wire.SyncEvery)
+		time.Sleep(protocol.SyncEvery)
 		for _, n := range w.nodes {
 			require.Empty(t, n.authority.Doubt(c))
 		}

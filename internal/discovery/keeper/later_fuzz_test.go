@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/discovery/recordstest"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/internal/platform/strictproto"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -36,16 +36,16 @@ func FuzzLaterRequest(f *testing.F) {
 		{Op: &pb.Request_Sync{Sync: &pb.SyncRequest{Whole: true, Sums: make([]byte, 16), Cells: []*pb.SyncCell{{Cell: cell}}}}},
 		{Op: &pb.Request_Pull{Pull: &pb.PullRequest{Ids: make([]byte, 16)}}},
 		{Op: &pb.Request_Resolve{Resolve: &pb.ResolveRequest{Key: r.Key().String()}}},
-		{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Providers: [][]byte{[]byte(p.Id)}}}},
+		{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Of: []byte(p.Id), Records: []string{""}}}},
 		{Op: &pb.Request_Forward{Forward: &pb.ForwardRequest{To: []byte(p.Id), Items: []*pb.StoreItem{item(r)}}}},
 	}
 	keepertest.AddFutures(f, len(requests))
-	k, counts := bare(f, 30, wire.Limits{})
+	k, counts := bare(f, 30, protocol.Limits{})
 	f.Fuzz(func(t *testing.T, kind byte, choices []byte) {
 		today := requests[int(kind)%len(requests)]
 		version := &keepertest.Future{Bytes: choices}
 		b := version.Later(t, today)
-		strict := wire.RequestFormat()
+		strict := protocol.RequestFormat()
 		strict.Strict = true
 		codec := rpc.NewCodec(bytes.NewBuffer(keepertest.Delimited(b)), &network.NullScope{}, strict)
 		req := new(pb.Request)
@@ -53,14 +53,14 @@ func FuzzLaterRequest(f *testing.F) {
 		if version.Must {
 			require.ErrorIs(t, err, fault.Unsupported)
 			require.NotEmpty(t, strictproto.PathsOf(err))
-			resp := k.server.respond(wire.Source{}, new(pb.Request), err)
+			resp := k.server.respond(protocol.Source{}, new(pb.Request), err)
 			require.Equal(t, strictproto.PathsOf(err), resp.Refusal.GetUnknown())
 			require.Equal(t, strictproto.PathsOf(err), strictproto.PathsOf(rpc.Restore("", resp.Refusal)))
 		} else {
 			require.NoError(t, err)
-			require.Equal(t, wire.OperationOf(today), wire.OperationOf(req))
-			resp := k.server.respond(wire.Source{}, req, nil)
-			require.Equal(t, k.server.respond(wire.Source{}, today, nil).Refusal.GetCode(), resp.Refusal.GetCode(), resp.Refusal.GetMessage())
+			require.Equal(t, protocol.OperationOf(today), protocol.OperationOf(req))
+			resp := k.server.respond(protocol.Source{}, req, nil)
+			require.Equal(t, k.server.respond(protocol.Source{}, today, nil).Refusal.GetCode(), resp.Refusal.GetCode(), resp.Refusal.GetMessage())
 		}
 		require.Empty(t, counts.Distrust())
 	})
@@ -68,13 +68,13 @@ func FuzzLaterRequest(f *testing.F) {
 
 // partnerOf answers every call with a function.
 type partnerOf struct {
-	wire.Streams
+	protocol.Streams
 	answer func(*pb.Request) []byte
 }
 
 func (p partnerOf) Call(_ context.Context, _ peer.ID, req, resp proto.Message) error {
 	b := p.answer(req.(*pb.Request))
-	if err := wire.ResponseFormat().Check(b); err != nil {
+	if err := protocol.ResponseFormat().Check(b); err != nil {
 		return err
 	}
 	return proto.Unmarshal(b, resp)
@@ -95,15 +95,15 @@ func FuzzLaterComparison(f *testing.F) {
 	p := keepertest.NewProvider(f)
 	held := []*records.Record{p.Sign(f, keepertest.Offer("plain"), 1, time.Now()), p.Later(f, "later", 1), p.Later(f, "critical", 1, recordstest.Needs(keepertest.Feature))}
 	f.Fuzz(func(t *testing.T, choices []byte) {
-		a, counts := bare(t, 1, wire.Limits{})
-		b, _ := bare(t, 1, wire.Limits{})
+		a, counts := bare(t, 1, protocol.Limits{})
+		b, _ := bare(t, 1, protocol.Limits{})
 		for _, r := range held {
 			_, err := b.Index.Put(r, time.Now())
 			require.NoError(t, err)
 		}
 		version := &keepertest.Future{Bytes: choices}
 		a.client.Pool = partnerOf{answer: func(req *pb.Request) []byte {
-			return version.Later(t, b.server.respond(wire.Source{Peer: "peer-0"}, req, nil))
+			return version.Later(t, b.server.respond(protocol.Source{Peer: "peer-0"}, req, nil))
 		}}
 		_, err := a.sync.Compare(t.Context(), "peer-0", a.sync.Table())
 		if version.Replaced {

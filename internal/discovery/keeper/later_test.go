@@ -9,9 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/internal/discovery/digest"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/discovery/recordstest"
+	"github.com/blackhole/blackhole/internal/platform/digest"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -130,7 +131,7 @@ func TestUnreadableRecordsAreNotPulledAgain(t *testing.T) {
 		pulls := 0
 		var entries []byte
 		for _, r := range []*records.Record{r, other} {
-			entries = digest.Append(entries, digest.EntryOf(r, p.Id.String()))
+			entries = digest.Append(entries, protocol.EntryOf(r, p.Id.String()))
 		}
 		b.corrupt(func(req *pb.Request) *pb.Response {
 			resp := answering(entries, []*records.Record{other})(req)

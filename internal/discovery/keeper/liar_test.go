@@ -12,9 +12,9 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/discovery/keep"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/route"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/pkg/query"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
@@ -26,7 +26,7 @@ func (n *lightNode) lie(change func(*pb.Response)) {
 
 // lieTo changes a node's responses to requests.
 func (n *lightNode) lieTo(change func(*pb.Request, *pb.Response)) {
-	n.host.SetStreamHandler(wire.Protocol("test"), func(s network.Stream) {
+	n.host.SetStreamHandler(protocol.Protocol("test"), func(s network.Stream) {
 		defer func() { _ = s.Close() }()
 		c := requestCodec(s)
 		for {
@@ -57,7 +57,7 @@ func TestOneLiarAmongKeepers(t *testing.T) {
 		global := plan.Cells(1)[0]
 		asker := w.nodes[slices.IndexFunc(w.nodes, func(n *lightNode) bool { return !slices.Contains(w.keepersOf(global), n) })]
 		order := func() []peer.ID {
-			return asker.askingOrder(route.NewSet(route.Nearest(route.KeyOf(global), w.dht.peers, route.Replicas), nil))
+			return asker.askingOrder(keep.NewSet(keep.Nearest(keep.KeyOf(global), w.dht.peers, keep.Replicas), nil))
 		}
 		ask := func(name string) (requests int) {
 			asker.counts.Forget()
@@ -99,7 +99,7 @@ func TestOneLiarAmongKeepers(t *testing.T) {
 				ask(name)
 				require.Equal(t, 1, lies, "%s: others are asked", name)
 			}
-			liar.host.SetStreamHandler(wire.Protocol("test"), liar.server.rpc.Serve)
+			liar.host.SetStreamHandler(protocol.Protocol("test"), liar.server.rpc.Serve)
 			time.Sleep(10 * time.Minute) // nobody is avoided any more
 		}
 	})

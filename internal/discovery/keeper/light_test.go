@@ -15,11 +15,11 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
-	"github.com/libp2p/go-libp2p/core/protocol"
+	libp2pprotocol "github.com/libp2p/go-libp2p/core/protocol"
 
+	"github.com/blackhole/blackhole/internal/discovery/keep"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/route"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 
 	ma "github.com/multiformats/go-multiaddr"
 	"github.com/stretchr/testify/require"
@@ -38,7 +38,7 @@ type lightCluster struct {
 	hosts    *lightHosts
 	verifier *records.Verifier
 
-	draw func(n int) int         // see wire.Config
+	draw func(n int) int         // see protocol.Config
 	now  func(peer.ID) time.Time // clock of a peer; nil: all right
 }
 
@@ -50,10 +50,10 @@ type lightNode struct {
 
 // newLightCluster returns n nodes that never compare.
 func newLightCluster(t testing.TB, n int) *lightCluster {
-	return newLimitedCluster(t, n, wire.Limits{Sync: -1})
+	return newLimitedCluster(t, n, protocol.Limits{Sync: -1})
 }
 
-func newLimitedCluster(t testing.TB, n int, limits wire.Limits) *lightCluster {
+func newLimitedCluster(t testing.TB, n int, limits protocol.Limits) *lightCluster {
 	verifier, err := records.NewVerifier("test", max(100_000, 2*number(t, "BLACKHOLE_KEEPER_RECORDS", 0))) // shared: verifies each record once
 	require.NoError(t, err)
 	w := &lightCluster{
@@ -66,7 +66,7 @@ func newLimitedCluster(t testing.TB, n int, limits wire.Limits) *lightCluster {
 }
 
 // join adds a node.
-func (w *lightCluster) join(id peer.ID, limits wire.Limits) *lightNode {
+func (w *lightCluster) join(id peer.ID, limits protocol.Limits) *lightNode {
 	h := &lightHost{id: id, hosts: w.hosts, addr: ma.StringCast("/ip4/127.0.0.1/udp/1/quic-v1")}
 	w.hosts.Store(id, h)
 	w.dht.edit(func() {
@@ -79,7 +79,7 @@ func (w *lightCluster) join(id peer.ID, limits wire.Limits) *lightNode {
 }
 
 // start starts the keeper of a host.
-func (w *lightCluster) start(h *lightHost, limits wire.Limits) *lightNode {
+func (w *lightCluster) start(h *lightHost, limits protocol.Limits) *lightNode {
 	n := &lightNode{host: h, counts: keepertest.NewCounts(w.t)}
 	limits.Loopback = true // all nodes have one address
 	var err error
@@ -87,9 +87,9 @@ func (w *lightCluster) start(h *lightHost, limits wire.Limits) *lightNode {
 	if w.now != nil {
 		now = func() time.Time { return w.now(h.id) }
 	}
-	n.Keeper, err = New(wire.Config{
+	n.Keeper, err = New(protocol.Config{
 		Network: "test", Draw: w.draw, Now: now,
-		Host: h, Router: &lightRouter{router: router{w.dht, h.id}}, Index: index.New(index.Config{}), Verifier: w.verifier, Signals: wire.Signals{Metrics: n.counts.Discovery}, Limits: limits,
+		Host: h, Router: &lightRouter{router: router{w.dht, h.id}}, Index: index.New(index.Config{}), Verifier: w.verifier, Signals: protocol.Signals{Metrics: n.counts.Discovery}, Limits: limits,
 	})
 	require.NoError(w.t, err)
 	return n
@@ -113,7 +113,7 @@ func (w *lightCluster) node(id peer.ID) *lightNode {
 // keepersOf returns the keepers of a cell.
 func (w *lightCluster) keepersOf(c records.CellKey) []*lightNode {
 	var nodes []*lightNode
-	for _, id := range w.dht.nearest(route.KeyOf(c), w.dht.peers, route.Replicas) {
+	for _, id := range w.dht.nearest(keep.KeyOf(c), w.dht.peers, keep.Replicas) {
 		nodes = append(nodes, w.node(id))
 	}
 	return nodes
@@ -146,7 +146,7 @@ func (r *lightRouter) Nearby(key string, n int) []peer.ID {
 	}
 	near, ok := r.near[key]
 	if !ok || len(near) < min(n, r.size) {
-		near = r.router.Nearby(key, max(n, route.Network))
+		near = r.router.Nearby(key, max(n, keep.Network))
 		r.near[key] = near
 	}
 	return slices.Clone(near[:min(n, len(near))])
@@ -181,19 +181,19 @@ type lightHost struct {
 
 func (h *lightHost) ID() peer.ID { return h.id }
 
-func (h *lightHost) SetStreamHandler(_ protocol.ID, handler network.StreamHandler) {
+func (h *lightHost) SetStreamHandler(_ libp2pprotocol.ID, handler network.StreamHandler) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.handler = handler
 }
 
-func (h *lightHost) SetStreamHandlerMatch(id protocol.ID, _ func(protocol.ID) bool, handler network.StreamHandler) {
+func (h *lightHost) SetStreamHandlerMatch(id libp2pprotocol.ID, _ func(libp2pprotocol.ID) bool, handler network.StreamHandler) {
 	h.SetStreamHandler(id, handler)
 }
 
-func (h *lightHost) RemoveStreamHandler(protocol.ID) { h.SetStreamHandler("", nil) }
+func (h *lightHost) RemoveStreamHandler(libp2pprotocol.ID) { h.SetStreamHandler("", nil) }
 
-func (h *lightHost) NewStream(_ context.Context, id peer.ID, _ ...protocol.ID) (network.Stream, error) {
+func (h *lightHost) NewStream(_ context.Context, id peer.ID, _ ...libp2pprotocol.ID) (network.Stream, error) {
 	other := h.hosts.of(id)
 	if other == nil {
 		return nil, errors.New("no such peer")
@@ -228,7 +228,7 @@ func (p lightPeerstore) Addrs(id peer.ID) []ma.Multiaddr {
 	return nil
 }
 
-func (lightPeerstore) GetProtocols(peer.ID) ([]protocol.ID, error) { return nil, nil }
+func (lightPeerstore) GetProtocols(peer.ID) ([]libp2pprotocol.ID, error) { return nil, nil }
 
 // lightStream is one end of a pipe.
 type lightStream struct {

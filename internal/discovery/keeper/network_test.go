@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/keep"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/route"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -157,7 +157,7 @@ func TestTombstoneWins(t *testing.T) {
 // The provider's quota applies at every keeper, and the outcome reports it.
 func TestProviderQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newCluster(t, 3, func(_ int, c *wire.Config) { c.Index = index.New(index.Config{MaxPerProvider: 10}) })
+		w := newCluster(t, 3, func(_ int, c *protocol.Config) { c.Index = index.New(index.Config{MaxPerProvider: 10}) })
 		outcomes := w.nodes[0].Store(t.Context(), keepertest.Batch(t, keepertest.NewProvider(t), 12, time.Now()))
 		for _, o := range outcomes[:10] {
 			require.NoError(t, o.Err)
@@ -241,7 +241,7 @@ func TestOperationsEndWithCloseAndCaller(t *testing.T) {
 // Many queries share few streams.
 func TestStreamsAreReused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newCluster(t, 2, func(_ int, c *wire.Config) { c.Limits.Sync = -1 })
+		w := newCluster(t, 2, func(_ int, c *protocol.Config) { c.Limits.Sync = -1 })
 		plan := keepertest.Compile(t, query.Query{})
 		for range 50 {
 			_, err := w.nodes[0].Query(t.Context(), plan)
@@ -295,7 +295,7 @@ func TestKeeperSetsAreCached(t *testing.T) {
 		w.dht.edit(func() { w.dht.peers = append(w.dht.peers, keepertest.PeersOf(30)...) })
 		set, err = a.closest.Keepers(t.Context(), plan.Cells(1)[0])
 		require.NoError(t, err)
-		require.Len(t, set.Peers, route.Replicas, "the network is not small any more")
+		require.Len(t, set.Peers, keep.Replicas, "the network is not small any more")
 		a.closest.Suspect(set.Peers[slices.IndexFunc(set.Peers, func(id peer.ID) bool { return id != a.Self })])
 		time.Sleep(failedTTL)
 		before := w.dht.asked()

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -18,7 +18,7 @@ import (
 // keepers.
 func TestStoreLooksUpByRegion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newCluster(t, 32, large, func(_ int, c *wire.Config) { c.Limits.Sync = -1 })
+		w := newCluster(t, 32, large, func(_ int, c *protocol.Config) { c.Limits.Sync = -1 })
 		recs := keepertest.Spread(t, 100, rand.New(rand.NewPCG(8, 8)))
 		cells := map[string]bool{}
 		for _, r := range recs {
@@ -61,7 +61,7 @@ func TestStoreLooksUpByRegion(t *testing.T) {
 // change would not reach it otherwise, and its own answers would call themselves complete without the change.
 func TestSilentInALookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newCluster(t, 5, func(_ int, c *wire.Config) { c.Limits.Sync = -1 })
+		w := newCluster(t, 5, func(_ int, c *protocol.Config) { c.Limits.Sync = -1 })
 		asker, silent := w.nodes[0], w.nodes[3]
 		r := keepertest.Spread(t, 1, rand.New(rand.NewPCG(8, 8)))[0]
 		require.NoError(t, asker.host.Connect(t.Context(), peer.AddrInfo{ID: silent.Self, Addrs: silent.host.Addrs()}))
@@ -85,7 +85,7 @@ func TestManyCellsShareSlowLookups(t *testing.T) {
 	few := 0
 	for try := 0; try < 2 && few < 4; try++ {
 		synctest.Test(t, func(t *testing.T) {
-			w := newCluster(t, 32, func(_ int, c *wire.Config) { c.Limits.Sync = -1 })
+			w := newCluster(t, 32, func(_ int, c *protocol.Config) { c.Limits.Sync = -1 })
 			w.dht.edit(func() { w.dht.delay = 50 * time.Millisecond })
 			var cells []records.CellKey
 			for _, r := range keepertest.Spread(t, 20, rand.New(rand.NewPCG(8, 8))) {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -88,7 +88,7 @@ func TestResolveAfterFailedLookup(t *testing.T) {
 func TestResolveOwnRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := keepertest.NewProvider(t)
-		w := newCluster(t, 2, func(i int, c *wire.Config) {
+		w := newCluster(t, 2, func(i int, c *protocol.Config) {
 			if i == 0 {
 				c.Self = p.Id
 			}
@@ -170,8 +170,8 @@ func TestFloodOfOneProvider(t *testing.T) {
 			recs[i] = p.Sign(t, keepertest.Offer(fmt.Sprintf("s%d", i), keepertest.Nowhere), 1, time.Now())
 		}
 		for target, most := range map[*lightNode]int{near: 5000, far: 0} {
-			from := wire.Source{Peer: "stranger", Prefix: netip.MustParsePrefix("198.51.100.0/24")}
-			for some := range slices.Chunk(recs, wire.MaxItems) {
+			from := protocol.Source{Peer: "stranger", Prefix: netip.MustParsePrefix("198.51.100.0/24")}
+			for some := range slices.Chunk(recs, protocol.MaxItems) {
 				items := make([]*pb.StoreItem, len(some))
 				for i, r := range some {
 					items[i] = &pb.StoreItem{Envelope: r.Envelope()}
@@ -241,9 +241,9 @@ func TestWithdrawnAtEveryResolver(t *testing.T) {
 		w := newLightCluster(t, 0)
 		defer w.close()
 		for i := range peers {
-			w.join(peer.ID(fmt.Sprintf("light %d", i)), wire.Limits{})
+			w.join(peer.ID(fmt.Sprintf("light %d", i)), protocol.Limits{})
 		}
-		time.Sleep(2 * wire.SyncEvery)
+		time.Sleep(2 * protocol.SyncEvery)
 		all := listings(t, waves*each+200, random)
 		for _, o := range w.nodes[0].Store(t.Context(), recordsOfListings(all)) {
 			require.NoError(t, o.Err)
@@ -308,5 +308,5 @@ func (w *lightCluster) restart(i int) {
 	id := w.nodes[i].Self
 	h := &lightHost{id: id, hosts: w.hosts, addr: w.nodes[i].host.addr}
 	w.hosts.Store(id, h)
-	w.nodes[i] = w.start(h, wire.Limits{})
+	w.nodes[i] = w.start(h, protocol.Limits{})
 }

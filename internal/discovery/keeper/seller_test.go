@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/registry"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/offers"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -21,19 +21,19 @@ import (
 type seller struct {
 	*lightCluster
 	node     *lightNode
-	config   registry.Config
-	registry *registry.Registry
+	config   offers.Config
+	registry *offers.Registry
 	lossy    bool // keepers leave, so announcements may miss some
 }
 
 // newSeller returns a provider with one offer in a network that has settled.
 func newSeller(t *testing.T, peers int) *seller {
-	w := newLimitedCluster(t, peers, wire.Limits{})
+	w := newLimitedCluster(t, peers, protocol.Limits{})
 	for _, n := range w.nodes {
 		n.sync.Table()
 		n.sync.Know.SetInformed(true, time.Now())
 	}
-	s := &seller{lightCluster: w, node: w.nodes[0], config: registry.Config{
+	s := &seller{lightCluster: w, node: w.nodes[0], config: offers.Config{
 		Network: "test", Dir: "/r", FS: vfs.NewMem(), Key: keepertest.NewProvider(t).Key,
 	}}
 	s.open()
@@ -46,7 +46,7 @@ func newSeller(t *testing.T, peers int) *seller {
 
 func (s *seller) open() {
 	var err error
-	s.registry, err = registry.Open(s.config, time.Now())
+	s.registry, err = offers.Open(s.config, time.Now())
 	require.NoError(s.t, err)
 }
 

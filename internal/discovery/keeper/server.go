@@ -7,10 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/discovery/ask"
-	"github.com/blackhole/blackhole/internal/discovery/compare"
-	"github.com/blackhole/blackhole/internal/discovery/place"
-	"github.com/blackhole/blackhole/internal/discovery/route"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/keep"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
@@ -28,18 +26,18 @@ const (
 
 // server answers the requests of other peers, a bounded number at a time.
 type server struct {
-	*wire.Life
-	source    func(network.Conn) wire.Source
+	*protocol.Life
+	source    func(network.Conn) protocol.Source
 	asker     *ask.Asker
-	authority *route.Authority
-	store     *place.Store
-	sync      *compare.Syncer
+	authority *keep.Authority
+	store     *keep.Store
+	sync      *keep.Syncer
 	findings  *ask.Findings
 
 	rpc       *rpc.Server
-	turns     *turns         // of the requests that need the processor
-	bulk      *turns         // of the comparisons, whose answers can have a megabyte: one at a time, at bulkRate
-	comparing wire.PeerLimit // SYNC requests, also those that wait
+	turns     *turns             // of the requests that need the processor
+	bulk      *turns             // of the comparisons, whose answers can have a megabyte: one at a time, at bulkRate
+	comparing protocol.PeerLimit // SYNC requests, also those that wait
 }
 
 // handle answers one request of a stream.
@@ -51,7 +49,7 @@ func (s *server) handle(st *rpc.Stream, m proto.Message, malformed error) (proto
 }
 
 // respond processes one request. Malformed is the error of a request that was not decoded.
-func (s *server) respond(from wire.Source, req *pb.Request, refused error) *pb.Response {
+func (s *server) respond(from protocol.Source, req *pb.Request, refused error) *pb.Response {
 	if refused != nil {
 		reason := "malformed"
 		if fault.KindOf(refused) == fault.Unsupported { // of a later version
@@ -63,9 +61,9 @@ func (s *server) respond(from wire.Source, req *pb.Request, refused error) *pb.R
 	s.authority.Know.Heard(from.Peer, s.sync.Clock())
 	allowed := serveDefault
 	if req.TimeoutMs > 0 {
-		allowed = min(time.Duration(req.TimeoutMs)*time.Millisecond, wire.ServeMax)
+		allowed = min(time.Duration(req.TimeoutMs)*time.Millisecond, protocol.ServeMax)
 	}
-	ctx, end, err := s.Begin(s.Context(), "serve_"+wire.OperationOf(req), allowed)
+	ctx, end, err := s.Begin(s.Context(), "serve_"+protocol.OperationOf(req), allowed)
 	if err != nil {
 		return &pb.Response{Refusal: rpc.Refuse(err)}
 	}
@@ -81,7 +79,7 @@ func (s *server) respond(from wire.Source, req *pb.Request, refused error) *pb.R
 }
 
 // work waits for the turn of a request and processes it.
-func (s *server) work(ctx context.Context, from wire.Source, req *pb.Request) (*pb.Response, error) {
+func (s *server) work(ctx context.Context, from protocol.Source, req *pb.Request) (*pb.Response, error) {
 	if req.GetSync() != nil {
 		if !s.comparing.Enter(from.Peer) {
 			return nil, fault.New("", fault.LimitReached, "%d comparisons of this peer are under way: try again later", peerComparisons)
@@ -105,7 +103,7 @@ func (s *server) work(ctx context.Context, from wire.Source, req *pb.Request) (*
 }
 
 // workInBulk processes a step of a comparison. The next one begins when its answer has left at bulkRate.
-func (s *server) workInBulk(ctx context.Context, from wire.Source, req *pb.Request) (resp *pb.Response, err error) {
+func (s *server) workInBulk(ctx context.Context, from protocol.Source, req *pb.Request) (resp *pb.Response, err error) {
 	if s.bulk.enter(ctx, from) != nil {
 		return nil, errBusy()
 	}
@@ -119,7 +117,7 @@ func errBusy() error {
 }
 
 // perform processes a request.
-func (s *server) perform(ctx context.Context, from wire.Source, req *pb.Request) (*pb.Response, error) {
+func (s *server) perform(ctx context.Context, from protocol.Source, req *pb.Request) (*pb.Response, error) {
 	switch op := req.Op.(type) {
 	case *pb.Request_Store:
 		resp, err := s.store.ServeStore(ctx, from, op.Store)

@@ -18,9 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/keep"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/route"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/platform/strictproto"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -32,21 +32,21 @@ import (
 )
 
 // bare returns a keeper without a network that knows n other peers.
-func bare(t testing.TB, n int, limits wire.Limits) (*Keeper, *keepertest.Counts) {
+func bare(t testing.TB, n int, limits protocol.Limits) (*Keeper, *keepertest.Counts) {
 	t.Helper()
 	verifier, err := records.NewVerifier("test", 1000)
 	require.NoError(t, err)
 	counts := keepertest.NewCounts(t)
 	d := &directory{peers: append(keepertest.PeersOf(n), "self")}
-	c, err := wire.Config{
+	c, err := protocol.Config{
 		Network: "test",
-		Host:    selfOnly{}, Router: router{d, "self"}, Index: index.New(index.Config{}), Verifier: verifier, Signals: wire.Signals{Metrics: counts.Discovery},
+		Host:    selfOnly{}, Router: router{d, "self"}, Index: index.New(index.Config{}), Verifier: verifier, Signals: protocol.Signals{Metrics: counts.Discovery},
 		Self: "self", Limits: limits,
 	}.Checked()
 	require.NoError(t, err)
 	k := assemble(c)
 	t.Cleanup(k.Stop)
-	k.authority.Keep(&route.Round{Alone: true})
+	k.authority.Keep(&keep.Round{Alone: true})
 	return k, counts
 }
 
@@ -67,7 +67,7 @@ func storeOf(items ...*pb.StoreItem) *pb.Request {
 
 // Accepted and refused items, with reasons.
 func TestStoreItemsAreIndependent(t *testing.T) {
-	k, counts := bare(t, 5, wire.Limits{})
+	k, counts := bare(t, 5, protocol.Limits{})
 	p, now := keepertest.NewProvider(t), time.Now()
 	r := p.Sign(t, keepertest.Offer("one"), 5, now)
 	forged := bytes.Clone(r.Envelope())
@@ -99,7 +99,7 @@ func TestStoreItemsAreIndependent(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := counts.Refusals(tc.reason)
-			resp := k.server.respond(wire.Source{}, storeOf(tc.item), nil)
+			resp := k.server.respond(protocol.Source{}, storeOf(tc.item), nil)
 			require.Len(t, resp.GetStore().GetResults(), 1)
 			got := resp.GetStore().Results[0]
 			require.NotNil(t, got.Refusal)
@@ -111,7 +111,7 @@ func TestStoreItemsAreIndependent(t *testing.T) {
 		})
 	}
 
-	resp := k.server.respond(wire.Source{}, storeOf(item(lapsed), item(r), item(r), item(p.Sign(t, keepertest.Offer("one"), 4, now)), item(twin)), nil)
+	resp := k.server.respond(protocol.Source{}, storeOf(item(lapsed), item(r), item(r), item(p.Sign(t, keepertest.Offer("one"), 4, now)), item(twin)), nil)
 	got := resp.GetStore().Results
 	require.NotNil(t, got[0].Refusal, "a bad item does not affect the next")
 	require.Nil(t, got[1].Refusal)
@@ -129,7 +129,7 @@ func TestStoreItemsAreIndependent(t *testing.T) {
 
 // An item may name every cell that a record belongs to, those below a divided cell too, and no cell more.
 func TestStoreTakesTheMostCells(t *testing.T) {
-	k, counts := bare(t, 5, wire.Limits{})
+	k, counts := bare(t, 5, protocol.Limits{})
 	r := keepertest.NewProvider(t).Sign(t, keepertest.Offer("one"), 1, time.Now())
 	at, _ := r.Facts().Place()
 	places := []geo.Cell{geo.Global}
@@ -142,35 +142,35 @@ func TestStoreTakesTheMostCells(t *testing.T) {
 			cells = append(cells, records.CellKey{Type: "compute", Subtype: subtype, Cell: c})
 		}
 	}
-	require.Len(t, cells, wire.MaxItemCells)
+	require.Len(t, cells, protocol.MaxItemCells)
 
-	resp := k.server.respond(wire.Source{}, storeOf(item(r, append(cells, cells[0])...)), nil)
+	resp := k.server.respond(protocol.Source{}, storeOf(item(r, append(cells, cells[0])...)), nil)
 	refusal := resp.GetStore().GetResults()[0].GetRefusal()
 	require.Equal(t, fault.Invalid.String(), fault.Kind(refusal.GetCode()).String(), refusal.GetMessage())
 	require.Equal(t, "cells", refusal.GetField())
 	require.Equal(t, 1, counts.Refusals("invalid"))
 	require.Zero(t, k.Index.Len())
 
-	resp = k.server.respond(wire.Source{}, storeOf(item(r, cells...)), nil)
+	resp = k.server.respond(protocol.Source{}, storeOf(item(r, cells...)), nil)
 	require.Nil(t, resp.GetStore().GetResults()[0].GetRefusal())
 	_, ok := k.Index.Get(r.Name())
 	require.True(t, ok)
 }
 
-// A peer far from a cell refuses it; route.AcceptWithin is twice Replicas.
+// A peer far from a cell refuses it; keep.AcceptWithin is twice Replicas.
 func TestStoreRefusesForeignCells(t *testing.T) {
-	k, counts := bare(t, 200, wire.Limits{})
+	k, counts := bare(t, 200, protocol.Limits{})
 	p := keepertest.NewProvider(t)
 	reach := 40 / (19 / shareOf("self", k.Router.Nearby("self", 20)[19])) // within it there should be 40 peers
 	for i := range 40 {
 		o := keepertest.Offer("one", keepertest.Nowhere)
 		o.ID, o.Metadata.Type, o.Capabilities = "x", "type-"+string(rune('a'+i%26))+string(rune('a'+i/26)), nil
 		r := p.Sign(t, o, 1, time.Now())
-		key := route.KeyOf(r.Cells()[0])
-		near := route.Nearest(key, append(k.Router.(router).others(), "self"), route.AcceptWithin)
+		key := keep.KeyOf(r.Cells()[0])
+		near := keep.Nearest(key, append(k.Router.(router).others(), "self"), keep.AcceptWithin)
 		keeps := near[len(near)-1] == "self" || bytesLess(key, "self", near[len(near)-1]) || shareOf(key, "self") < reach
 		before := k.Index.Len()
-		resp := k.server.respond(wire.Source{}, storeOf(item(r, r.Cells()[0])), nil)
+		resp := k.server.respond(protocol.Source{}, storeOf(item(r, r.Cells()[0])), nil)
 		require.Equal(t, keeps, resp.GetStore().Results[0].Refusal == nil)
 		require.Equal(t, keeps, k.Index.Len() > before || before == 1)
 		if !keeps {
@@ -194,7 +194,7 @@ func bytesLess(key string, a, b peer.ID) bool {
 }
 
 func TestStoreQuota(t *testing.T) {
-	k, counts := bare(t, 5, wire.Limits{StoreRate: 1, StoreBurst: 3})
+	k, counts := bare(t, 5, protocol.Limits{StoreRate: 1, StoreBurst: 3})
 	now := time.Now()
 	k.Now = func() time.Time { return now } // otherwise a slow machine would earn tokens
 	recs := keepertest.Batch(t, keepertest.NewProvider(t), 5, now)
@@ -202,13 +202,13 @@ func TestStoreQuota(t *testing.T) {
 	for _, r := range recs {
 		items = append(items, item(r))
 	}
-	from := wire.Source{Prefix: netip.MustParsePrefix("198.51.100.0/24")}
+	from := protocol.Source{Prefix: netip.MustParsePrefix("198.51.100.0/24")}
 	resp := k.server.respond(from, storeOf(items...), nil)
 	for i, r := range resp.GetStore().Results {
 		require.Equal(t, i < 3, r.Refusal == nil)
 	}
 	require.Equal(t, 2, counts.Refusals("rate"))
-	resp = k.server.respond(wire.Source{Exempt: true}, storeOf(items...), nil)
+	resp = k.server.respond(protocol.Source{Exempt: true}, storeOf(items...), nil)
 	for _, r := range resp.GetStore().Results {
 		require.Nil(t, r.Refusal)
 	}
@@ -227,7 +227,7 @@ func (c connFrom) RemoteMultiaddr() multiaddr.Multiaddr { return c.at }
 func TestLoopbackHasAQuota(t *testing.T) {
 	for _, oneMachine := range []bool{false, true} {
 		for _, at := range []string{"/ip4/127.0.0.1/tcp/1", "/ip4/127.9.9.9/tcp/1", "/ip6/::1/tcp/1", "/ip6/::ffff:127.0.0.1/tcp/1"} {
-			k, counts := bare(t, 5, wire.Limits{StoreRate: 1, StoreBurst: 3, Loopback: oneMachine})
+			k, counts := bare(t, 5, protocol.Limits{StoreRate: 1, StoreBurst: 3, Loopback: oneMachine})
 			now := time.Now()
 			k.Now = func() time.Time { return now }
 			var items []*pb.StoreItem
@@ -244,10 +244,10 @@ func TestLoopbackHasAQuota(t *testing.T) {
 }
 
 func TestQueryRefuses(t *testing.T) {
-	k, _ := bare(t, 5, wire.Limits{})
+	k, _ := bare(t, 5, protocol.Limits{})
 	global := "/blackhole/services/compute/_/global"
 	lat := &dpb.Near{Latitude: 91}
-	many := make([]string, wire.MaxQueryCells+1)
+	many := make([]string, protocol.MaxQueryCells+1)
 	for i := range many {
 		many[i] = global
 	}
@@ -269,26 +269,26 @@ func TestQueryRefuses(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			req := &pb.Request{Op: &pb.Request_Query{Query: &pb.QueryRequest{Query: tc.query, Cells: tc.cells}}}
-			resp := k.server.respond(wire.Source{}, req, nil)
+			resp := k.server.respond(protocol.Source{}, req, nil)
 			require.NotNil(t, resp.Refusal)
 			require.EqualValues(t, fault.Invalid, resp.Refusal.Code)
 			require.Equal(t, tc.field, resp.Refusal.Field)
 		})
 	}
-	resp := k.server.respond(wire.Source{}, new(pb.Request), nil)
+	resp := k.server.respond(protocol.Source{}, new(pb.Request), nil)
 	require.EqualValues(t, fault.Unsupported, resp.Refusal.Code, "an operation of a later version")
 }
 
 // A clause on a field, or with an operation, of a later version is no fault of the asker.
 func TestClausesOfALaterVersion(t *testing.T) {
-	k, _ := bare(t, 5, wire.Limits{})
+	k, _ := bare(t, 5, protocol.Limits{})
 	for _, clause := range []*dpb.Clause{
 		{Field: "compute.qubits", Op: dpb.Clause_OP_STATED},
 		{Field: "compute.cpu_cores", Op: dpb.Clause_OP_PREFIX, Values: []string{"1"}},
 		{Field: "compute.cpu_cores", Op: 99},
 	} {
 		q := &pb.QueryRequest{Query: &dpb.Query{Type: "compute", Where: []*dpb.Clause{clause}}, Cells: []string{"/blackhole/services/compute/_/global"}}
-		resp := k.server.respond(wire.Source{}, &pb.Request{Op: &pb.Request_Query{Query: q}}, nil)
+		resp := k.server.respond(protocol.Source{}, &pb.Request{Op: &pb.Request_Query{Query: q}}, nil)
 		require.NotNil(t, resp.Refusal)
 		require.EqualValues(t, fault.Unsupported, resp.Refusal.Code)
 		require.Equal(t, []string{"query.query.where"}, strictproto.Names(new(pb.Request), resp.Refusal.Unknown))
@@ -298,7 +298,7 @@ func TestClausesOfALaterVersion(t *testing.T) {
 // Answers are ranked, bounded, restricted to the cells, and name the cells that this peer does not
 // keep.
 func TestQueryAnswer(t *testing.T) {
-	k, _ := bare(t, 200, wire.Limits{})
+	k, _ := bare(t, 200, protocol.Limits{})
 	recs := keepertest.Batch(t, keepertest.NewProvider(t), 10, time.Now())
 	for _, r := range recs {
 		_, err := k.Index.Put(r, time.Now())
@@ -309,7 +309,7 @@ func TestQueryAnswer(t *testing.T) {
 		for _, c := range cells {
 			req.Cells = append(req.Cells, c.String())
 		}
-		resp := k.server.respond(wire.Source{}, &pb.Request{Op: &pb.Request_Query{Query: req}}, nil)
+		resp := k.server.respond(protocol.Source{}, &pb.Request{Op: &pb.Request_Query{Query: req}}, nil)
 		require.Nil(t, resp.Refusal, resp.Refusal)
 		return resp.GetQuery()
 	}
@@ -329,15 +329,15 @@ func TestQueryAnswer(t *testing.T) {
 	require.Empty(t, got.Envelopes)
 	require.False(t, got.Withheld)
 	for _, c := range []records.CellKey{munich, berlin} {
-		near := append(k.Router.Nearby(route.KeyOf(c), route.AcceptWithin), "self")
-		require.Equal(t, !slices.Contains(route.Nearest(route.KeyOf(c), near, route.AcceptWithin), "self"), len(ask(1, c).NotKept) == 1)
+		near := append(k.Router.Nearby(keep.KeyOf(c), keep.AcceptWithin), "self")
+		require.Equal(t, !slices.Contains(keep.Nearest(keep.KeyOf(c), near, keep.AcceptWithin), "self"), len(ask(1, c).NotKept) == 1)
 	}
 }
 
 // raw opens a stream of the protocol to a node and writes bytes.
 func raw(t *testing.T, from, to *node, b []byte) network.Stream {
 	t.Helper()
-	s, err := from.host.NewStream(t.Context(), to.Self, wire.Protocol("test"))
+	s, err := from.host.NewStream(t.Context(), to.Self, protocol.Protocol("test"))
 	require.NoError(t, err)
 	_, err = s.Write(b)
 	require.NoError(t, err)
@@ -346,7 +346,7 @@ func raw(t *testing.T, from, to *node, b []byte) network.Stream {
 
 // Every input gets a refusal or ends the stream, and the server still serves other peers.
 func TestMalformedRequests(t *testing.T) {
-	items := bytes.Repeat([]byte{0x0a, 0x00}, wire.MaxItems+1)
+	items := bytes.Repeat([]byte{0x0a, 0x00}, protocol.MaxItems+1)
 	tooMany := append([]byte{0x12}, keepertest.Delimited(items)...)
 	large := append([]byte{0x1a}, keepertest.Delimited(append([]byte{0x0a}, keepertest.Delimited(make([]byte, maxQueryRequest))...))...)
 	for _, tc := range []struct {
@@ -355,7 +355,7 @@ func TestMalformedRequests(t *testing.T) {
 		kind  fault.Kind
 		field string
 	}{
-		{"too long", varint.ToUvarint(wire.MaxRequest + 1), fault.TooLarge, ""},
+		{"too long", varint.ToUvarint(protocol.MaxRequest + 1), fault.TooLarge, ""},
 		{"absurdly long", []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, fault.TooLarge, ""},
 		{"no length", bytes.Repeat([]byte{0xff}, 12), fault.Unauthentic, ""},
 		{"no message", keepertest.Delimited([]byte("\xff\xff\xff garbage")), fault.Unauthentic, ""},
@@ -389,7 +389,7 @@ func TestSlowSender(t *testing.T) {
 		bytes []byte
 		after time.Duration
 	}{
-		"half a message": {append(varint.ToUvarint(1000), 1, 2, 3), wire.FrameTime},
+		"half a message": {append(varint.ToUvarint(1000), 1, 2, 3), protocol.FrameTime},
 		"silence":        {nil, streamIdle},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -409,10 +409,10 @@ func TestSlowSender(t *testing.T) {
 // The number of streams of one peer is bounded.
 func TestStreamsPerPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newCluster(t, 3, never, func(_ int, c *wire.Config) { c.Limits.StreamsPerPeer = 2; c.Limits.Streams = 3 })
+		w := newCluster(t, 3, never, func(_ int, c *protocol.Config) { c.Limits.StreamsPerPeer = 2; c.Limits.Streams = 3 })
 		ping := keepertest.Delimited(nil) // unsupported, but answered
 		answered := func(from int) bool {
-			s, err := w.nodes[from].host.NewStream(t.Context(), w.nodes[2].Self, wire.Protocol("test"))
+			s, err := w.nodes[from].host.NewStream(t.Context(), w.nodes[2].Self, protocol.Protocol("test"))
 			if err == nil {
 				_, err = s.Write(ping)
 			}
@@ -430,17 +430,17 @@ func TestStreamsPerPeer(t *testing.T) {
 // A request without a free slot in time is refused.
 func TestBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, _ := bare(t, 3, wire.Limits{Working: 1})
+		k, _ := bare(t, 3, protocol.Limits{Working: 1})
 		k.server.turns.occupy(t)
 		start := time.Now()
 		req := storeOf()
 		req.TimeoutMs = 700
-		resp := k.server.respond(wire.Source{}, req, nil)
+		resp := k.server.respond(protocol.Source{}, req, nil)
 		require.EqualValues(t, fault.Unavailable, resp.Refusal.Code)
 		require.Equal(t, 700*time.Millisecond, time.Since(start))
 		req.TimeoutMs = 1 << 31
 		start = time.Now()
-		k.server.respond(wire.Source{}, req, nil)
-		require.Equal(t, wire.ServeMax, time.Since(start), "the maximum of this peer applies")
+		k.server.respond(protocol.Source{}, req, nil)
+		require.Equal(t, protocol.ServeMax, time.Since(start), "the maximum of this peer applies")
 	})
 }

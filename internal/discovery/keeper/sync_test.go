@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/blackhole/blackhole/internal/discovery/digest"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
+	"github.com/blackhole/blackhole/internal/platform/digest"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -31,7 +31,7 @@ func (n *node) put(t testing.TB, recs ...*records.Record) {
 }
 
 // large raises the limit of an index.
-func large(_ int, c *wire.Config) { c.Index = index.New(index.Config{MaxPerProvider: 10_000}) }
+func large(_ int, c *protocol.Config) { c.Index = index.New(index.Config{MaxPerProvider: 10_000}) }
 
 // A new peer in a small network has all records after its first round, withdrawals included, and
 // soon answers alone; later records reach it directly.
@@ -117,7 +117,7 @@ func TestHalvesConverge(t *testing.T) {
 			_, lives := n.Index.Get(ended.Name())
 			require.False(t, lives, "the withdrawal wins")
 		}
-		time.Sleep(wire.SyncEvery)
+		time.Sleep(protocol.SyncEvery)
 		for _, n := range w.nodes {
 			require.True(t, n.sync.Settled(plan.Cells(9)))
 		}
@@ -180,7 +180,7 @@ func TestIdleRoundIsSmall(t *testing.T) {
 // comparisonWith runs one comparison of the first node with a peer that answers with the given
 // function.
 func comparisonWith(t *testing.T, answer func(*pb.Request) *pb.Response, held ...*records.Record) (*node, error) {
-	w := newCluster(t, 2, func(_ int, c *wire.Config) { c.Limits.Sync = -1 })
+	w := newCluster(t, 2, func(_ int, c *protocol.Config) { c.Limits.Sync = -1 })
 	honest, hostile := w.nodes[0], w.nodes[1]
 	honest.put(t, held...)
 	hostile.corrupt(answer)
@@ -198,7 +198,7 @@ func TestHostilePartner(t *testing.T) {
 	forged := slices.Clone(newer.Envelope())
 	forged[len(forged)-1] ^= 1
 	cell := records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: "global"}
-	entry := digest.Append(nil, digest.EntryOf(newer, p.Id.String()))
+	entry := digest.Append(nil, protocol.EntryOf(newer, p.Id.String()))
 	liar := func(step *pb.SyncResponse, envelopes ...[]byte) func(*pb.Request) *pb.Response {
 		return func(req *pb.Request) *pb.Response {
 			switch op := req.Op.(type) {
@@ -219,7 +219,7 @@ func TestHostilePartner(t *testing.T) {
 	}
 	for name, answer := range map[string]func(*pb.Request) *pb.Response{
 		"forged":     liar(&pb.SyncResponse{Entries: entry}, forged),
-		"elsewhere":  liar(&pb.SyncResponse{Entries: digest.Append(nil, digest.EntryOf(database, p.Id.String()))}, database.Envelope()),
+		"elsewhere":  liar(&pb.SyncResponse{Entries: digest.Append(nil, protocol.EntryOf(database, p.Id.String()))}, database.Envelope()),
 		"not asked":  liar(&pb.SyncResponse{Entries: entry}, other.Envelope()),
 		"too many":   liar(&pb.SyncResponse{Entries: entry}, newer.Envelope(), newer.Envelope()),
 		"no entries": liar(&pb.SyncResponse{Entries: entry[1:]}),
@@ -261,7 +261,7 @@ func TestPartnerOfALaterVersion(t *testing.T) {
 // Entries without a record are skipped; records that the index refuses are not pulled again.
 func TestListedButMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newCluster(t, 2, func(_ int, c *wire.Config) {
+		w := newCluster(t, 2, func(_ int, c *protocol.Config) {
 			c.Index = index.New(index.Config{MaxPerProvider: 5})
 			c.Limits.Sync = -1
 		})
@@ -282,11 +282,11 @@ func TestListedButMissing(t *testing.T) {
 // A peer has peerComparisons under way, the waiting ones included; another peer is not held up by them.
 func TestComparisonsOfAPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, _ := bare(t, 3, wire.Limits{})
+		k, _ := bare(t, 3, protocol.Limits{})
 		leave := k.server.bulk.occupy(t)
 		ask := func(id peer.ID) error {
 			req := &pb.Request{Op: &pb.Request_Sync{Sync: &pb.SyncRequest{Sums: make([]byte, digest.SumSize)}}}
-			return rpc.Restore("", k.server.respond(wire.Source{Peer: id}, req, nil).GetRefusal())
+			return rpc.Restore("", k.server.respond(protocol.Source{Peer: id}, req, nil).GetRefusal())
 		}
 		answers := make(chan error, peerComparisons+1)
 		for range peerComparisons {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 )
 
 // turns let a bounded number of requests work at a time. Waiting requests form two lines, which take turns: one of the known
@@ -34,7 +34,7 @@ type line struct {
 func newTurns(n int, known func(peer.ID) bool) *turns { return &turns{known: known, free: n} }
 
 // enter waits for the turn of a request. Without an error the caller must call leave.
-func (t *turns) enter(ctx context.Context, from wire.Source) error {
+func (t *turns) enter(ctx context.Context, from protocol.Source) error {
 	in := &t.lines[1]
 	if t.known(from.Peer) {
 		in = &t.lines[0]

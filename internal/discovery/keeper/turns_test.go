@@ -12,9 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/blackhole/blackhole/internal/discovery/digest"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
@@ -22,7 +21,7 @@ import (
 func (t *turns) occupy(tb testing.TB) (leave func()) {
 	n := t.free
 	for range n {
-		require.NoError(tb, t.enter(tb.Context(), wire.Source{}))
+		require.NoError(tb, t.enter(tb.Context(), protocol.Source{}))
 	}
 	return func() {
 		for range n {
@@ -51,7 +50,7 @@ func TestTurns(t *testing.T) {
 			go func() {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
-				if err := turns.enter(ctx, wire.Source{Peer: id, Prefix: netip.MustParsePrefix(prefix)}); err != nil {
+				if err := turns.enter(ctx, protocol.Source{Peer: id, Prefix: netip.MustParsePrefix(prefix)}); err != nil {
 					ends(name + " gave up")
 					return
 				}
@@ -102,19 +101,19 @@ func TestTurnThatNobodyTakes(t *testing.T) {
 // TestBulkIsPaced: large answers to comparisons leave at bulkRate, whoever asks for them, and delay no question.
 func TestBulkIsPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, _ := bare(t, 3, wire.Limits{})
+		k, _ := bare(t, 3, protocol.Limits{})
 		var ids []byte
-		for _, r := range keepertest.Many(t, wire.PullRecords, 100) {
+		for _, r := range keepertest.Many(t, protocol.PullRecords, 100) {
 			_, err := k.Index.Put(r, time.Now())
 			require.NoError(t, err)
-			e := digest.EntryOf(r, r.Name().Provider.String())
+			e := protocol.EntryOf(r, r.Name().Provider.String())
 			ids = append(ids, e.ID[:]...)
 		}
 		pull := &pb.Request{Op: &pb.Request_Pull{Pull: &pb.PullRequest{Ids: ids}}}
 		resolve := &pb.Request{Op: &pb.Request_Resolve{Resolve: &pb.ResolveRequest{Key: keepertest.Many(t, 1, 1)[0].Key().String()}}}
 		began, sent := time.Now(), 0
 		for i := range byte(16) {
-			from := wire.Source{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, i, 0}), 24)}
+			from := protocol.Source{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, i, 0}), 24)}
 			resp := k.server.respond(from, pull, nil)
 			require.Nil(t, resp.Refusal)
 			sent += proto.Size(resp)

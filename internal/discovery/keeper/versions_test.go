@@ -14,16 +14,16 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/core/protocol"
+	libp2pprotocol "github.com/libp2p/go-libp2p/core/protocol"
 	"github.com/multiformats/go-varint"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/blackhole/blackhole/internal/discovery/keep"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
-	"github.com/blackhole/blackhole/internal/discovery/route"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/internal/platform/strictproto"
 	queries "github.com/blackhole/blackhole/internal/query"
@@ -46,17 +46,17 @@ const (
 )
 
 // laterProtocol returns the later version of today's protocol.
-func laterProtocol(id protocol.ID) protocol.ID {
+func laterProtocol(id libp2pprotocol.ID) libp2pprotocol.ID {
 	if name, ok := strings.CutSuffix(string(id), "/1.0.0"); ok {
-		return protocol.ID(name + "/1.1.0")
+		return libp2pprotocol.ID(name + "/1.1.0")
 	}
 	return id
 }
 
 type laterHost struct{ host.Host }
 
-func (h laterHost) NewStream(ctx context.Context, id peer.ID, ids ...protocol.ID) (network.Stream, error) {
-	var proposed []protocol.ID
+func (h laterHost) NewStream(ctx context.Context, id peer.ID, ids ...libp2pprotocol.ID) (network.Stream, error) {
+	var proposed []libp2pprotocol.ID
 	for _, other := range ids {
 		proposed = append(proposed, laterProtocol(other))
 	}
@@ -67,13 +67,15 @@ func (h laterHost) NewStream(ctx context.Context, id peer.ID, ids ...protocol.ID
 	return &rewriter{Stream: s, r: bufio.NewReader(s), out: rewrite(new(pb.Request), sendLater), in: rewrite(new(pb.Response), receiveLater)}, nil
 }
 
-func (h laterHost) SetStreamHandlerMatch(id protocol.ID, match func(protocol.ID) bool, handler network.StreamHandler) {
+func (h laterHost) SetStreamHandlerMatch(id libp2pprotocol.ID, match func(libp2pprotocol.ID) bool, handler network.StreamHandler) {
 	h.Host.SetStreamHandlerMatch(laterProtocol(id), match, func(s network.Stream) {
 		handler(&rewriter{Stream: s, r: bufio.NewReader(s), out: rewrite(new(pb.Response), answerLater), in: rewrite(new(pb.Request), serveLater)})
 	})
 }
 
-func (h laterHost) RemoveStreamHandler(id protocol.ID) { h.Host.RemoveStreamHandler(laterProtocol(id)) }
+func (h laterHost) RemoveStreamHandler(id libp2pprotocol.ID) {
+	h.Host.RemoveStreamHandler(laterProtocol(id))
+}
 
 // rewriter changes the frames of a stream.
 type rewriter struct {
@@ -184,7 +186,7 @@ func receiveLater(m *pb.Response) {
 }
 
 // makeLater lets a peer of a test be of the later version.
-func makeLater(c *wire.Config) { c.Host = laterHost{c.Host} }
+func makeLater(c *protocol.Config) { c.Host = laterHost{c.Host} }
 
 func tagged(value string) func(*records.Offer) {
 	return func(o *records.Offer) { o.Metadata.Attributes = map[string]string{laterFilter: value} }
@@ -195,7 +197,7 @@ func tagged(value string) func(*records.Offer) {
 func TestMixedNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		isLater := func(i int) bool { return i%3 != 0 } // so that some cells have few keepers of today
-		w := newCluster(t, 24, func(i int, c *wire.Config) {
+		w := newCluster(t, 24, func(i int, c *protocol.Config) {
 			if isLater(i) {
 				makeLater(c)
 			}
@@ -316,7 +318,7 @@ func TestResponseOfALaterVersion(t *testing.T) {
 		w := newCluster(t, 4)
 		a := w.nodes[0]
 		a.Store(t.Context(), keepertest.Batch(t, keepertest.NewProvider(t), 5, time.Now()))
-		odd := w.node(a.askingOrder(route.NewSet(w.dht.peers, nil))[1])
+		odd := w.node(a.askingOrder(keep.NewSet(w.dht.peers, nil))[1])
 		odd.corrupt(func(*pb.Request) *pb.Response {
 			m := new(pb.Response)
 			m.ProtoReflect().SetUnknown(keepertest.UnknownField(99, "a response of a later version"))

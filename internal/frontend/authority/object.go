@@ -30,9 +30,9 @@ func (o object) String() string {
 func objectsOf(m *coordv1.Command) []object {
 	switch r := m.GetRequest().(type) {
 	case *coordv1.Command_Lock:
-		return []object{{kind: "lock", field: "name", name: r.Lock.GetName()}}
+		return locksOf(r.Lock.GetName(), r.Lock.GetOthers())
 	case *coordv1.Command_TryLock:
-		return []object{{kind: "lock", field: "name", name: r.TryLock.GetName()}}
+		return locksOf(r.TryLock.GetName(), r.TryLock.GetOthers())
 	case *coordv1.Command_Unlock:
 		return []object{{kind: "lock", field: "name", name: r.Unlock.GetName()}}
 	case *coordv1.Command_SetRequirement:
@@ -43,6 +43,14 @@ func objectsOf(m *coordv1.Command) []object {
 		return objectsOfTxn("", &apiv1.TxnBranch{Compare: r.Txn.GetCompare(), Then: r.Txn.GetThen(), Else: r.Txn.GetElse()}, coord.TxnDepth)
 	}
 	return nil
+}
+
+func locksOf(name string, others []string) []object {
+	all := []object{{kind: "lock", field: "name", name: name}}
+	for _, other := range others {
+		all = append(all, object{kind: "lock", field: "others", name: other})
+	}
+	return all
 }
 
 // objectsOfTxn returns the locks and keys of a transaction, also those that it only compares or reads, and those of

@@ -18,12 +18,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	engine "github.com/blackhole/blackhole/internal/discovery"
-	"github.com/blackhole/blackhole/internal/discovery/clock"
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
 	"github.com/blackhole/blackhole/internal/discovery/index"
-	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/discovery/offers"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
 	"github.com/blackhole/blackhole/internal/frontend/mcpapi"
+	"github.com/blackhole/blackhole/internal/platform/clock"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -105,11 +105,11 @@ func serveEntries(b *testing.B, n int) http.Handler {
 		_, err = known.Put(r, now)
 		require.NoError(b, err)
 	}
-	own, err := registry.Open(registry.Config{Network: "test", Dir: "/registry", FS: vfs.NewMem(), Key: keys[0]}, now)
+	own, err := offers.Open(offers.Config{Network: "test", Dir: "/registry", FS: vfs.NewMem(), Key: keys[0]}, now)
 	require.NoError(b, err)
 	h := discoverytest.New(b)
 	s, err := engine.NewService(engine.Parts{
-		Registry: own, Index: known, Keepers: keepsAll{h.Network, known}, Updates: silent{}, Prober: h.Prober, Now: time.Now, Random: rng.Uint64,
+		Registry: own, Index: known, Keepers: keepsAll{h.Network, known}, Updates: silent{}, Peers: h.Peers, Now: time.Now, Random: rng.Uint64,
 	}, engine.Settings{})
 	require.NoError(b, err)
 	b.Cleanup(func() {

@@ -1,11 +1,12 @@
 // Package mcpapi is the front end for agents, at the address of package httpapi. It speaks the Model Context Protocol (modelcontextprotocol.io): a
-// POST of one JSON-RPC message, and the answer as JSON. It keeps no session and sends nothing unasked. And it answers those who look for resources
+// POST of one JSON-RPC message, and the answer as JSON, or a stream for who listens. It keeps no session and sends nothing unasked. And it answers those who look for resources
 // by Agentic Resource Discovery, see entry.
 //
 // A tool is a route of the HTTP API: it has its words, its schema, its checks and its role. The package only translates.
 package mcpapi
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -52,18 +53,22 @@ func New(c Config) *Server { return &Server{Config: c, described: sync.OnceValue
 
 // Routes returns the paths of the front. At /mcp the HTTP server answers other methods with 405, which tells clients that there is no stream and no session.
 func (s *Server) Routes() []httpapi.Route {
+	public := func(pattern string, serve func(http.ResponseWriter, *http.Request, string) (any, error)) httpapi.Route {
+		return httpapi.Route{Pattern: pattern, Role: access.RoleReadOnly, Public: true, Handler: s.resources(serve)}
+	}
 	return []httpapi.Route{
 		{Pattern: "POST /mcp", Role: access.RoleReadOnly, Waits: true, Handler: http.HandlerFunc(s.serve)},
-		{Pattern: "GET /.well-known/ai-catalog.json", Role: access.RoleReadOnly, Handler: s.resources(s.catalog)},
+		{Pattern: "POST /mcp/{$}", Role: access.RoleReadOnly, Waits: true, Handler: http.HandlerFunc(s.serve)},
+		public("GET /.well-known/ai-catalog.json", s.catalog),
+		public("GET /.well-known/ard.json", s.catalog),
+		public("GET /agents/{identifier}", s.byIdentifier),
 		{Pattern: "POST /search", Role: access.RoleReadOnly, Handler: s.resources(s.search)},
-		{Pattern: "GET /v0.1/servers", Role: access.RoleReadOnly, Handler: s.resources(s.servers)},
-		{Pattern: "GET /v0.1/servers/{name}/versions", Role: access.RoleReadOnly, Handler: s.resources(s.serverVersions)},
-		{Pattern: "GET /v0.1/servers/{name}/versions/{version}", Role: access.RoleReadOnly, Handler: s.resources(s.server)},
+		public("GET /v0.1/servers", s.servers),
+		public("GET /v0.1/servers/{$}", s.servers),
+		public("GET /v0.1/servers/{name}/versions", s.serverVersions),
+		public("GET /v0.1/servers/{name}/versions/{version}", s.server),
 	}
 }
-
-// versions are those of the protocol that this server speaks, newest first. It uses nothing in which they differ.
-func versions() []string { return []string{"2025-11-25", "2025-06-18", "2025-03-26"} }
 
 // message is a request, a notification (without an id) or an answer (without a method) of JSON-RPC 2.0.
 type message struct {
@@ -79,20 +84,32 @@ type message struct {
 type failure struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
+	Data    any    `json:"data,omitempty"`
+
+	status int // of HTTP; 0: 200
 }
 
-// Codes of JSON-RPC, and the one of MCP.
+// Codes of JSON-RPC, and those of MCP.
 const (
-	parseError     = -32700
-	invalidRequest = -32600
-	methodUnknown  = -32601
-	invalidParams  = -32602
-	internalError  = -32603
-	resourceAbsent = -32002
+	parseError         = -32700
+	invalidRequest     = -32600
+	methodUnknown      = -32601
+	invalidParams      = -32602
+	internalError      = -32603
+	resourceAbsent     = -32002 // before revision 2026-07-28
+	headerMismatch     = -32020
+	unsupportedVersion = -32022
 )
 
 func wrong(code int, format string, args ...any) *failure {
-	return &failure{code, fmt.Sprintf(format, args...)}
+	return &failure{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// bad is a failure that HTTP shows as a bad request too.
+func bad(code int, format string, args ...any) *failure {
+	f := wrong(code, format, args...)
+	f.status = http.StatusBadRequest
+	return f
 }
 
 // room is what a request has of the budget of answers until it is over. One goroutine uses it.
@@ -140,28 +157,90 @@ func (s *Server) more(r *http.Request, n int) error {
 	})
 }
 
-// serve answers one message.
+// serve answers a message, or a batch of them.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	r, end := holding(r)
 	defer end()
-	if v := r.Header.Get("MCP-Protocol-Version"); v != "" && !slices.Contains(versions(), v) {
-		s.write(w, r, http.StatusBadRequest, &message{Error: wrong(invalidRequest, "MCP-Protocol-Version %q is unknown here: use one of %q", v, versions())})
+	text, err := s.body(w, r)
+	if err != nil {
+		s.write(w, r, http.StatusBadRequest, &message{Error: wrong(internalError, "the message cannot be read: %s", fault.Message(err))})
 		return
 	}
-	asked, err := s.read(w, r)
-	switch {
-	case err != nil:
-		s.write(w, r, http.StatusBadRequest, &message{Error: err})
+	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("[")) {
+		s.serveBatch(w, r, text)
 		return
-	case asked.Method == "" || asked.ID == nil: // an answer to a question that nobody asked, or a notification
+	}
+	q, failed := read(r, text)
+	switch {
+	case failed == nil && q.silent():
+		w.WriteHeader(http.StatusAccepted)
+	case failed == nil && q.stateless() && q.Method == "subscriptions/listen":
+		s.listen(w, r, q)
+	default:
+		m := s.answered(r, q, failed)
+		code := http.StatusOK
+		if m.Error != nil {
+			code = cmp.Or(m.Error.status, code)
+		}
+		s.write(w, r, code, m)
+	}
+}
+
+// maxBatch bounds the messages of a batch.
+const maxBatch = 16
+
+// serveBatch answers a batch of revision 2025-03-26, the only one that has them: its clients send no header.
+func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request, text []byte) {
+	var list []json.RawMessage
+	refused := func(code int, format string, args ...any) {
+		s.write(w, r, http.StatusBadRequest, &message{Error: wrong(code, format, args...)})
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		refused(parseError, "the body is no JSON-RPC message: %s", err)
+		return
+	}
+	if v := r.Header.Get(versionHeader); v != "" && v != batching {
+		refused(invalidRequest, "revision %s has no batches: send one message", v)
+		return
+	}
+	if len(list) == 0 || len(list) > maxBatch {
+		refused(invalidRequest, "a batch has 1 to %d messages, not %d", maxBatch, len(list))
+		return
+	}
+	var answers []*message
+	for _, one := range list {
+		q, failed := read(r, one)
+		if failed == nil && q.Method == "initialize" {
+			failed = wrong(invalidRequest, "initialize stands alone")
+		}
+		if failed != nil || !q.silent() {
+			answers = append(answers, s.answered(r, q, failed))
+		}
+	}
+	if len(answers) == 0 {
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	answer := &message{ID: asked.ID}
-	if answer.Result, answer.Error = s.answer(r, asked); answer.Error != nil {
-		answer.Result = nil
+	if err := s.send(w, r, http.StatusOK, answers); err != nil {
+		s.write(w, r, http.StatusServiceUnavailable, &message{Error: wrong(internalError, "%s", fault.Message(err))})
 	}
-	s.write(w, r, http.StatusOK, answer)
+}
+
+// answered does what a request asks for, and completes the answer.
+func (s *Server) answered(r *http.Request, q *request, failed *failure) *message {
+	m := &message{Version: "2.0", ID: q.ID, Error: failed}
+	if m.ID == nil {
+		m.ID = json.RawMessage("null")
+	}
+	if failed != nil {
+		return m
+	}
+	if m.Result, m.Error = s.answer(r, q); m.Error != nil {
+		m.Result = nil
+	} else if q.stateless() {
+		m.Result = s.complete(q.Method, m.Result)
+	}
+	return m
 }
 
 // body reads the body of a request.
@@ -183,60 +262,52 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return text, err
 }
 
-// read reads a message.
-func (s *Server) read(w http.ResponseWriter, r *http.Request) (*message, *failure) {
-	text, err := s.body(w, r)
-	if err != nil {
-		return nil, wrong(internalError, "the message cannot be read: %s", fault.Message(err))
-	}
-	m := new(message)
-	if err := json.Unmarshal(text, m); err != nil {
-		return nil, wrong(parseError, "the body is no JSON-RPC message: %s", err)
-	}
-	if m.Version != "2.0" || len(m.ID) > 256 || string(m.ID) == "null" {
-		return nil, wrong(invalidRequest, `the body is no message of JSON-RPC 2.0 with "jsonrpc": "2.0" and an id of at most 256 bytes`)
-	}
-	return m, nil
-}
-
-// answer does what a message asks for.
-func (s *Server) answer(r *http.Request, m *message) (any, *failure) {
-	var p struct { // the parameters of all methods
-		Version   string                     `json:"protocolVersion"`
-		Name      string                     `json:"name"`
-		Arguments map[string]json.RawMessage `json:"arguments"`
-		URI       string                     `json:"uri"`
-	}
-	if m.Params != nil {
-		if err := json.Unmarshal(m.Params, &p); err != nil {
-			return nil, wrong(invalidParams, "params of %s are not what it takes: %s", m.Method, err)
-		}
-	}
+// answer does what a request asks for.
+func (s *Server) answer(r *http.Request, q *request) (any, *failure) {
 	none := map[string]any{}
-	switch m.Method {
-	case "initialize":
-		if !slices.Contains(versions(), p.Version) {
-			p.Version = versions()[0]
+	switch method := q.Method; {
+	case method == "initialize" && !q.stateless():
+		v := q.params.Version
+		if v != oldest || r.Header.Get(versionHeader) != oldest {
+			if v == stateless || !slices.Contains(versions(), v) {
+				v = handshakes()[0]
+			}
 		}
 		return map[string]any{
-			"protocolVersion": p.Version, "capabilities": map[string]any{"tools": none, "resources": none}, "instructions": instructions,
-			"serverInfo": map[string]any{"name": "blackholed", "title": "Service discovery and locks", "version": cmp.Or(s.Version, "unknown")},
+			"protocolVersion": v, "capabilities": map[string]any{"tools": none, "resources": none}, "instructions": instructions, "serverInfo": s.info(),
 		}, nil
-	case "ping":
+	case method == "server/discover" && q.stateless():
+		return map[string]any{
+			"supportedVersions": versions(), "capabilities": map[string]any{"tools": none, "resources": map[string]any{"subscribe": true}},
+			"instructions": instructions,
+		}, nil
+	case method == "ping" && !q.stateless():
 		return none, nil
-	case "tools/list":
+	case method == "tools/list":
 		return map[string]any{"tools": s.described()}, nil
-	case "tools/call":
-		return s.call(r, p.Name, p.Arguments)
-	case "resources/list":
+	case method == "tools/call":
+		return s.call(r, q.params.Name, q.params.Arguments)
+	case method == "resources/list":
 		return map[string]any{"resources": readable()}, nil
-	case "resources/templates/list":
+	case method == "resources/templates/list":
 		return map[string]any{"resourceTemplates": []map[string]string{{"uriTemplate": scheme + "services/{service}/instances", "name": "instances", "mimeType": "application/json"}}}, nil
-	case "resources/read":
-		return s.resource(r, p.URI)
-	default:
-		return nil, wrong(methodUnknown, "this server has no method %q", m.Method)
+	case method == "resources/read":
+		found, failed := s.resource(r, q.params.URI)
+		if failed != nil && failed.Code == resourceAbsent && q.stateless() {
+			failed.Code = invalidParams
+		}
+		return found, failed
 	}
+	f := wrong(methodUnknown, "this server has no method %q", q.Method)
+	if q.stateless() {
+		f.status = http.StatusNotFound
+	}
+	return nil, f
+}
+
+// info names this server.
+func (s *Server) info() map[string]any {
+	return map[string]any{"name": "blackholed", "title": "Service discovery and locks", "version": cmp.Or(s.Version, "unknown")}
 }
 
 // write sends a message, or the lack of room for it.

@@ -89,7 +89,8 @@ func TestTools(t *testing.T) {
 	list := start(t, nil).ask("tools/list", "{}")["tools"].([]any)
 	fields := map[string][]string{
 		"find_offers": {"type", "near", "max_price", "where", "explain"}, "find_instances": {"service", "health", "version"}, "watch_instances": {"index", "wait"},
-		"take_lock": {"name", "lease_id", "timeout_ms"}, "release_lock": {"name", "fencing_token"}, "grant_lease": {"ttl"}, "keep_lease_alive": {"id"},
+		"search": {"words", "limit"}, "hold": {"names", "agent", "ttl", "wait", "why"}, "release": {"agent", "names"}, "held": {"agent", "names"},
+		"register_offer": {"metadata"}, "register_instance": {"service", "host", "port"}, "list_services": nil,
 	}
 	for _, one := range list {
 		tool := one.(map[string]any)
@@ -109,19 +110,20 @@ func TestTools(t *testing.T) {
 		}
 	}
 	require.Empty(t, fields)
+	whole, err := json.Marshal(list)
+	require.NoError(t, err)
+	t.Logf("the texts of the tools have %d bytes", len(whole))
+	require.NotContains(t, string(whole), "event-stream", "texts for agents, not for HTTP")
 }
 
 func TestCalls(t *testing.T) {
 	f := start(t, nil)
 	for _, c := range []struct{ tool, args, asked, body string }{
 		{"find_offers", `{"type":"compute","max_price":2}`, "POST /v1/discovery/query", `{"max_price":2,"type":"compute"}`},
-		{"explain_offers", `{"type":"compute","explain":false}`, "POST /v1/discovery/query", `{"explain":true,"type":"compute"}`},
 		{"find_instances", `{"service":"a b/c","tags":["x","y"],"health":"any"}`, "GET /v1/services/a%20b%2Fc/instances?health=any&tags=x&tags=y", ""},
 		{"list_services", `{}`, "GET /v1/services", ""},
 		{"watch_instances", `{"service":"a","index":12,"wait":"1m"}`, "GET /v1/services/a/watch?index=12&wait=1m", ""},
-		{"take_lock", `{"name":"a/b","lease_id":9007199254740993}`, "POST /v1/coordination/locks/a%2Fb", `{"lease_id":9007199254740993}`},
-		{"keep_lease_alive", `{"id":9007199254740993}`, "PUT /v1/coordination/leases/9007199254740993/keepalive", ""},
-		{"release_lock", `{"name":"a","lease_id":"1","fencing_token":"2"}`, "DELETE /v1/coordination/locks/a?fencing_token=2&lease_id=1", ""},
+		{"register_instance", `{"service":"a","id":"1","port":80}`, "POST /v1/services/a/instances", `{"id":"1","port":80}`},
 	} {
 		got := f.ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, c.tool, c.args))
 		require.Equal(t, map[string]any{"asked": c.asked, "body": c.body, "as": "Bearer secret", "host": "peer"}, got["structuredContent"], c.tool)
@@ -147,7 +149,11 @@ func TestCalls(t *testing.T) {
 	require.Contains(t, fmt.Sprint(got["content"]), "forbidden")
 
 	f.api = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
-	require.Contains(t, fmt.Sprint(f.ask("tools/call", `{"name":"revoke_lease","arguments":{"id":"1"}}`)["content"]), "done")
+	require.Contains(t, fmt.Sprint(f.ask("tools/call", `{"name":"register_offer","arguments":{"id":"1"}}`)["content"]), "done")
+	f.api = func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"complete":true,"results":[]}`)
+	}
+	require.Contains(t, fmt.Sprint(f.ask("tools/call", `{"name":"find_offers","arguments":{"type":"gpu"}}`)["content"]), "types of offers are agent, bandwidth, cdn, compute")
 }
 
 func TestRefused(t *testing.T) {
@@ -158,7 +164,8 @@ func TestRefused(t *testing.T) {
 		text string
 	}{
 		{`{`, 400, "-32700"},
-		{`[]`, 400, "-32700"},
+		{`[]`, 400, "1 to 16 messages"},
+		{`[`, 400, "-32700"},
 		{``, 400, "-32700"},
 		{`{"jsonrpc":"1.0","id":1,"method":"ping"}`, 400, "-32600"},
 		{`{"jsonrpc":"2.0","id":null,"method":"ping"}`, 400, "-32600"},
@@ -166,7 +173,10 @@ func TestRefused(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":1,"method":"prompts/list"}`, 200, "-32601"},
 		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":[]}`, 200, "-32602"},
 		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"none"}}`, 200, "no tool"},
-		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"take_lock","arguments":{"name":""}}}`, 200, "name of take_lock is missing"},
+		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"find_instances","arguments":{"service":""}}}`, 200, "service of find_instances is missing"},
+		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hold","arguments":{"names":["a"]}}}`, 200, "agent of hold is missing"},
+		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hold","arguments":{"names":"a","agent":"x"}}}`, 200, "-32602"},
+		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"held","arguments":{"who":"x"}}}`, 200, "who of held is unknown"},
 		{`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"blackhole:///v1/events"}}`, 200, "-32002"},
 		{`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"blackhole:///v1/services/../instances"}}`, 200, "result"},
 		{`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"blackhole:///v1/services/a?b/instances"}}`, 200, "-32002"},
@@ -177,9 +187,10 @@ func TestRefused(t *testing.T) {
 		require.Equal(t, c.code, code, c.body)
 		require.Contains(t, body, c.text, c.body)
 	}
-	code, body := f.post(`{"jsonrpc":"2.0","id":1,"method":"ping"}`, "MCP-Protocol-Version", "1999-01-01")
+	code, body := f.post(`{"jsonrpc":"2.0","id":7,"method":"ping"}`, "MCP-Protocol-Version", "1999-01-01")
 	require.Equal(t, http.StatusBadRequest, code)
-	require.Contains(t, body, "2025-11-25")
+	require.Contains(t, body, `"id":7,`)
+	require.Contains(t, body, `"data":{"requested":"1999-01-01","supported":["2026-07-28","2025-11-25","2025-06-18","2025-03-26"]}`)
 	w := httptest.NewRecorder()
 	f.mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/mcp", nil))
 	require.Equal(t, http.StatusMethodNotAllowed, w.Code, "there is no stream")
@@ -280,7 +291,7 @@ func TestAnswersFindRoomFirst(t *testing.T) {
 	f.api = func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"id":"`+strings.Repeat("x", 6<<10)+`"}`)
 	}
-	_, body := f.post(call("grant_lease", `{"ttl_ms":1000}`))
+	_, body := f.post(call("register_instance", `{"service":"a"}`))
 	require.NotContains(t, body, "pool")
 }
 

@@ -23,7 +23,7 @@ import (
 	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper"
-	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/internal/sim/loopback"
 	"github.com/blackhole/blackhole/pkg/network"
@@ -161,7 +161,7 @@ func provide(t *testing.T, peers []*peer, n int) {
 	name := network.Default("dev")
 	verifier, err := records.NewVerifier(name, 1024)
 	require.NoError(t, err)
-	k, err := keeper.New(wire.Config{Network: name, Host: node.Host(), Router: node.Routing(), Index: index.New(index.Config{}), Verifier: verifier, Limits: wire.Limits{Loopback: true}})
+	k, err := keeper.New(protocol.Config{Network: name, Host: node.Host(), Router: node.Routing(), Index: index.New(index.Config{}), Verifier: verifier, Limits: protocol.Limits{Loopback: true}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, k.Close()) }()
 	require.Eventually(t, func() bool { return node.Routing().Size() >= 8 }, waitForPeer, pollEvery)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/blackhole/blackhole/internal/platform/identity"
 	"github.com/blackhole/blackhole/internal/platform/store"
@@ -67,6 +68,17 @@ func ReadNetworkKeys(path string) ([]identity.Key, error) {
 		return nil, err
 	}
 	return parseNetworkKeys(path, text)
+}
+
+// ReadPlainKey reads the text of one key from a file that an operator made. Errors: Invalid with field "network.key_file".
+func ReadPlainKey(path string) (identity.Key, error) {
+	const setting = "network.key_file"
+	text, err := file{setting: setting, path: path, private: true}.read()
+	if err != nil {
+		return nil, err
+	}
+	key, err := identity.ParseKey(strings.TrimSpace(string(text)))
+	return key, fault.In(setting, err)
 }
 
 // CreateNetworkKey writes a key to a new file of mode 0600, durably and whole or not at all. Error: Exists for a file

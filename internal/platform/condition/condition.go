@@ -57,6 +57,8 @@ const (
 	StatesDiffer Name = "states_differ"
 	// IndexFull: this peer's index refuses or evicts records for want of memory.
 	IndexFull Name = "index_full"
+	// CellFull: a cell without parts has more offers than one cell takes, so some are refused.
+	CellFull Name = "cell_full"
 	// SpaceLow: a pool of the coordination group is nearly full: of its keys, bytes, leases, clients or requirements.
 	SpaceLow Name = "space_low"
 	// Disk: the disk of the data directory is nearly full, or the directory is gone.
@@ -77,7 +79,7 @@ func Names() []string {
 	return []string{
 		string(Joining), string(Isolated), string(ClockOffset), string(IdentityInUse),
 		string(NotReachable), string(AddressLimit), string(OtherNetwork), string(PrivateAddresses), string(NotStored), string(NoGroup), string(NoQuorum), string(DirectoryRefused), string(NoReserve), string(OtherGroup),
-		string(OlderKeepers), string(FeatureLevel), string(MemberStopped), string(StatesDiffer), string(IndexFull), string(SpaceLow),
+		string(OlderKeepers), string(FeatureLevel), string(MemberStopped), string(StatesDiffer), string(IndexFull), string(CellFull), string(SpaceLow),
 		string(Disk), string(Certificate), string(PoolExhausted),
 		string(SetAside), string(FrontFailed),
 	}

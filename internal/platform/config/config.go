@@ -14,12 +14,12 @@ import (
 
 // Config are all settings of one peer. The tag help explains a setting to users.
 type Config struct {
-	Profile   string        `yaml:"profile" help:"How to find peers: dev (this machine), lan (multicast) or public (bootstrap)."`
+	Profile   string        `yaml:"profile" help:"Kind of network: dev (peers of this machine, by bootstrap), lan (found by multicast) or public (by bootstrap)."`
 	Data      string        `yaml:"data" help:"Data directory, with identity and databases."`
 	Listen    []string      `yaml:"listen" help:"Multiaddrs to listen on. Empty: the profile's default."`
-	Bootstrap []string      `yaml:"bootstrap" help:"Multiaddrs with /p2p/ID of peers to connect to at the start."`
-	Announce  []string      `yaml:"announce" help:"Multiaddrs at which others can connect, besides those that this peer finds: of a forwarded port or a cloud host with 1:1 NAT."`
-	Leaf      string        `yaml:"leaf" help:"Whether to dial out only and keep nothing for others, with at most 32 connections and little memory: on (needs bootstrap), or auto (keep records while others can connect)."`
+	Bootstrap []string      `yaml:"bootstrap" help:"Multiaddrs of peers to connect to at the start, with /p2p/ID, or TCP addresses such as /dns4/peers.example/tcp/4801, where each peer is asked for its id."`
+	Announce  []string      `yaml:"announce" help:"Multiaddrs of a forwarded port or of 1:1 NAT, besides those that this peer finds."`
+	Leaf      string        `yaml:"leaf" help:"Dial out only and keep nothing for others: on (needs bootstrap), or auto (keep records while others can connect)."`
 	HTTP      string        `yaml:"http" help:"Address of the HTTP API, or off. Addresses beyond loopback need TLS and auth."`
 	GRPC      string        `yaml:"grpc" help:"Address of the gRPC API, or off. Addresses beyond loopback need TLS and auth."`
 	Unix      string        `yaml:"unix" help:"Path of a unix socket with the HTTP API for this user and root, or off."`
@@ -42,19 +42,19 @@ type Config struct {
 
 // Consul are the settings of the front end for clients of Consul, at the address http. It needs the coordination plane.
 type Consul struct {
-	Enabled bool   `yaml:"enabled" help:"Whether the HTTP address answers clients of Consul too."`
-	Prefix  string `yaml:"prefix" help:"What the keys of clients of Consul begin with in the group, ending in /: the same on all peers. No lock may have a name under it."`
+	Enabled bool   `yaml:"enabled" help:"Answer clients of Consul too, at the address http."`
+	Prefix  string `yaml:"prefix" help:"Start of the keys of clients of Consul, ending in /: the same on all peers. No lock may have a name under it."`
 }
 
 // ARD are the settings of searches by Agentic Resource Discovery, at the address http.
 type ARD struct {
-	Referrals []string `yaml:"referrals" help:"Where other registries are searched: at most 16 https URLs, for clients that want referrals."`
+	Referrals []string `yaml:"referrals" help:"Searches of other registries, for clients that want referrals: at most 16 https URLs."`
 }
 
 // Etcd are the settings of the front end for clients of etcd. It needs the coordination plane.
 type Etcd struct {
 	Listen string `yaml:"listen" help:"Address for clients of etcd v3, gRPC and JSON, or off. Addresses beyond loopback need TLS and auth."`
-	Prefix string `yaml:"prefix" help:"What the keys of clients of etcd begin with in the group, ending in /: the same on all peers. No lock may have a name under it."`
+	Prefix string `yaml:"prefix" help:"Start of the keys of clients of etcd, ending in /: the same on all peers. No lock may have a name under it."`
 }
 
 // Log are the settings of the log on standard error.
@@ -77,14 +77,14 @@ type Discovery struct {
 // Cache are the settings of the answer cache.
 type Cache struct {
 	Size int           `yaml:"size" help:"Number of cached answers: 100 to 1000000."`
-	TTL  time.Duration `yaml:"ttl" help:"Lifetime of a cached answer: 1s to 1h. Answers of other keepers live for 15s at most."`
+	TTL  time.Duration `yaml:"ttl" help:"Lifetime of a cached answer: 1s to 1h; of other keepers 15s at most."`
 }
 
 // Health are the settings of the measurement of providers.
 type Health struct {
-	CheckInterval time.Duration `yaml:"check_interval" help:"Shortest time between two measurements of a provider: 1s to 1h. With a watch, at most 1m."`
-	CheckTimeout  time.Duration `yaml:"check_timeout" help:"Timeout of a measurement: 100ms to 1m."`
-	ConfirmAfter  time.Duration `yaml:"confirm_after" help:"Time from the first failed measurement of a provider to the second, after which answers leave it out: 1s to 10m."`
+	CheckInterval time.Duration `yaml:"check_interval" help:"Time between two checks of a provider's peer by this peer while it shows its offers, unless others checked it: 1s to 1h."`
+	CheckTimeout  time.Duration `yaml:"check_timeout" help:"Timeout of a check of a peer: 100ms to 1m."`
+	ConfirmAfter  time.Duration `yaml:"confirm_after" help:"Time from the first silence of a provider's peer to the one after which answers leave it out: 1s to 10m."`
 }
 
 // Geo are the settings of places in own records.
@@ -96,14 +96,14 @@ type Geo struct {
 // Limits bound this peer. What keepers accept of one provider is a constant of the network.
 type Limits struct {
 	ServicesPerProvider int `yaml:"services_per_provider" help:"Services that this peer registers: 1 to 10000. Keepers accept no more of one provider."`
-	IndexBytes          int `yaml:"index_bytes" help:"Memory of the records in this peer's index, in bytes: from 1048576. 0: a quarter of the memory limit, at most 4 GiB; of a leaf 4 MiB."`
+	IndexBytes          int `yaml:"index_bytes" help:"Bytes of the records in this peer's index: from 1048576. 0: a quarter of the memory limit, at most 4 GiB; of a leaf 4 MiB."`
 }
 
 // Query are the defaults of queries.
 type Query struct {
 	MaxResults      int     `yaml:"max_results" help:"Results of a query without a limit: 1 to 1000."`
 	DefaultRadiusKM float64 `yaml:"default_radius_km" help:"Radius of a query with a place and without a radius. 0: no bound."`
-	Claims          string  `yaml:"claims" help:"How much scores believe what providers claim of themselves: check (measurements count, claims do not, and providers are spread) or trust (the formula of the specification)."`
+	Claims          string  `yaml:"claims" help:"How much scores believe what providers claim: check (measurements count) or trust (the formula of the specification)."`
 }
 
 // Coordination are the settings of the coordination plane. Without founders, the
@@ -112,6 +112,7 @@ type Coordination struct {
 	Enabled  string        `yaml:"enabled" help:"Take part in coordination: true, false, or auto: in profiles dev and lan, with founders, or with the key of the network."`
 	Members  string        `yaml:"members" help:"Peers that may be members of the group: auto (peers that prove the key of the network; in profile dev without authentication all), listed (founders and allow) or none (this peer is a client only). Empty: auto in profiles dev and lan, otherwise listed."`
 	Founders []string      `yaml:"founders" help:"Peer ids of the first voters of the group, 1 to 9, the same on all peers. A majority of them elects. Later changes act on the group's members. Empty: the first peer of the network founds alone, and peers that join found none."`
+	Expect   int           `yaml:"expect" help:"Peers with the key of the network that begin it together, 0 to 9, the same on all peers: the lowest of so many that see each other founds the group, and the others join. More than half of those that are started. 0: the first peer founds alone."`
 	Voters   int           `yaml:"voters" help:"Voters of the group: 1, 3 or 5."`
 	Clients  string        `yaml:"clients" help:"Peers that may use the group besides founders and allow: network (all), key (peers that prove the key of the network), listed (none), or auto: key, but network in profile dev."`
 	Allow    []string      `yaml:"allow" help:"Peer ids of clients besides the founders; with members listed they may be members."`
@@ -123,19 +124,19 @@ type Coordination struct {
 // because the leader applies its own. Zero keeps the limit of the group.
 type GroupLimits struct {
 	Leases                int `yaml:"leases" help:"Leases of the group. For all limits, 0 keeps the group's limit; initial 100000."`
-	Clients               int `yaml:"clients" help:"Identities of clients, for commands that are applied once; initial 100000."`
+	Clients               int `yaml:"clients" help:"Identities of clients; initial 100000."`
 	Keys                  int `yaml:"keys" help:"Keys of the group, with the keys of locks; initial 1048576."`
 	Bytes                 int `yaml:"bytes" help:"Bytes of keys and values; initial 1 GiB."`
 	Queue                 int `yaml:"queue" help:"Claims on one lock; initial 4096."`
 	LeasesPerOwner        int `yaml:"leases_per_owner" help:"Leases of one peer or client; initial 10000."`
-	ClaimsPerOwner        int `yaml:"claims_per_owner" help:"Claims on locks of one peer or client, held or waiting; initial 20000."`
+	ClaimsPerOwner        int `yaml:"claims_per_owner" help:"Claims on locks, held or waiting, of one peer or client; initial 20000."`
 	BytesPerOwner         int `yaml:"bytes_per_owner" help:"Bytes of keys and values under the leases of one peer or client; initial 64 MiB."`
 	UnleasedKeysPerOwner  int `yaml:"unleased_keys_per_owner" help:"Keys without a lease that one peer or client put last; initial 262144."`
 	ClientsPerOwner       int `yaml:"clients_per_owner" help:"Identities of clients of one peer or client; initial 20000."`
 	UnleasedBytesPerOwner int `yaml:"unleased_bytes_per_owner" help:"Bytes of these keys and their values; initial 256 MiB."`
-	ReservedPercent       int `yaml:"reserved_percent" help:"Percent of leases, identities, keys and bytes that only the peers themselves may use, and locks a half of it, at most 90; initial 25."`
-	HistoryEvents         int `yaml:"history_events" help:"Events that earlier revisions and watches can read; older ones are compacted; initial 65536."`
-	HistoryBytes          int `yaml:"history_bytes" help:"Bytes of these events, with both versions of each, in the memory of each member; initial 64 MiB."`
+	ReservedPercent       int `yaml:"reserved_percent" help:"Percent of leases, identities, keys and bytes for the peers themselves, half of it for locks too, at most 90; initial 25."`
+	HistoryEvents         int `yaml:"history_events" help:"Events of the past for reads and watches; initial 65536."`
+	HistoryBytes          int `yaml:"history_bytes" help:"Bytes of these events in the memory of each member; initial 64 MiB."`
 }
 
 // Default returns the default settings.
@@ -156,7 +157,7 @@ func Default() Config {
 			RecordTTL:       24 * time.Hour,
 			RefreshInterval: 6 * time.Hour,
 			Cache:           Cache{Size: 1000, TTL: 5 * time.Minute},
-			Health:          Health{CheckInterval: 10 * time.Minute, CheckTimeout: 10 * time.Second, ConfirmAfter: 2 * time.Minute},
+			Health:          Health{CheckInterval: time.Minute, CheckTimeout: 10 * time.Second, ConfirmAfter: 2 * time.Minute},
 			Geo:             Geo{Precision: 6},
 			Limits:          Limits{ServicesPerProvider: 100},
 			Query:           Query{MaxResults: 100, Claims: "check"},

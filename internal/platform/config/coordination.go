@@ -29,6 +29,7 @@ func (c *Coordination) validate() error {
 		oneOf("coordination.enabled", c.Enabled, auto, "true", "false"),
 		c.validateMembers(),
 		peers("coordination.founders", c.Founders),
+		between("coordination.expect", c.Expect, 0, maxFounders),
 		oneOf("coordination.voters", c.Voters, 1, 3, 5),
 		oneOf("coordination.clients", c.Clients, auto, "network", byKey, listed),
 		peers("coordination.allow", c.Allow),
@@ -61,6 +62,9 @@ func (l *GroupLimits) validate() error {
 func (c *Coordination) fewFounders() error {
 	if len(c.Founders) > maxFounders {
 		return fault.Invalidf("coordination.founders", len(c.Founders), "must be at most %d", maxFounders)
+	}
+	if len(c.Founders) > 0 && c.Expect > 0 {
+		return fault.Invalidf("coordination.expect", c.Expect, "needs no founders: coordination.founders names them")
 	}
 	return nil
 }

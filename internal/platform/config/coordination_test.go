@@ -50,18 +50,19 @@ func TestClientsOfTheGroup(t *testing.T) {
 
 func TestCoordinationRefuses(t *testing.T) {
 	for text, field := range map[string]string{
-		"{enabled: perhaps}":                         "coordination.enabled",
-		"{members: friends}":                         "coordination.members",
-		"{mode: home}":                               "coordination.mode",
-		"{founders: [nobody]}":                       "coordination.founders",
-		"{founders: [" + peerA + ", " + peerA + "]}": "coordination.founders",
-		"{expect: 3}":                                "coordination.expect",
-		"{voters: 2}":                                "coordination.voters",
-		"{clients: friends}":                         "coordination.clients",
-		"{allow: [x]}":                               "coordination.allow",
-		"{replace: 1s}":                              "coordination.replace",
-		"{limits: {leases_per_owner: -1}}":           "coordination.limits.leases_per_owner",
-		"{limits: {bytes: 1e13}}":                    "coordination.limits.bytes",
+		"{enabled: perhaps}":                               "coordination.enabled",
+		"{members: friends}":                               "coordination.members",
+		"{mode: home}":                                     "coordination.mode",
+		"{founders: [nobody]}":                             "coordination.founders",
+		"{founders: [" + peerA + ", " + peerA + "]}":       "coordination.founders",
+		"{expect: 10}":                                     "coordination.expect",
+		"{expect: 2, founders: [" + peerA + "]}":           "coordination.expect",
+		"{voters: 2}":                                      "coordination.voters",
+		"{clients: friends}":                               "coordination.clients",
+		"{allow: [x]}":                                     "coordination.allow",
+		"{replace: 1s}":                                    "coordination.replace",
+		"{limits: {leases_per_owner: -1}}":                 "coordination.limits.leases_per_owner",
+		"{limits: {bytes: 1e13}}":                          "coordination.limits.bytes",
 		"{founders: [" + peerA + ", " + peerB + "], x: 1}": "coordination.x",
 	} {
 		_, _, err := config.Load(config.Source{File: write(t, "coordination: "+text)})

@@ -59,6 +59,8 @@ const (
 	closedKey   = "network.closed"
 	nameFlag    = "name"
 	nameKey     = "connections.name"
+	expectFlag  = "expect"
+	expectKey   = "coordination.expect"
 )
 
 // Load applies the layers and validates the result. Errors: Invalid, with the key and the
@@ -154,7 +156,7 @@ func Expand(path, home string) string {
 // expand expands all paths.
 func (s Source) expand(c *Config, _ Origin) error {
 	home := s.lookup()["HOME"]
-	paths := []*string{&c.Data, &c.Unix, &c.Auth.TokenFile, &c.Auth.CACert, &c.Auth.ServerCert, &c.Auth.ServerKey, &c.Auth.JWT.KeyFile}
+	paths := []*string{&c.Data, &c.Unix, &c.Network.KeyFile, &c.Auth.TokenFile, &c.Auth.CACert, &c.Auth.ServerCert, &c.Auth.ServerKey, &c.Auth.JWT.KeyFile}
 	for i := range c.Auth.Tokens {
 		paths = append(paths, &c.Auth.Tokens[i].TokenFile)
 	}
@@ -175,7 +177,7 @@ func (s Source) lookup() map[string]string {
 }
 
 func (s Source) flags(c *Config, origin Origin) error {
-	keys := map[string]string{networkFlag: networkKey, nameFlag: nameKey}
+	keys := map[string]string{networkFlag: networkKey, nameFlag: nameKey, expectFlag: expectKey}
 	for _, flag := range slices.Sorted(maps.Keys(s.Flags)) {
 		var n yaml.Node
 		if err := n.Encode(s.Flags[flag]); err != nil {

@@ -11,8 +11,9 @@ import (
 
 // Network are the settings of the network that this peer belongs to. They must be the same on all its peers.
 type Network struct {
-	Closed bool   `yaml:"closed" help:"Refuse every connection of a peer without the key of the network. Over TCP only; a new key needs a restart of all peers."`
-	Name   string `yaml:"name" help:"Name of the network: 1 to 32 lower-case letters, digits and inner hyphens. Peers of other networks are refused. Empty: the profile's (dev, lan or main)."`
+	Closed  bool   `yaml:"closed" help:"Refuse every peer without the key of the network. Over TCP only; a new key needs a restart of all peers."`
+	KeyFile string `yaml:"key_file" help:"File with the key of the network, for peers that begin it together or join without an invitation: 32 bytes in base64url, kept in network.key of the data directory."`
+	Name    string `yaml:"name" help:"Name of the network: 1 to 32 lower-case letters, digits and inner hyphens. Peers of other networks are refused. Empty: the profile's (dev, lan or main)."`
 }
 
 // NetworkName returns the name of this peer's network.
@@ -32,8 +33,8 @@ func (n *Network) validate() error {
 
 // Connections are the settings of connections with other peers.
 type Connections struct {
-	Name       string `yaml:"name" help:"Name that other peers and operators see beside this peer's id: 1 to 63 letters, digits, hyphens, dots or underscores. It proves nothing. Empty: the host's."`
-	Reach      string `yaml:"reach" help:"Whether strangers can connect to this peer: auto (other peers test it), public or private. Only in profile public."`
+	Name       string `yaml:"name" help:"Name beside this peer's id: 1 to 63 letters, digits, hyphens, dots or underscores. It proves nothing. Empty: the host's."`
+	Reach      string `yaml:"reach" help:"Whether strangers can connect: auto (other peers test it), public or private. Only in profile public."`
 	Most       int    `yaml:"most" help:"Connections above which the least useful third is closed: 24 to 100000. 0: 160 in profile dev, 192 in lan, 288 in public."`
 	PerAddress int    `yaml:"per_address" help:"Peers behind one IPv4 address or one IPv6 /56: 4 to 100000. 0: 64 in profile public, otherwise 1024."`
 	Relay      Relay  `yaml:"relay"`

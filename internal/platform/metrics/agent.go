@@ -44,7 +44,7 @@ func NewAgent(reg prometheus.Registerer, discovery *Discovery, count func() map[
 		operations: register(f, f.counters("storage_operations_total", "Operations on the storage of instances.", "operation", "status")),
 		heartbeats: window{now: now}, discovery: discovery,
 	}
-	register(f, f.gauge("heartbeat_success_rate", "Share of the heartbeats of the last minute that renewed a lease, without those of unknown instances; 1 without heartbeats.", a.heartbeats.rate))
+	register(f, f.gauge("heartbeat_success_rate", "Share of the heartbeats of the last minute that renewed a lease; 1 without heartbeats.", a.heartbeats.rate))
 	f.scrape([]family{{"services_total", "Registered instances, by status.", prometheus.GaugeValue, []string{"status"}}}, func(set setter) {
 		counts := count()
 		for _, status := range []string{"up", "unhealthy", "down", "unknown"} {

@@ -46,9 +46,9 @@ func NewCoordination(reg prometheus.Registerer, stats func() GroupStats) (*Coord
 			[]string{"in", "out"}, []string{"ok", "failed"})),
 		compared: register(f, fromZero(f.counters("state_comparisons_total", "Comparisons of the members' states at this leader, by outcome: equal, odd, split, missing.", "outcome"),
 			[]string{"equal", "odd", "split", "missing"})),
-		led: register(f, f.counter("leader_changes_total", "Leaders that this peer followed after another one, or after its start.")),
+		led: register(f, f.counter("leader_changes_total", "Leaders that this peer followed.")),
 		steps: register(f, prometheus.NewHistogramVec(f.histogram("step_seconds",
-			"Duration of a commit (at the leader, from the proposal to the result, without claims of taken locks, which join the next commit) and of an fsync of the log.",
+			"Duration of a commit at the leader, from the proposal to the result, and of an fsync of the log.",
 			prometheus.ExponentialBuckets(0.0002, 2, 16)), []string{"step"})),
 	}
 	type group = GroupStats
@@ -58,14 +58,14 @@ func NewCoordination(reg prometheus.Registerer, stats func() GroupStats) (*Coord
 		gauge[group]{"is_leader", "1 if this peer leads the group.", func(s group) float64 { return flag(s.Leads) }},
 		gauge[group]{"has_leader", "1 if this peer knows the leader of the group.", func(s group) float64 { return flag(s.HasLeader) }},
 		gauge[group]{"voters", "Voters of the group.", func(s group) float64 { return float64(s.Voters) }},
-		gauge[group]{"silent_voters", "Voters that the leader has not heard within an election timeout; 0 also without a known leader.", func(s group) float64 { return float64(s.SilentVoters) }},
-		gauge[group]{"failures_survived", "Voters that may fail now without a loss of the majority; 0 also without a known leader.", func(s group) float64 { return float64(s.FailuresSurvived) }},
+		gauge[group]{"silent_voters", "Voters that the leader has not heard within an election timeout; 0 without a known leader.", func(s group) float64 { return float64(s.SilentVoters) }},
+		gauge[group]{"failures_survived", "Voters that may fail now without a loss of the majority; 0 without a known leader.", func(s group) float64 { return float64(s.FailuresSurvived) }},
 		gauge[group]{"leases", "Leases of the group.", func(s group) float64 { return float64(s.Leases) }},
 		gauge[group]{"locks", "Locks with holders or waiters.", func(s group) float64 { return float64(s.Locks) }},
 		gauge[group]{"keys", "Keys of the group, with the keys of locks.", func(s group) float64 { return float64(s.Keys) }},
-		gauge[group]{"oldest_overdue_seconds", "Delay of the oldest expired lease that has not ended; only on the leader.", func(s group) float64 { return s.OldestOverdueSeconds }},
+		gauge[group]{"oldest_overdue_seconds", "Delay of the oldest expired lease that has not ended; on the leader.", func(s group) float64 { return s.OldestOverdueSeconds }},
 	)
-	f.scrape([]family{{"pool_used_ratio", "Share of a pool of the group that is used, of what is open to applications; above 1 the reserve of the peers is in use.", prometheus.GaugeValue, []string{"pool"}}},
+	f.scrape([]family{{"pool_used_ratio", "Used share of a pool of the group; above 1 the reserve of the peers is in use.", prometheus.GaugeValue, []string{"pool"}}},
 		func(set setter) {
 			for pool, used := range stats().PoolsUsed {
 				set("pool_used_ratio", used, pool)

@@ -55,7 +55,7 @@ func NewDiscovery(reg prometheus.Registerer) (*Discovery, error) {
 		results: register(f, prometheus.NewHistogram(f.histogram("results_returned", "Number of results of a discovery query.",
 			prometheus.LinearBuckets(0, 10, 11)))),
 		outdated: register(f, f.counter("outdated_answers_total",
-			"Answers without records that need a newer version of blackholed. Cached answers count once.")),
+			"Answers without records that need a newer version.")),
 		hits:       register(f, f.counter("cache_hits_total", "Queries answered from the cache.")),
 		misses:     register(f, f.counter("cache_misses_total", "Queries not answered from the cache.")),
 		operations: register(f, f.counters("dht_operations_total", "Operations on the DHT and with keepers.", "operation")),
@@ -71,10 +71,10 @@ func NewDiscovery(reg prometheus.Registerer) (*Discovery, error) {
 	}
 	f.prefix = "blackhole_"
 	m.connections = register(f, fromZero(f.counters("connections_refused_total",
-		"Refused connections: the address is at its limit, it opens too many at once, this peer is full, or the other one is of another network.", "reason"),
+		"Refused connections.", "reason"),
 		[]string{"address", "rate", "full", "network"}))
 	m.places = register(f, f.counters("places_refused_total",
-		"Callers without a place, by pool and reason: the pool is full, or the caller has its share.", "resource", "reason"))
+		"Callers without a place, by pool and reason: full, or its share.", "resource", "reason"))
 	return m, fault.As("metrics.NewDiscovery", fault.Exists, f.err)
 }
 
@@ -221,7 +221,7 @@ func RegisterIndex(reg prometheus.Registerer, bytes func() (used, limit int64)) 
 	type memory struct{ used, limit int64 }
 	gauges(f, func() (m memory) { m.used, m.limit = bytes(); return m },
 		gauge[memory]{"index_bytes", "Estimated memory of the live records in the index.", func(m memory) float64 { return float64(m.used) }},
-		gauge[memory]{"index_limit_bytes", "Limit of that memory. At the limit the index refuses or evicts records.", func(m memory) float64 { return float64(m.limit) }},
+		gauge[memory]{"index_limit_bytes", "Limit of that memory.", func(m memory) float64 { return float64(m.limit) }},
 	)
 	return fault.As("metrics.RegisterIndex", fault.Exists, f.err)
 }

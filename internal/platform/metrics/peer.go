@@ -30,7 +30,7 @@ func RegisterBuild(reg prometheus.Registerer, b Build) error {
 // RegisterLog adds the counter of lines that the output of the log did not take. Each scrape calls lost.
 func RegisterLog(reg prometheus.Registerer, lost func() int64) error {
 	f := &factory{reg: reg, prefix: "blackhole_log_"}
-	f.scrape([]family{{"lost_lines_total", "Log lines that were not written: the reader of the log has gone, or its disk is full.", prometheus.CounterValue, nil}}, func(set setter) {
+	f.scrape([]family{{"lost_lines_total", "Log lines that were not written.", prometheus.CounterValue, nil}}, func(set setter) {
 		set("lost_lines_total", float64(lost()))
 	})
 	return fault.As("metrics.RegisterLog", fault.Exists, f.err)
@@ -104,8 +104,8 @@ func RegisterDNS(reg prometheus.Registerer, now func() DNS, name func(rcode int)
 		counter("queries_total", "Queries received, by transport.", "transport"),
 		counter("answers_total", "Answers, by response code.", "rcode"),
 		counter("truncated_total", "Answers without room for all records."),
-		counter("dropped_total", "Unanswered packets: of a client above its rate (limited), or without a question (malformed).", "reason"),
-		counter("connections_refused_total", "TCP connections above the bounds, or of clients outside the private networks."),
+		counter("dropped_total", "Unanswered packets: limited by the rate of a client, or malformed.", "reason"),
+		counter("connections_refused_total", "Refused TCP connections."),
 	}, func(set setter) {
 		s := now()
 		set("queries_total", float64(s.Queries-s.TCP), "udp")
@@ -135,8 +135,8 @@ func RegisterCatalog(reg prometheus.Registerer, now func() Catalog) error {
 		gauge[Catalog]{"services", "Services with instances, of all peers.", func(c Catalog) float64 { return float64(c.Services) }},
 		gauge[Catalog]{"instances", "Instances of all peers.", func(c Catalog) float64 { return float64(c.Instances) }},
 		gauge[Catalog]{"watches", "Open watches of instances at this peer.", func(c Catalog) float64 { return float64(c.Watches) }},
-		gauge[Catalog]{"instances_uncommitted", "Instances of this peer that the group does not have in their last state.", func(c Catalog) float64 { return float64(c.Pending) }},
-		gauge[Catalog]{"stale_seconds", "Time without contact to the group, in which answers are marked as stale; 0 with contact.", func(c Catalog) float64 { return c.StaleSeconds }},
+		gauge[Catalog]{"instances_uncommitted", "Instances of this peer that the group lacks in their last state.", func(c Catalog) float64 { return float64(c.Pending) }},
+		gauge[Catalog]{"stale_seconds", "Time without contact to the group; 0 with contact.", func(c Catalog) float64 { return c.StaleSeconds }},
 	)
 	return fault.As("metrics.RegisterCatalog", fault.Exists, f.err)
 }

@@ -20,7 +20,7 @@ func RegisterReach(reg prometheus.Registerer, states []string, now func() Reach)
 	f.scrape([]family{
 		{"reach", "1 for the way in which strangers reach this peer.", prometheus.GaugeValue, []string{"state"}},
 		{"connections", "Open connections, direct or through a relay.", prometheus.GaugeValue, []string{"path"}},
-		{"remembered_peers", "Peers whose addresses this peer knows, connected ones included.", prometheus.GaugeValue, nil},
+		{"remembered_peers", "Peers whose addresses this peer knows.", prometheus.GaugeValue, nil},
 		{"hole_punches_total", "Finished hole punches, by outcome.", prometheus.CounterValue, []string{"outcome"}},
 	}, func(set setter) {
 		r := now()

@@ -21,6 +21,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/identity"
 	"github.com/blackhole/blackhole/internal/platform/p2p/probe"
 	"github.com/blackhole/blackhole/internal/platform/p2p/reach"
+	"github.com/blackhole/blackhole/internal/platform/p2p/routing"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 )
@@ -44,12 +45,16 @@ type Config struct {
 	// Bootstrap peers lead into the network. They may start later. Empty: this peer starts a new network, or
 	// other peers find it. At most 64, each peer once; this peer itself is ignored.
 	Bootstrap []peer.AddrInfo
+	// Doors are TCP addresses without an id, as the name of a service: whoever answers there is asked for its id. At most 64.
+	Doors []multiaddr.Multiaddr
 	// Datastore holds DHT values and known peers. The caller closes it after Node.Close.
 	Datastore ds.Batching
 	// Namespaces are the namespaces of DHT values. A peer refuses values of all others. A validator bounds what
 	// strangers can store here: it must accept a small constant number of keys.
 	Namespaces Namespaces
-	PubSub     []pubsub.Option
+	// Providers answers the DHT's question for providers; nil: this peer does not answer it.
+	Providers routing.Providers
+	PubSub    []pubsub.Option
 	// Transport replaces the profile's transports and disables multicast DNS, for simulated networks. Empty:
 	// the profile's transports.
 	Transport []hostconfig.Option
@@ -98,8 +103,8 @@ func (c Config) complete() (Config, profileSettings, error) {
 	switch {
 	case c.Datastore == nil:
 		return c, t, fault.Invalidf("datastore", nil, "is required")
-	case len(c.Bootstrap) > maxBootstrap:
-		return c, t, fault.Invalidf("bootstrap", len(c.Bootstrap), "must have at most %d peers", maxBootstrap)
+	case len(c.Bootstrap)+len(c.Doors) > maxBootstrap:
+		return c, t, fault.Invalidf("bootstrap", len(c.Bootstrap)+len(c.Doors), "must have at most %d peers", maxBootstrap)
 	}
 	if c.Bootstrap, err = otherPeers(c.Bootstrap, self); err != nil {
 		return c, t, err

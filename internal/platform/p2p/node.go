@@ -110,7 +110,7 @@ func New(ctx context.Context, c Config) (*Node, error) {
 		return nil, fault.Wrap(op, errors.Join(err, n.Close()))
 	}
 	n.work.Go(func() { n.reach.Run(life) })
-	n.alone = len(n.known.Peers()) == 0 && !slices.ContainsFunc(c.Bootstrap, func(p peer.AddrInfo) bool { return p.ID != n.host.ID() })
+	n.alone = len(n.known.Peers()) == 0 && len(c.Doors) == 0 && !slices.ContainsFunc(c.Bootstrap, func(p peer.AddrInfo) bool { return p.ID != n.host.ID() })
 	n.open.Store(true)
 	n.start(life, &c, settings)
 	return n, nil
@@ -130,8 +130,8 @@ func (n *Node) build(life context.Context, c *Config, settings profileSettings) 
 	}
 	table := routing.Config{
 		Host: n.host, Network: c.Network, Mode: mode(c, settings), Open: settings.open, Refresh: settings.refresh, Query: settings.query,
-		Values: c.Datastore, Namespaces: c.Namespaces, Bootstrap: n.bootstrapPeers,
-		HasBootstrap: len(c.Bootstrap) > 0, HasKnown: len(n.known.Peers()) > 0,
+		Values: c.Datastore, Namespaces: c.Namespaces, Providers: c.Providers, Bootstrap: n.bootstrapPeers,
+		HasBootstrap: len(c.Bootstrap)+len(c.Doors) > 0, HasKnown: len(n.known.Peers()) > 0,
 	}
 	if n.dht, err = routing.NewDHT(table); err != nil {
 		return err
@@ -149,7 +149,9 @@ func (n *Node) start(life context.Context, c *Config, settings profileSettings) 
 	if n.leaf {
 		known = known[:min(len(known), leafKnown)]
 	}
-	n.work.Go(func() { bootstrapper.Run(life, n.bootstrap, known) })
+	n.work.Go(func() {
+		bootstrapper.Run(life, join.Ways{Bootstrap: n.bootstrap, Known: known, Doors: c.Doors, Private: c.PrivateKey})
+	})
 	n.work.Go(func() { n.known.Run(life, n.routing.Peers) })
 	if !settings.mdns {
 		return
@@ -175,7 +177,7 @@ func (s *stack) Host() host.Host { return s.routed }
 // carry the name of the network.
 func (s *stack) QuickHost() host.Host { return dial.QuickHost{Host: s.routed} }
 
-// Alone reports whether this peer started without a way to other peers: no bootstrap peer besides itself, and no known
+// Alone reports whether this peer started without a way to other peers: no bootstrap peer besides itself, no door, and no known
 // peer of an earlier run.
 func (n *Node) Alone() bool { return n.alone }
 

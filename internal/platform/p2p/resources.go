@@ -19,7 +19,7 @@ func resourceMetrics(reg prometheus.Registerer) ([]rcmgr.Option, error) {
 	}
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "blackhole_resources_refused_total",
-		Help: "Connections, streams and memory that the bounds of this peer refused to other peers and to its own protocols.",
+		Help: "Connections, streams and memory that bounds of this peer refused.",
 	}, []string{"resource"})
 	if err := reg.Register(refused); err != nil {
 		return nil, fault.As("p2p.New", fault.Exists, err)

@@ -51,29 +51,25 @@ func TestOutage(t *testing.T) {
 			index = now["index"]
 		}
 	})
-	lease := a.call("grant_lease", map[string]any{"ttl": 600})["id"]
-	lock := map[string]any{"name": "job", "lease_id": lease}
-	token := a.call("take_lock", lock)["fencing_token"]
-	require.NotEmpty(t, token)
-	alive := map[string]any{"id": lease}
-	short := a.call("grant_lease", map[string]any{"ttl": 10})["id"]
-	require.Equal(t, true, a.call("take_lock", map[string]any{"name": "short", "lease_id": short})["acquired"])
+	job := map[string]any{"names": []string{"job"}, "agent": "prover", "ttl": 600}
+	tokens := a.call("hold", job)["tokens"]
+	require.NotEmpty(t, tokens)
+	short := map[string]any{"names": []string{"short"}, "agent": "short", "ttl": 10}
+	require.Equal(t, true, a.call("hold", short)["holding"])
 
 	g.Kill(leader) // one voter of three
-	a.transiently("keep_lease_alive", alive)
-	a.transiently("keep_lease_alive", map[string]any{"id": short})
-	a.transiently("take_lock", map[string]any{"name": "second", "lease_id": lease})
-	a.transiently("show_lock", map[string]any{"name": "job"})
+	a.transiently("hold", job)
+	a.transiently("hold", short)
+	a.transiently("held", map[string]any{"names": []string{"job"}})
 	register("second")
 	require.Len(t, receive(t, changes)["instances"], 2)
 
 	g.Kill(other) // no majority
 	began := time.Now()
-	peers.Eventually(t, "the peer knows that nobody leads", time.Minute, func() bool { return a.fails("keep_lease_alive", alive) })
+	peers.Eventually(t, "the peer knows that nobody leads", time.Minute, func() bool { return a.fails("hold", job) })
 	var calls sync.WaitGroup
 	for tool, args := range map[string]map[string]any{
-		"grant_lease": {"ttl": 30}, "keep_lease_alive": alive, "take_lock": lock, "show_lock": {"name": "job"},
-		"release_lock": {"name": "none", "lease_id": lease, "fencing_token": token}, "revoke_lease": {"id": short},
+		"hold": {"names": []string{"new"}, "agent": "new"}, "held": {"names": []string{"job"}}, "release": {"agent": "none"},
 	} {
 		calls.Go(func() { assert.True(t, a.fails(tool, args), tool) })
 	}
@@ -91,20 +87,19 @@ func TestOutage(t *testing.T) {
 
 	g.Start(t, leader)
 	g.Start(t, other)
-	peers.Eventually(t, "the group works again", 2*time.Minute, func() bool { return !a.fails("keep_lease_alive", alive) })
-	held := a.call("take_lock", lock) // a repetition finds the same claim
-	require.Equal(t, true, held["acquired"])
-	require.Equal(t, token, held["fencing_token"], "the lock is still held")
+	peers.Eventually(t, "the group works again", 2*time.Minute, func() bool { return !a.fails("hold", job) })
+	held := a.call("hold", job) // a repetition finds the same claim
+	require.Equal(t, true, held["holding"])
+	require.Equal(t, tokens, held["tokens"], "the lock is still held")
 	// A lease that nobody renews ends after the group has a leader again, not before. The agent is told.
 	peers.Eventually(t, "the other lock is lost with its lease", time.Minute, func() bool {
-		got, err := a.CallTool(t.Context(), &mcp.CallToolParams{Name: "show_lock", Arguments: map[string]any{"name": "short"}})
-		return err == nil && got.IsError && strings.Contains(text(got), "nobody claims that lock")
+		got, err := a.CallTool(t.Context(), &mcp.CallToolParams{Name: "held", Arguments: map[string]any{"names": []string{"short"}}})
+		return err == nil && !got.IsError && strings.Contains(text(got), `"by":[]`)
 	})
-	require.Contains(t, a.refused("take_lock", map[string]any{"name": "short", "lease_id": short}), "lease")
 	register("third")
 	for len(receive(t, changes)["instances"].([]any)) != 3 { // what the peer has after the outage may come first
 	}
-	a.call("release_lock", map[string]any{"name": "job", "lease_id": lease, "fencing_token": token})
+	a.call("release", map[string]any{"agent": "prover"})
 
 	stop()
 	watch.Wait()
@@ -112,7 +107,7 @@ func TestOutage(t *testing.T) {
 	_, err = a.CallTool(t.Context(), &mcp.CallToolParams{Name: "list_services"})
 	require.Error(t, err)
 	g.Start(t, own)
-	a.transiently("show_lock", map[string]any{"name": "second"})
+	a.transiently("held", map[string]any{"names": []string{"second"}})
 }
 
 // TestRevokedToken: an agent whose token is taken out of the settings is told so, once, and another one of the peer
@@ -127,9 +122,9 @@ func TestRevokedToken(t *testing.T) {
 	g := peers.New(t, 1, peers.Options{Program: program, Config: head + stays + ends})
 	app, calls := connect(t, g.Peers[0], "the-token-that-ends-soon")
 	good, _ := connect(t, g.Peers[0], "the-token-that-is-good")
-	app.call("grant_lease", map[string]any{"ttl": 60})
-	lease := good.call("grant_lease", map[string]any{"ttl": 60})["id"]
-	require.Equal(t, true, good.call("take_lock", map[string]any{"name": "job", "lease_id": lease})["acquired"])
+	app.call("hold", map[string]any{"names": []string{"other"}, "agent": "app"})
+	job := map[string]any{"names": []string{"job"}, "agent": "good", "ttl": 60}
+	require.Equal(t, true, good.call("hold", job)["holding"])
 	wait := func(a agent) <-chan outcome {
 		index := a.call("find_instances", map[string]any{"service": "tool"})["index"]
 		done := make(chan outcome, 1)
@@ -155,7 +150,7 @@ func TestRevokedToken(t *testing.T) {
 	}
 	for range 50 {
 		time.Sleep(100 * time.Millisecond)
-		good.call("keep_lease_alive", map[string]any{"id": lease})
+		good.call("hold", job)
 	}
 	t.Logf("%d requests with a token that has ended", calls.Load())
 	require.LessOrEqual(t, calls.Load(), int64(10), "no storm")

@@ -138,7 +138,13 @@ func checkText(req proto.Message) (err error) {
 		return fault.Invalidf(field, nil, "must be UTF-8")
 	}
 	req.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		if f.Kind() == protoreflect.StringKind && !f.IsList() {
+		switch {
+		case f.Kind() != protoreflect.StringKind:
+		case f.IsList():
+			for i := range v.List().Len() {
+				err = cmp.Or(err, text(string(f.Name()), v.List().Get(i).String()))
+			}
+		default:
 			err = text(string(f.Name()), v.String())
 		}
 		return err == nil

@@ -66,9 +66,11 @@ func ResultOf(a *coordv1.Result) (r Result, h coord.Header) {
 		GetFencingToken() int64
 		GetAcquired() bool
 		GetCount() uint32
+		GetFencingTokens() []int64
 	}
 	lock := func(l locked) LockResult {
-		return LockResult{Key: l.GetKey(), Token: coord.Token(l.GetFencingToken()), Granted: l.GetAcquired(), Count: l.GetCount()}
+		return LockResult{Key: l.GetKey(), Token: coord.Token(l.GetFencingToken()), Granted: l.GetAcquired(), Count: l.GetCount(),
+			Tokens: each(l.GetFencingTokens(), func(t int64) coord.Token { return coord.Token(t) })}
 	}
 	var head interface{ GetHeader() *apiv1.Header }
 	switch q := a.GetResponse().(type) {

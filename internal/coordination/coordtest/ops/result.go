@@ -42,6 +42,8 @@ type Result struct {
 type LockResult struct {
 	Key   string      // LockKey of the claim
 	Token coord.Token // 0 without a claim
+	// Tokens are those of all names of a request for several.
+	Tokens []coord.Token
 	// Granted says that the claim holds the lock.
 	Granted bool
 	// Position in the queue, from 1; 0 for a holder. Predecessor is the key ahead in the queue, or "". Only coordtest.Apply fills them.

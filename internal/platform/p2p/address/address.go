@@ -39,6 +39,28 @@ func ParsePeers(field string, addrs []string) ([]peer.AddrInfo, error) {
 	return infos, nil
 }
 
+// ParseWays parses multiaddrs of peers, and of TCP addresses without an id. Error: Invalid with the field.
+func ParseWays(field string, addrs []string) (peers []peer.AddrInfo, doors []multiaddr.Multiaddr, err error) {
+	parsed, err := Parse(field, addrs)
+	if err != nil {
+		return nil, nil, err
+	}
+	var named []string
+	for i, a := range parsed {
+		if _, err := a.ValueForProtocol(multiaddr.P_P2P); err == nil {
+			named = append(named, addrs[i])
+			continue
+		}
+		_, tcp := a.ValueForProtocol(multiaddr.P_TCP)
+		if parts := a.Protocols(); tcp != nil || len(parts) != 2 {
+			return nil, nil, fault.Invalidf(field, addrs[i], "needs a /p2p/ part with the peer id, or the form /dns4/peers.example/tcp/4801")
+		}
+		doors = append(doors, a)
+	}
+	peers, err = ParsePeers(field, named)
+	return peers, doors, err
+}
+
 // IP returns the IP address of a multiaddr, or the zero value.
 func IP(a multiaddr.Multiaddr) netip.Addr {
 	from, err := manet.ToIP(a)

@@ -1,4 +1,4 @@
-// Package join connects this peer to its network: by bootstrap peers, by peers of earlier runs, and by neighbours that
+// Package join connects this peer to its network: by bootstrap peers, by addresses, by peers of earlier runs, and by neighbours that
 // multicast DNS finds. It parts from the peers of other networks.
 package join
 
@@ -12,6 +12,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/pnet"
+	"github.com/multiformats/go-multiaddr"
 
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/p2p/dial"
@@ -50,11 +52,22 @@ func NewBootstrapper(h host.Host, b *Border, r *routing.Routing, conditions *con
 	return &Bootstrapper{host: h, border: b, routing: r, conditions: conditions, log: log, joined: make(chan struct{}, 1)}
 }
 
-// Run stays connected to the bootstrap peers until ctx ends, and dials each peer of earlier runs once.
-func (b *Bootstrapper) Run(ctx context.Context, bootstrap, known []peer.AddrInfo) {
+// Ways lead into the network.
+type Ways struct {
+	Bootstrap, Known []peer.AddrInfo       // Known: of earlier runs
+	Doors            []multiaddr.Multiaddr // without an id
+	Private          pnet.PSK              // of a closed network
+}
+
+// Run stays connected to the bootstrap peers and to those behind doors until ctx ends, and dials each peer of earlier runs once.
+func (b *Bootstrapper) Run(ctx context.Context, w Ways) {
+	bootstrap, known := w.Bootstrap, w.Known
 	var work sync.WaitGroup
 	defer work.Wait()
 	work.Go(func() { b.fillTable(ctx) })
+	for _, door := range w.Doors {
+		work.Go(func() { b.enter(ctx, door, w.Private) })
+	}
 	for _, p := range bootstrap {
 		work.Go(func() { b.stayConnected(ctx, p) })
 	}

@@ -1,4 +1,4 @@
-// Package routing is the DHT as keepers use it: the closest peers to a key, and values.
+// Package routing is the DHT as keepers use it: the closest peers to a key, values, and answers about providers.
 package routing
 
 import (
@@ -44,6 +44,7 @@ type Config struct {
 	Refresh, Query time.Duration // between two refreshes of the routing table; timeout of one lookup of a refresh
 	Values         ds.Batching
 	Namespaces     map[string]record.Validator // of values; all others are refused
+	Providers      Providers
 	// Bootstrap returns the entry points for an empty table.
 	Bootstrap func() []peer.AddrInfo
 	// HasBootstrap: bootstrap peers are configured. HasKnown: there are peers of an earlier run.
@@ -53,8 +54,8 @@ type Config struct {
 // dhtProtocol returns the protocol of a network's DHT. A host handles it in server mode only.
 func dhtProtocol(n network.Name) protocol.ID { return protocol.ID(n.Protocol("kad", "1.0.0")) }
 
-// NewDHT builds the DHT as a router, and as a store of the values in c.Namespaces. It has no provider records:
-// they have no signatures and cannot answer a query. The caller closes it after the Routing and before the host.
+// NewDHT builds the DHT as a router, as a store of the values in c.Namespaces, and as a view of c.Providers. It stores no provider
+// records, which have no signatures. The caller closes it after the Routing and before the host.
 func NewDHT(c Config) (*dht.IpfsDHT, error) {
 	var h host.Host = dial.QuickHost{Host: c.Host}
 	validators := make(record.NamespacedValidator)
@@ -65,7 +66,6 @@ func NewDHT(c Config) (*dht.IpfsDHT, error) {
 		// Validator instead of NamespacedValidator, which would also accept /pk and /ipns: strangers could store
 		// values that this network never reads.
 		dht.Validator(validators),
-		dht.DisableProviders(),
 		dht.ValueDatastore(namespace.Wrap(c.Values, ds.NewKey("/dht"))),
 		dht.MaxRecordAge(maxRecordAge),
 		dht.ValueGCInterval(time.Hour),
@@ -74,6 +74,7 @@ func NewDHT(c Config) (*dht.IpfsDHT, error) {
 		dht.RoutingTableRefreshQueryTimeout(c.Query),
 		dht.BootstrapPeersFunc(c.Bootstrap),
 	}
+	opts = append(opts, c.Providers.Options()...)
 	if c.Open {
 		opts = append(opts,
 			dht.QueryFilter(publicQuery),

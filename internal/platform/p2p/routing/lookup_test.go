@@ -61,7 +61,7 @@ func TestDiverseAnswers(t *testing.T) {
 }
 
 // newHost starts a host with a DHT in a mode, connected to others.
-func newHost(t *testing.T, mode dht.ModeOpt, to ...*Routing) *Routing {
+func newHost(t *testing.T, mode dht.ModeOpt, to []*Routing, edits ...func(*Config)) *Routing {
 	t.Helper()
 	h, err := libp2p.New(libp2p.ListenAddrStrings("/ip4/127.0.0.1/tcp/0"), libp2p.DisableMetrics(), libp2p.DisableRelay())
 	require.NoError(t, err)
@@ -69,6 +69,9 @@ func newHost(t *testing.T, mode dht.ModeOpt, to ...*Routing) *Routing {
 	c := Config{
 		Host: h, Network: "test", Mode: mode, Refresh: time.Hour, Query: time.Minute, Values: dssync.MutexWrap(ds.NewMapDatastore()),
 		Bootstrap: func() []peer.AddrInfo { return nil },
+	}
+	for _, edit := range edits {
+		edit(&c)
 	}
 	d, err := NewDHT(c)
 	require.NoError(t, err)
@@ -97,11 +100,11 @@ func TestSearchBeginsWithConnectedServers(t *testing.T) {
 	var servers []*Routing
 	var others []peer.ID
 	for range 3 {
-		servers = append(servers, newHost(t, dht.ModeServer))
+		servers = append(servers, newHost(t, dht.ModeServer, nil))
 		others = append(others, servers[len(servers)-1].finder.host.ID())
 	}
-	n := newHost(t, dht.ModeServer, servers...)
-	client := newHost(t, dht.ModeClient, n)
+	n := newHost(t, dht.ModeServer, servers)
+	client := newHost(t, dht.ModeClient, []*Routing{n})
 	require.Contains(t, n.finder.host.Network().Peers(), client.finder.host.ID())
 	target := kb.ConvertKey("k")
 	for _, id := range others {

@@ -18,7 +18,7 @@ import (
 // Requests to one peer do not wait for each other: this peer answers once all have arrived.
 func TestRequestsGoAtOnce(t *testing.T) {
 	const spoken, many = protocol.ID("/test/kad/1.0.0"), lookupCalls
-	asking, asked := newHost(t, dht.ModeServer).finder.host, newHost(t, dht.ModeServer).finder.host
+	asking, asked := newHost(t, dht.ModeServer, nil).finder.host, newHost(t, dht.ModeServer, nil).finder.host
 	var arrived sync.WaitGroup
 	arrived.Add(many)
 	asked.SetStreamHandler(spoken, func(s network.Stream) {
@@ -51,8 +51,8 @@ func TestRequestsGoAtOnce(t *testing.T) {
 
 // A server of kad-dht understands the frames.
 func TestRequestsReachTheDHT(t *testing.T) {
-	asked := newHost(t, dht.ModeServer)
-	other, asking := newHost(t, dht.ModeServer, asked), newHost(t, dht.ModeServer, asked)
+	asked := newHost(t, dht.ModeServer, nil)
+	other, asking := newHost(t, dht.ModeServer, []*Routing{asked}), newHost(t, dht.ModeServer, []*Routing{asked})
 	r := newRequests(asking.dht.MessageSender(), asking.finder.host, asked.finder.protocol)
 	defer r.pool.Close()
 	messages, err := dhtpb.NewProtocolMessenger(r)

@@ -413,10 +413,16 @@ type LockRequest struct {
 	LeaseId  int64                  `protobuf:"varint,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	Metadata []byte                 `protobuf:"bytes,3,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	// Longest wait. 0 does not wait: with a held lock the group changes nothing. -1 waits as long as the call.
-	TimeoutMs     int64     `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
-	Mode          ShareMode `protobuf:"varint,5,opt,name=mode,proto3,enum=blackhole.api.v1.ShareMode" json:"mode,omitempty"`
-	Permits       uint32    `protobuf:"varint,6,opt,name=permits,proto3" json:"permits,omitempty"` // SHARE_MODE_PERMIT: number of holders at once
-	Attempt       *Attempt  `protobuf:"bytes,15,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	TimeoutMs int64     `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	Mode      ShareMode `protobuf:"varint,5,opt,name=mode,proto3,enum=blackhole.api.v1.ShareMode" json:"mode,omitempty"`
+	Permits   uint32    `protobuf:"varint,6,opt,name=permits,proto3" json:"permits,omitempty"` // SHARE_MODE_PERMIT: number of holders at once
+	// Further locks, claimed together with name: all or none, at one place in every queue, so that nobody waits in a circle. Claims that
+	// the lease has already stay as they are. At most 64 in all.
+	Others []string `protobuf:"bytes,7,rep,name=others,proto3" json:"others,omitempty"`
+	// At the end of the wait the claims keep their places; else they are given back. A claim of name that the lease has already stays as it
+	// is too: so a caller may repeat its request until it holds the lock.
+	Stays         bool     `protobuf:"varint,8,opt,name=stays,proto3" json:"stays,omitempty"`
+	Attempt       *Attempt `protobuf:"bytes,15,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -493,6 +499,20 @@ func (x *LockRequest) GetPermits() uint32 {
 	return 0
 }
 
+func (x *LockRequest) GetOthers() []string {
+	if x != nil {
+		return x.Others
+	}
+	return nil
+}
+
+func (x *LockRequest) GetStays() bool {
+	if x != nil {
+		return x.Stays
+	}
+	return false
+}
+
 func (x *LockRequest) GetAttempt() *Attempt {
 	if x != nil {
 		return x.Attempt
@@ -505,8 +525,9 @@ type LockResponse struct {
 	Header        *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	FencingToken  int64                  `protobuf:"varint,3,opt,name=fencing_token,json=fencingToken,proto3" json:"fencing_token,omitempty"`
-	Acquired      bool                   `protobuf:"varint,4,opt,name=acquired,proto3" json:"acquired,omitempty"`
-	Count         uint32                 `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"` // open claims of the lease on the lock
+	Acquired      bool                   `protobuf:"varint,4,opt,name=acquired,proto3" json:"acquired,omitempty"`                                       // of others too
+	Count         uint32                 `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`                                             // open claims of the lease on the lock
+	FencingTokens []int64                `protobuf:"varint,6,rep,packed,name=fencing_tokens,json=fencingTokens,proto3" json:"fencing_tokens,omitempty"` // of name and others, in order; empty for a request of one name that does not stay
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -576,6 +597,13 @@ func (x *LockResponse) GetCount() uint32 {
 	return 0
 }
 
+func (x *LockResponse) GetFencingTokens() []int64 {
+	if x != nil {
+		return x.FencingTokens
+	}
+	return nil
+}
+
 type TryLockRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -583,6 +611,7 @@ type TryLockRequest struct {
 	Metadata      []byte                 `protobuf:"bytes,3,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	Mode          ShareMode              `protobuf:"varint,5,opt,name=mode,proto3,enum=blackhole.api.v1.ShareMode" json:"mode,omitempty"`
 	Permits       uint32                 `protobuf:"varint,6,opt,name=permits,proto3" json:"permits,omitempty"`
+	Others        []string               `protobuf:"bytes,7,rep,name=others,proto3" json:"others,omitempty"` // as of LockRequest
 	Attempt       *Attempt               `protobuf:"bytes,15,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -653,6 +682,13 @@ func (x *TryLockRequest) GetPermits() uint32 {
 	return 0
 }
 
+func (x *TryLockRequest) GetOthers() []string {
+	if x != nil {
+		return x.Others
+	}
+	return nil
+}
+
 func (x *TryLockRequest) GetAttempt() *Attempt {
 	if x != nil {
 		return x.Attempt
@@ -667,6 +703,7 @@ type TryLockResponse struct {
 	FencingToken  int64                  `protobuf:"varint,3,opt,name=fencing_token,json=fencingToken,proto3" json:"fencing_token,omitempty"`
 	Acquired      bool                   `protobuf:"varint,4,opt,name=acquired,proto3" json:"acquired,omitempty"`
 	Count         uint32                 `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`
+	FencingTokens []int64                `protobuf:"varint,6,rep,packed,name=fencing_tokens,json=fencingTokens,proto3" json:"fencing_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -734,6 +771,13 @@ func (x *TryLockResponse) GetCount() uint32 {
 		return x.Count
 	}
 	return 0
+}
+
+func (x *TryLockResponse) GetFencingTokens() []int64 {
+	if x != nil {
+		return x.FencingTokens
+	}
+	return nil
 }
 
 type UnlockRequest struct {
@@ -4639,7 +4683,7 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\traft_term\x18\x04 \x01(\x04R\braftTerm\"=\n" +
 	"\aAttempt\x12\x16\n" +
 	"\x06client\x18\x01 \x01(\x04R\x06client\x12\x1a\n" +
-	"\bsequence\x18\x02 \x01(\x04R\bsequence\"\xf7\x01\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\"\xa5\x02\n" +
 	"\vLockRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\x03R\aleaseId\x12\x1a\n" +
@@ -4647,27 +4691,32 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\n" +
 	"timeout_ms\x18\x04 \x01(\x03R\ttimeoutMs\x12/\n" +
 	"\x04mode\x18\x05 \x01(\x0e2\x1b.blackhole.api.v1.ShareModeR\x04mode\x12\x18\n" +
-	"\apermits\x18\x06 \x01(\rR\apermits\x123\n" +
-	"\aattempt\x18\x0f \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\"\xa9\x01\n" +
+	"\apermits\x18\x06 \x01(\rR\apermits\x12\x16\n" +
+	"\x06others\x18\a \x03(\tR\x06others\x12\x14\n" +
+	"\x05stays\x18\b \x01(\bR\x05stays\x123\n" +
+	"\aattempt\x18\x0f \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\"\xd0\x01\n" +
 	"\fLockResponse\x120\n" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12#\n" +
 	"\rfencing_token\x18\x03 \x01(\x03R\ffencingToken\x12\x1a\n" +
 	"\bacquired\x18\x04 \x01(\bR\bacquired\x12\x14\n" +
-	"\x05count\x18\x05 \x01(\rR\x05count\"\xdb\x01\n" +
+	"\x05count\x18\x05 \x01(\rR\x05count\x12%\n" +
+	"\x0efencing_tokens\x18\x06 \x03(\x03R\rfencingTokens\"\xf3\x01\n" +
 	"\x0eTryLockRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\x03R\aleaseId\x12\x1a\n" +
 	"\bmetadata\x18\x03 \x01(\fR\bmetadata\x12/\n" +
 	"\x04mode\x18\x05 \x01(\x0e2\x1b.blackhole.api.v1.ShareModeR\x04mode\x12\x18\n" +
-	"\apermits\x18\x06 \x01(\rR\apermits\x123\n" +
-	"\aattempt\x18\x0f \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\"\xac\x01\n" +
+	"\apermits\x18\x06 \x01(\rR\apermits\x12\x16\n" +
+	"\x06others\x18\a \x03(\tR\x06others\x123\n" +
+	"\aattempt\x18\x0f \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\"\xd3\x01\n" +
 	"\x0fTryLockResponse\x120\n" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12#\n" +
 	"\rfencing_token\x18\x03 \x01(\x03R\ffencingToken\x12\x1a\n" +
 	"\bacquired\x18\x04 \x01(\bR\bacquired\x12\x14\n" +
-	"\x05count\x18\x05 \x01(\rR\x05count\"\x98\x01\n" +
+	"\x05count\x18\x05 \x01(\rR\x05count\x12%\n" +
+	"\x0efencing_tokens\x18\x06 \x03(\x03R\rfencingTokens\"\x98\x01\n" +
 	"\rUnlockRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\x03R\aleaseId\x12#\n" +

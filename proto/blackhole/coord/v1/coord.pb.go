@@ -1203,12 +1203,14 @@ func (x *LeaseRef) GetGranted() uint64 {
 	return 0
 }
 
-// Cancel ends waiting. It leaves a holding claim alone, and the result says so.
+// Cancel ends waiting. It leaves a claim alone that holds, with all others, and the result says so.
 type Cancel struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Lease         int64                  `protobuf:"varint,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	Token         int64                  `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
+	Others        []string               `protobuf:"bytes,4,rep,name=others,proto3" json:"others,omitempty"`         // claimed together with name
+	Tokens        []int64                `protobuf:"varint,5,rep,packed,name=tokens,proto3" json:"tokens,omitempty"` // of others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1262,6 +1264,20 @@ func (x *Cancel) GetToken() int64 {
 		return x.Token
 	}
 	return 0
+}
+
+func (x *Cancel) GetOthers() []string {
+	if x != nil {
+		return x.Others
+	}
+	return nil
+}
+
+func (x *Cancel) GetTokens() []int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
 }
 
 // ClientsExpire removes clients with a last command before idle_since.
@@ -2033,11 +2049,13 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\x06leases\x18\x02 \x03(\v2\x1c.blackhole.coord.v1.LeaseRefR\x06leases\"4\n" +
 	"\bLeaseRef\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x18\n" +
-	"\agranted\x18\x02 \x01(\x04R\agranted\"H\n" +
+	"\agranted\x18\x02 \x01(\x04R\agranted\"x\n" +
 	"\x06Cancel\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x14\n" +
-	"\x05token\x18\x03 \x01(\x03R\x05token\"B\n" +
+	"\x05token\x18\x03 \x01(\x03R\x05token\x12\x16\n" +
+	"\x06others\x18\x04 \x03(\tR\x06others\x12\x16\n" +
+	"\x06tokens\x18\x05 \x03(\x03R\x06tokens\"B\n" +
 	"\rClientsExpire\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x1d\n" +
 	"\n" +

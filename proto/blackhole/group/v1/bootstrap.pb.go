@@ -93,6 +93,7 @@ type KnownGroup struct {
 	Left          [][]byte               `protobuf:"bytes,3,rep,name=left,proto3" json:"left,omitempty"`             // groups from which this peer went over to the present one, 32 bytes each, oldest first
 	Floor         int64                  `protobuf:"varint,4,opt,name=floor,proto3" json:"floor,omitempty"`          // revision that the present group had then
 	Drop          bool                   `protobuf:"varint,5,opt,name=drop,proto3" json:"drop,omitempty"`            // the folder of the member is of the group that was left last: it is to be removed
+	Word          []byte                 `protobuf:"bytes,6,opt,name=word,proto3" json:"word,omitempty"`             // encoded InitialMembership that this peer gave its word to, until a group is known; see InfoResponse
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -162,6 +163,13 @@ func (x *KnownGroup) GetDrop() bool {
 	return false
 }
 
+func (x *KnownGroup) GetWord() []byte {
+	if x != nil {
+		return x.Word
+	}
+	return nil
+}
+
 var File_blackhole_group_v1_bootstrap_proto protoreflect.FileDescriptor
 
 const file_blackhole_group_v1_bootstrap_proto_rawDesc = "" +
@@ -170,7 +178,7 @@ const file_blackhole_group_v1_bootstrap_proto_rawDesc = "" +
 	"\x11InitialMembership\x12\x18\n" +
 	"\anetwork\x18\x01 \x01(\fR\anetwork\x121\n" +
 	"\x06voters\x18\x02 \x03(\v2\x19.blackhole.group.v1.VoterR\x06voters\x12\x14\n" +
-	"\x05nonce\x18\x03 \x01(\fR\x05nonce\"~\n" +
+	"\x05nonce\x18\x03 \x01(\fR\x05nonce\"\x92\x01\n" +
 	"\n" +
 	"KnownGroup\x12\x12\n" +
 	"\x04peer\x18\x01 \x01(\fR\x04peer\x12\x1e\n" +
@@ -179,7 +187,8 @@ const file_blackhole_group_v1_bootstrap_proto_rawDesc = "" +
 	"membership\x12\x12\n" +
 	"\x04left\x18\x03 \x03(\fR\x04left\x12\x14\n" +
 	"\x05floor\x18\x04 \x01(\x03R\x05floor\x12\x12\n" +
-	"\x04drop\x18\x05 \x01(\bR\x04dropBAZ?github.com/blackhole/blackhole/proto/blackhole/group/v1;groupv1b\x06proto3"
+	"\x04drop\x18\x05 \x01(\bR\x04drop\x12\x12\n" +
+	"\x04word\x18\x06 \x01(\fR\x04wordBAZ?github.com/blackhole/blackhole/proto/blackhole/group/v1;groupv1b\x06proto3"
 
 var (
 	file_blackhole_group_v1_bootstrap_proto_rawDescOnce sync.Once

@@ -353,10 +353,13 @@ type InfoResponse struct {
 	LastTerm  uint64 `protobuf:"varint,5,opt,name=last_term,json=lastTerm,proto3" json:"last_term,omitempty"`
 	LastIndex uint64 `protobuf:"varint,6,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
 	// Network id, as in InitialMembership, of a peer that knows no group and may found one; empty otherwise.
-	Founding      []byte   `protobuf:"bytes,7,opt,name=founding,proto3" json:"founding,omitempty"`
-	Left          [][]byte `protobuf:"bytes,8,rep,name=left,proto3" json:"left,omitempty"`                      // groups from which the answerer went over to its present one; at most 16
-	EtcdUrl       string   `protobuf:"bytes,9,opt,name=etcd_url,json=etcdUrl,proto3" json:"etcd_url,omitempty"` // of the answerer, as in InfoRequest
-	Removed       bool     `protobuf:"varint,10,opt,name=removed,proto3" json:"removed,omitempty"`              // an operator keeps the asker out of the group; a peer that does not lead never says so
+	Founding []byte   `protobuf:"bytes,7,opt,name=founding,proto3" json:"founding,omitempty"`
+	Left     [][]byte `protobuf:"bytes,8,rep,name=left,proto3" json:"left,omitempty"`                      // groups from which the answerer went over to its present one; at most 16
+	EtcdUrl  string   `protobuf:"bytes,9,opt,name=etcd_url,json=etcdUrl,proto3" json:"etcd_url,omitempty"` // of the answerer, as in InfoRequest
+	// Encoded InitialMembership of one voter, from a peer that may found: the group that it wants to found itself, or another peer to
+	// which it gave its word. It keeps the word until that peer names another one.
+	Word          []byte `protobuf:"bytes,11,opt,name=word,proto3" json:"word,omitempty"`
+	Removed       bool   `protobuf:"varint,10,opt,name=removed,proto3" json:"removed,omitempty"` // an operator keeps the asker out of the group; a peer that does not lead never says so
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -452,6 +455,13 @@ func (x *InfoResponse) GetEtcdUrl() string {
 		return x.EtcdUrl
 	}
 	return ""
+}
+
+func (x *InfoResponse) GetWord() []byte {
+	if x != nil {
+		return x.Word
+	}
+	return nil
 }
 
 func (x *InfoResponse) GetRemoved() bool {
@@ -1268,7 +1278,7 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\betcd_url\x18\x06 \x01(\tR\aetcdUrl\",\n" +
 	"\x06Levels\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\rR\x03min\x12\x10\n" +
-	"\x03max\x18\x02 \x01(\rR\x03max\"\xb3\x02\n" +
+	"\x03max\x18\x02 \x01(\rR\x03max\"\xc7\x02\n" +
 	"\fInfoResponse\x121\n" +
 	"\x04info\x18\x01 \x01(\v2\x1d.blackhole.group.v1.GroupInfoR\x04info\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -1279,7 +1289,8 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"last_index\x18\x06 \x01(\x04R\tlastIndex\x12\x1a\n" +
 	"\bfounding\x18\a \x01(\fR\bfounding\x12\x12\n" +
 	"\x04left\x18\b \x03(\fR\x04left\x12\x19\n" +
-	"\betcd_url\x18\t \x01(\tR\aetcdUrl\x12\x18\n" +
+	"\betcd_url\x18\t \x01(\tR\aetcdUrl\x12\x12\n" +
+	"\x04word\x18\v \x01(\fR\x04word\x12\x18\n" +
 	"\aremoved\x18\n" +
 	" \x01(\bR\aremoved\"\xed\x02\n" +
 	"\tGroupInfo\x12\x19\n" +

@@ -1,0 +1,344 @@
+package keep
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/pause"
+)
+
+const (
+	meetNearest = 64                     // only newcomers among so many nearest peers can share cells
+	meetFirst   = 200 * time.Millisecond // before the second comparison with a newcomer; then it doubles
+	meetLast    = 5 * time.Second        // at most between two attempts
+	meetFor     = time.Minute            // a peer that refuses all comparisons for so long delays no answer
+	meetMisses  = 2                      // failed contacts that make a member silent
+
+	lostFor      = 10 * time.Minute // the return of a peer lost within that time is a healed partition
+	lostMost     = 1024             // lost peers remembered
+	isolatedIn   = time.Minute      // the loss of most peers within that time isolates this peer
+	regainDoubt  = 5 * time.Second  // after a healed partition keepers need that long to compare
+	freshAge     = 10 * time.Second // of a routing table with which the peers of a new network compare
+	JoiningGrace = 3 * time.Second  // a slower join is a condition
+)
+
+// knowledge is what this peer may lack. A peer that joined, was cut off, or sees a keeper for the first
+// time or again may lack any record, until a comparison. It is safe for concurrent use. Times are
+// those of the runtime's clock.
+type knowledge struct {
+	conditions *condition.Set
+	News       chan struct{} // capacity 1: a comparison with a member is due
+	pulse      pulse
+
+	epoch atomic.Uint64          // grows when a new doubt arises: earlier answers are not up to date
+	steps atomic.Uint64          // grows with each change of the answer to "may this peer answer?"
+	unmet atomic.Pointer[[]Peer] // members to compare with before this peer answers; never nil
+	Knows atomic.Bool            // copy of informed
+	cut   atomic.Bool            // isolated is set
+	Late  atomic.Bool            // lacking is set
+
+	mu       sync.Mutex // guards the fields below
+	started  time.Time
+	informed bool // compared with an informed keeper, or the network was new, or this peer was alone
+	whole    bool // small network
+	members  map[peer.ID]*member
+	lost     map[peer.ID]time.Time // former members
+	peak     int                   // members before the isolation
+	isolated time.Time             // start of the isolation; zero without one
+	regained time.Time             // last return of contact
+	lacking  time.Time             // this peer lacks changes; zero after the next comparisons
+}
+
+// member is a peer of the routing table.
+type member struct {
+	Peer
+	since  time.Time // it entered the table, or contact returned
+	met    bool      // compared since
+	silent bool      // not connected: ignored for completeness until it reconnects
+	tries  int       // failed attempts
+	due    time.Time // of the next attempt
+}
+
+func newKnowledge(conditions *condition.Set, now time.Time) *knowledge {
+	w := &knowledge{
+		conditions: conditions, News: make(chan struct{}, 1), started: now,
+		members: make(map[peer.ID]*member), lost: make(map[peer.ID]time.Time),
+	}
+	w.unmet.Store(new([]Peer))
+	return w
+}
+
+// observe takes over the peers of the routing table.
+func (w *knowledge) observe(t *Table, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.whole = t.Whole
+	present := make(map[peer.ID]bool, len(t.Peers))
+	for i, p := range t.Peers {
+		present[p.Id] = true
+		if _, known := w.members[p.Id]; !known {
+			w.enter(p, now, t.Whole || i < meetNearest)
+		}
+	}
+	before := len(w.members)
+	for id := range w.members {
+		if !present[id] {
+			delete(w.members, id)
+			w.lose(id, now)
+		}
+	}
+	w.judgeIsolation(before, now)
+	w.changed()
+}
+
+// enter adds a member. Near: it can share cells with this peer.
+func (w *knowledge) enter(p Peer, now time.Time, near bool) {
+	_, returned := w.lost[p.Id]
+	delete(w.lost, p.Id)
+	w.members[p.Id] = &member{Peer: p, since: now, met: !near, due: now}
+	if returned || w.informed && w.whole {
+		w.regained = now
+		w.epoch.Add(1)
+	}
+	w.wake()
+}
+
+// lose remembers a former member, and forgets old ones.
+func (w *knowledge) lose(id peer.ID, now time.Time) {
+	if len(w.lost) >= lostMost {
+		for other, at := range w.lost {
+			if now.Sub(at) > lostFor || len(w.lost) >= lostMost {
+				delete(w.lost, other)
+			}
+		}
+	}
+	w.lost[id] = now
+}
+
+// judgeIsolation begins an isolation after the loss of most members, before of them a moment ago, and
+// ends it after their return, or when the smaller network has lasted.
+func (w *knowledge) judgeIsolation(before int, now time.Time) {
+	departed := 0
+	for id, at := range w.lost {
+		switch age := now.Sub(at); {
+		case age > lostFor:
+			delete(w.lost, id)
+		case age <= isolatedIn:
+			departed++
+		}
+	}
+	switch left := len(w.members); {
+	case w.isolated.IsZero() && departed > left:
+		w.isolated, w.peak = now, max(before, departed+left)
+		w.epoch.Add(1)
+		w.conditions.Raise(condition.Isolated, "this peer lost contact with %d of %d peers of its network: it may lack changes; check the network of this host", w.peak-left, w.peak)
+	case !w.isolated.IsZero() && left > 0 && (2*left >= w.peak || now.Sub(w.isolated) > lostFor):
+		w.isolated = time.Time{}
+		w.conditions.Clear(condition.Isolated)
+	}
+}
+
+// changed publishes the atomic fields. w.mu is held.
+func (w *knowledge) changed() {
+	unmet := []Peer{}
+	for _, m := range w.members {
+		if !m.met && !m.silent {
+			unmet = append(unmet, m.Peer)
+		}
+	}
+	w.unmet.Store(&unmet)
+	w.Knows.Store(w.informed)
+	w.cut.Store(!w.isolated.IsZero())
+	w.Late.Store(!w.lacking.IsZero())
+	w.steps.Add(1)
+}
+
+func (w *knowledge) wake() {
+	pause.Wake(w.News)
+}
+
+// Due returns up to most members to compare with now, and the time of the next attempt; zero without
+// one.
+func (w *knowledge) Due(most int, now time.Time) (ids []peer.ID, next time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	given := false
+	for id, m := range w.members {
+		if !m.met && !m.silent && now.Sub(m.since) >= meetFor {
+			m.met, given = true, true
+		}
+		switch {
+		case m.met:
+		case !now.Before(m.due) && len(ids) < most:
+			ids = append(ids, id)
+		case next.IsZero() || m.due.Before(next):
+			next = m.due
+		}
+	}
+	if given {
+		w.changed()
+	}
+	slices.Sort(ids)
+	return ids, next
+}
+
+// Met ends a comparison with a member: Informed is what the partner says of itself.
+func (w *knowledge) Met(id peer.ID, informed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if m, ok := w.members[id]; ok {
+		m.met, m.silent, m.tries = true, false, 0
+	}
+	if informed {
+		w.inform()
+	}
+	w.changed()
+}
+
+// Missed ends an attempt to compare with a member. Reached: the peer refused, so there is contact.
+func (w *knowledge) Missed(id peer.ID, reached bool, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m, ok := w.members[id]
+	if !ok {
+		return
+	}
+	m.due = now.Add(min(meetFirst<<min(m.tries, 8), meetLast))
+	m.tries++
+	if !reached && (m.met || m.tries >= meetMisses) {
+		m.met, m.silent = false, true
+	}
+	w.changed()
+}
+
+// Heard records a request of a peer. Contact with a silent member has returned: it may have records
+// from behind a partition.
+func (w *knowledge) Heard(id peer.ID, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m, ok := w.members[id]
+	if !ok || !m.silent {
+		return
+	}
+	m.silent, m.since, m.due, m.tries = false, now, now, 0
+	w.regained = now
+	w.epoch.Add(1)
+	w.changed()
+	w.wake()
+}
+
+// inform records that this peer has the records of its network. w.mu is held.
+func (w *knowledge) inform() {
+	if !w.informed {
+		w.informed = true
+		w.conditions.Clear(condition.Joining)
+	}
+}
+
+// SetInformed records that this peer has the records of its network, or that it begins again.
+func (w *knowledge) SetInformed(informed bool, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if informed {
+		w.inform()
+	} else if w.informed {
+		w.informed, w.started = false, now
+		w.epoch.Add(1)
+	}
+	w.changed()
+}
+
+// lacks records that this peer lacks changes that other keepers have.
+func (w *knowledge) lacks(now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.lacking.IsZero() {
+		w.epoch.Add(1)
+		w.wake()
+	}
+	w.lacking = now
+	w.changed()
+}
+
+// CaughtUp ends the lack of changes by comparisons that began later.
+func (w *knowledge) CaughtUp(began time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.lacking.IsZero() && w.lacking.Before(began) {
+		w.lacking = time.Time{}
+		w.changed()
+	}
+}
+
+// neverMet reports whether the routing table has been empty since the start.
+func (w *knowledge) neverMet() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.members)+len(w.lost) == 0
+}
+
+// TellJoining raises the condition of a slow join. compares: without a comparison this peer lacks records. One that is no keeper asks keepers.
+func (w *knowledge) TellJoining(compares bool, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch age := now.Sub(w.started); {
+	case !compares:
+		w.conditions.Clear(condition.Joining)
+	case !w.informed && age >= JoiningGrace:
+		w.conditions.Raise(condition.Joining, "this peer has not compared its records with another keeper since %s: until then its own records answer no query", w.started.Format(time.RFC3339))
+	}
+}
+
+// doubt returns why this peer's records of a cell may lack some; "" without a reason.
+func (w *knowledge) doubt(c func() (Radius, bool), now time.Time) string {
+	if !w.Knows.Load() {
+		return "it has not compared its records with another keeper since it joined"
+	}
+	if why := w.Isolation(now); why != "" {
+		return "it " + why
+	}
+	if w.Late.Load() {
+		return "it lacks changes that other keepers have"
+	}
+	unmet := *w.unmet.Load()
+	if len(unmet) == 0 {
+		return ""
+	}
+	w.mu.Lock()
+	whole := w.whole
+	w.mu.Unlock()
+	if whole || sharesRadius(c, unmet) {
+		return fmt.Sprintf("it has not compared its records with %d keepers that joined or returned", len(unmet))
+	}
+	return ""
+}
+
+// Isolation returns the verb phrase of an isolation; "" without one.
+func (w *knowledge) Isolation(now time.Time) string {
+	if !w.cut.Load() {
+		return ""
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return fmt.Sprintf("lost contact with %d of %d peers of its network %s ago", w.peak-len(w.members), w.peak, now.Sub(w.isolated).Round(time.Second))
+}
+
+func sharesRadius(c func() (Radius, bool), unmet []Peer) bool {
+	r, kept := c()
+	return kept && slices.ContainsFunc(unmet, func(p Peer) bool { return r.Covers(p.Hash) })
+}
+
+// Returned reports how long ago contact with peers returned, if the other keepers may not have
+// compared since.
+func (w *knowledge) Returned(now time.Time) (ago time.Duration, recent bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ago = now.Sub(w.regained)
+	return ago, !w.regained.IsZero() && ago < regainDoubt
+}

@@ -1,0 +1,133 @@
+package keep
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/platform/condition"
+)
+
+// tableOf returns a routing table of a small network.
+func tableOf(ids ...peer.ID) *Table { return NewTable("self", ids, true) }
+
+func everywhere() (Radius, bool) { return Radius{}, true }
+
+// A peer has no knowledge before its first comparison with an informed keeper, and lacks some while it
+// has not compared with a newcomer, or with a peer that returned.
+func TestKnowledge(t *testing.T) {
+	now := time.Now()
+	conditions := condition.NewSet(slog.New(slog.DiscardHandler), func() time.Time { return now })
+	w := newKnowledge(conditions, now)
+	doubt := func() string { return w.doubt(everywhere, now) }
+	w.observe(tableOf("a", "b", "c"), now)
+	require.Contains(t, doubt(), "since it joined")
+	ids, _ := w.Due(10, now)
+	require.Equal(t, []peer.ID{"a", "b", "c"}, ids)
+	w.Met("a", false)
+	require.Contains(t, doubt(), "since it joined", "a joiner has not informed anybody")
+	w.Met("b", true)
+	require.Contains(t, doubt(), "with 1 keepers")
+	w.Met("c", false)
+	require.Empty(t, doubt())
+
+	w.observe(tableOf("a", "b", "c", "d"), now)
+	require.Contains(t, doubt(), "joined or returned")
+	w.Missed("d", true, now)
+	require.NotEmpty(t, doubt(), "it refused")
+	_, next := w.Due(0, now)
+	require.Equal(t, now.Add(meetFirst), next)
+	now = now.Add(meetFor)
+	_, _ = w.Due(0, now)
+	require.Empty(t, doubt(), "who refuses for a minute delays nobody")
+
+	w.Missed("a", false, now)
+	require.Empty(t, doubt(), "it is silent: perhaps dead")
+	w.Heard("a", now)
+	require.Contains(t, doubt(), "joined or returned")
+	ago, recent := w.Returned(now)
+	require.True(t, recent)
+	require.Zero(t, ago)
+	w.Met("a", true)
+	require.Empty(t, doubt())
+	_, recent = w.Returned(now.Add(regainDoubt))
+	require.False(t, recent)
+}
+
+// A peer that loses most of its network says so until most have returned, or until the smaller network
+// has lasted.
+func TestIsolation(t *testing.T) {
+	now := time.Now()
+	conditions := condition.NewSet(slog.New(slog.DiscardHandler), func() time.Time { return now })
+	fresh := func() *knowledge {
+		w := newKnowledge(conditions, now)
+		w.observe(tableOf("a", "b", "c", "d", "e", "f", "g"), now)
+		for _, id := range []peer.ID{"a", "b", "c", "d", "e", "f", "g"} {
+			w.Met(id, true)
+		}
+		return w
+	}
+	w := fresh()
+	epoch := w.epoch.Load()
+	w.observe(tableOf("a", "b", "c", "d"), now)
+	require.Empty(t, w.doubt(everywhere, now))
+	require.Equal(t, epoch, w.epoch.Load())
+	w.observe(tableOf("a", "b"), now.Add(10*time.Second))
+	require.Contains(t, w.doubt(everywhere, now.Add(10*time.Second)), "lost contact with 5 of 7 peers")
+	require.Greater(t, w.epoch.Load(), epoch)
+	require.Equal(t, []string{"isolated"}, conditions.ActiveNames())
+
+	w.observe(tableOf("a", "b", "c", "d"), now.Add(20*time.Second))
+	require.Empty(t, conditions.ActiveNames())
+	require.Contains(t, w.doubt(everywhere, now), "joined or returned", "before the comparison")
+	w.Met("c", true)
+	w.Met("d", true)
+	require.Empty(t, w.doubt(everywhere, now))
+
+	w = fresh()
+	w.observe(tableOf("a"), now)
+	require.NotEmpty(t, w.doubt(everywhere, now))
+	w.observe(tableOf("a", "h"), now.Add(lostFor+time.Second))
+	w.Met("h", false)
+	require.Empty(t, w.doubt(everywhere, now.Add(lostFor+time.Second)), "the smaller network has lasted")
+
+	w = fresh()
+	for i, left := range [][]peer.ID{{"a", "b", "c", "d", "e"}, {"a", "b", "c"}, {"a", "b"}} {
+		now = now.Add(2 * isolatedIn)
+		w.observe(tableOf(left...), now)
+		require.Empty(t, w.doubt(everywhere, now), i)
+	}
+	w.observe(tableOf(), now)
+	require.NotEmpty(t, w.doubt(everywhere, now), "all are lost")
+}
+
+// A process that was suspended has missed changes, although its connections look alive.
+func TestSuspensionEndsKnowledge(t *testing.T) {
+	now := time.Now()
+	w := newKnowledge(nil, now)
+	w.observe(tableOf("a", "b"), now)
+	w.Met("a", true)
+	w.Met("b", true)
+	w.alive(now)
+	for range 5 { // a busy machine
+		now = now.Add(suspendedFor)
+		w.alive(now)
+	}
+	require.Empty(t, w.doubt(everywhere, now))
+	epoch := w.epoch.Load()
+
+	now = now.Add(suspendedFor + time.Second)
+	w.alive(now)
+	require.Contains(t, w.doubt(everywhere, now), "with 2 keepers")
+	require.Greater(t, w.epoch.Load(), epoch)
+	ids, _ := w.Due(10, now)
+	require.Equal(t, []peer.ID{"a", "b"}, ids)
+	w.Met("a", true)
+	w.Met("b", true)
+	require.Empty(t, w.doubt(everywhere, now))
+	w.alive(now.Add(-time.Hour)) // the clock was set back
+	require.Empty(t, w.doubt(everywhere, now))
+}
