@@ -28,6 +28,7 @@ import (
 	_ "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 	_ "github.com/blackhole/blackhole/proto/blackhole/network/v1"
 	_ "github.com/blackhole/blackhole/proto/blackhole/peer/v1"
+	_ "github.com/blackhole/blackhole/proto/blackhole/trade/v1"
 	_ "github.com/blackhole/blackhole/proto/blackhole/xds/v1"
 )
 

@@ -47,6 +47,8 @@ func floors() []room {
 			{path: "internal/operator", floor: 11, only: append(contracts(), "pkg/client", "internal/link")},
 			{path: "pkg/client", floor: 10, only: append(contracts(), "internal/query", "internal/contract/coord/calls", "internal/contract/coord/attempt", "internal/link")},
 			{path: "internal/link", floor: 9, only: contracts()},
+			{path: "internal/trade", floor: 9, only: []string{"internal/contract/coord", "internal/platform/bounded", "internal/platform/rpc", "internal/platform/store", "internal/trade/ledger"}, users: wiring()},
+			{path: "internal/trade/ledger", floor: 4, only: []string{"internal/platform/share"}, users: wiring("internal/trade")},
 			{path: "pkg/discovery", floor: 11, only: []string{"internal/query", "internal/discovery", "internal/contract/discovery", "internal/platform/p2p", "internal/platform/identity"}},
 		},
 		commandRooms(), discoveryRooms(), coordinationRooms(), agentRooms(),
@@ -68,7 +70,7 @@ func floors() []room {
 			{path: "internal/platform/jsonform", floor: 0},
 			{path: "internal/platform/p2p", floor: 2, users: wiring("internal/discovery")},
 			{path: "internal/platform/p2p/proof", floor: 2, only: []string{"internal/platform/rpc", "internal/platform/bounded", "internal/platform/identity"}, users: wiring()},
-			{path: "internal/platform/rpc", floor: 1, users: wiring("internal/discovery/protocol", "internal/discovery/keep", "internal/discovery/ask", "internal/discovery/keeper", "internal/coordination/transport", "internal/platform/p2p", "internal/platform/p2p/proof")},
+			{path: "internal/platform/rpc", floor: 1, users: wiring("internal/discovery/protocol", "internal/discovery/keep", "internal/discovery/ask", "internal/discovery/keeper", "internal/coordination/transport", "internal/platform/p2p", "internal/platform/p2p/proof", "internal/trade")},
 			{path: "internal/platform/access", floor: 2, users: []string{"internal/daemon", "internal/frontend"}},
 
 			{path: "internal/platform/config", floor: 2, only: []string{"internal/platform/identity", "internal/platform/environ", "internal/platform/secret"}, users: []string{"internal/daemon", "internal/cli", "internal/cli/peer", "internal/cli/doctor", "internal/cli/remote", "internal/cli/settings", "cmd/blackholed", "testnet"}},
@@ -254,7 +256,7 @@ func fences() []fence {
 				"github.com/libp2p/go-libp2p/core/record",
 				"github.com/libp2p/zeroconf",
 			},
-			rooms:  []string{"internal/platform/p2p", "internal/platform/rpc", "internal/coordination", "internal/sim", "internal/discovery", "pkg/gossip", "pkg/discovery", "examples/embed", "testnet/lab/crowd", "testnet/lab/flood"},
+			rooms:  []string{"internal/platform/p2p", "internal/platform/rpc", "internal/coordination", "internal/sim", "internal/discovery", "internal/trade", "pkg/gossip", "pkg/discovery", "examples/embed", "testnet/lab/crowd", "testnet/lab/flood"},
 			reason: "only the network packages know the network; the others name peers and keys and no more",
 		},
 		{
@@ -310,13 +312,14 @@ func planes() [][]string {
 		{"pkg/records", "pkg/query", "internal/query", "pkg/gossip", "pkg/discovery", "internal/contract/discovery", "internal/discovery"},
 		{"internal/contract/coord", "internal/coordination"},
 		{"internal/agent"},
+		{"internal/trade"},
 	}
 }
 
 // meetings are the contracts through which one plane may use another: the
 // agent plane keeps its directory in the group and announces offers.
 func meetings() map[string][]string {
-	return map[string][]string{"internal/agent": {"internal/contract/coord", "pkg/records"}}
+	return map[string][]string{"internal/agent": {"internal/contract/coord", "pkg/records"}, "internal/trade": {"internal/contract/coord", "pkg/records"}}
 }
 
 // sdk lists what the SDK may consist of: contracts, nouns, messages, foundations, the
@@ -329,7 +332,7 @@ func sdk() []string {
 // pure are the rooms that compute and do nothing else: equal arguments give
 // equal results, on every peer.
 func pure() []string {
-	return []string{"pkg/fault", "pkg/network", "pkg/geo", "pkg/records", "pkg/query", "internal/query", "internal/contract/coord", "internal/coordination/machine"}
+	return []string{"pkg/fault", "pkg/network", "pkg/geo", "pkg/records", "pkg/query", "internal/query", "internal/contract/coord", "internal/coordination/machine", "internal/trade/ledger"}
 }
 
 // dialing are the rooms that connect to what strangers name, and the file with the one dialer that they have.

@@ -124,7 +124,7 @@ func (a App) root() *cobra.Command {
 			peer.Status(con), peer.Top(con), peer.Events(con), peer.UI(con), doctor.Command(con), doctor.Debug(con, versionText(a.Version, a.Build)), peer.LogLevel(con), remote.ContextCommand(con),
 			command.Parent(&cobra.Command{Use: "config", Short: "Inspect settings"}, configShowCommand(con)), reclaimCommand(con, a.Reclaim),
 		}},
-		{"Network:", []*cobra.Command{peer.Show(con), sell.Command(con), offer.Command(con), offer.ARD(con), peer.Command(con)}},
+		{"Network:", []*cobra.Command{peer.Show(con), sell.Command(con), offer.Command(con), offer.Connect(con), offer.ARD(con), peer.Command(con)}},
 		{"Applications:", []*cobra.Command{service.Command(con), service.InstanceCommand(con), service.Sync(con), mcpCommand(con)}},
 		{"Coordination:", []*cobra.Command{coordination.Lock(con), coordination.Guard(con), coordination.Lease(con), coordination.KV(con), group.Command(con, a.Restore)}},
 	} {

@@ -39,6 +39,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/p2p/reach"
 	"github.com/blackhole/blackhole/internal/platform/trace"
 	queries "github.com/blackhole/blackhole/internal/query"
+	"github.com/blackhole/blackhole/internal/trade"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -69,6 +70,7 @@ type parts struct {
 	// coordination is nil for a peer without it.
 	coordination *group
 
+	trade  *trade.Desk
 	agent  *agent.Service // nil: switched off
 	fronts fronts
 
@@ -99,7 +101,7 @@ func build(ctx context.Context, c config.Config, l listeners, log *slog.Logger, 
 	}()
 	steps := []func(context.Context) error{
 		p.startAuth, func(context.Context) error { p.fronts.etcdURL = p.urlOf(l.etcd); return nil }, p.startMetrics, p.startStorage, p.startKeys, p.startDiscovery,
-		p.startProofs, p.startCoordination, p.startEvaluator, p.startAgent, p.startPeers, p.startFrontEnds, p.startDNS,
+		p.startProofs, p.startCoordination, p.startEvaluator, p.startTrade, p.startAgent, p.startPeers, p.startFrontEnds, p.startDNS,
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -218,7 +220,7 @@ func (p *parts) startNode(ctx context.Context, profile p2p.Profile) error {
 	}
 	p.node, err = p2p.New(ctx, p.plane.Network(p2p.Config{
 		Profile: profile, Network: p.network.name, PrivateKey: p.network.private, Identity: p.key, Listen: listen, Bootstrap: bootstrap, Doors: doors,
-		Datastore: p.datastore, Namespaces: groups, Protocols: append(p2p.Config{}.Protocols, transport.AskProtocol(p.network.name), transport.CallProtocol(p.network.name), proof.Protocol(p.network.name)),
+		Datastore: p.datastore, Namespaces: groups, Protocols: append(p2p.Config{}.Protocols, transport.AskProtocol(p.network.name), transport.CallProtocol(p.network.name), proof.Protocol(p.network.name), trade.Protocol(p.network.name), trade.AccessProtocol(p.network.name)),
 		Probe:     probe.Config{Timeout: p.config.Discovery.Health.CheckTimeout, OnCheck: p.metrics.Checked},
 		UserAgent: "blackholed/" + p.version, Logger: p.log.With("part", "p2p"), Registerer: p.gatherer,
 		Conditions: p.conditions, Reach: way, Leaf: p.config.IsLeaf(),
@@ -268,14 +270,14 @@ func (p *parts) startFrontEnds(context.Context) error {
 		Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "http"),
 		Metrics: promhttp.HandlerFor(p.gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 2}),
 		Hosts:   p.config.Hosts, Requests: p.fronts.requests, SetLogLevel: operatorCalls{p}.SetLogLevel,
-		Refused: p.fronts.places.refused, Answers: b.answers, Bodies: b.requests, History: p.memory.Since,
+		Refused: p.fronts.places.refused, Answers: b.answers, Bodies: b.requests, History: p.memory.Since, Trade: p.trade,
 		Fronts: httpapi.Fronts{GRPC: p.config.GRPC, DNS: p.config.DNS},
 	}
 	if len(p.config.DNSDomain) > 0 {
 		web.Fronts.Zone = p.config.DNSDomain[0]
 	}
 	rpc := grpcapi.Config{
-		Coordination: locks, Registrar: p.discovery, Finder: p.discovery, Node: p, Operator: operatorCalls{p}, Logger: p.log.With("part", "grpc"),
+		Coordination: locks, Trade: p.trade, Registrar: p.discovery, Finder: p.discovery, Node: p, Operator: operatorCalls{p}, Logger: p.log.With("part", "grpc"),
 		Places: grpcapi.Places{Refused: p.fronts.places.refused}, Answers: b.answers, Requests: b.requests, AtOnce: b.calls,
 	}
 	if p.agent != nil {

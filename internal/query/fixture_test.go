@@ -180,6 +180,13 @@ func serviceGen() *rapid.Generator[*pb.ServiceRecord] {
 			Attributes: attributesGen().Draw(t, "attributes"),
 			Domain:     seldom(rapid.SampledFrom([]string{"a.net", "b.net"})).Draw(t, "domain"),
 		}}
+		if rapid.Bool().Draw(t, "stocked") {
+			s.Metadata.Access = rapid.SampledFrom([]string{"", "peer", "a"}).Draw(t, "access")
+			s.Metadata.Stock = &pb.Stock{
+				Unit: rapid.SampledFrom([]string{"gpu", "a"}).Draw(t, "stock_unit"), Total: rapid.Uint32Range(1, 3).Draw(t, "total"),
+				MaxTtl: rapid.Uint32Range(0, 3).Draw(t, "max_ttl"), MaxPerConsumer: rapid.Uint32Range(0, 1).Draw(t, "one"),
+			}
+		}
 		if rapid.Bool().Draw(t, "located") {
 			s.Location = locationGen().Draw(t, "location")
 		}

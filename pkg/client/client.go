@@ -6,7 +6,8 @@
 // # Offers
 //
 // Client.Offers is the discovery plane: offers of the peer, and questions about those of all peers. For an
-// independent check, Record.Envelope has the signed bytes for records.Open.
+// independent check, Record.Envelope has the signed bytes for records.Open. Offers.Reserve takes what was found, and Offers.Connect
+// reaches it.
 //
 // # Services
 //
@@ -53,6 +54,7 @@ const maxApplication = 255
 type Client struct {
 	link        *link.Link
 	records     api.RecordServiceClient
+	trade       api.TradeServiceClient
 	services    *Services
 	clock       func() time.Duration
 	vary        func(time.Duration) time.Duration
@@ -80,7 +82,7 @@ func New(address string, opts ...Option) (*Client, error) {
 		s.Clock = systemClock()
 	}
 	c := &Client{
-		link: s.Over, records: api.NewRecordServiceClient(s.Over.Conn), clock: s.Clock, vary: jitter(),
+		link: s.Over, records: api.NewRecordServiceClient(s.Over.Conn), trade: api.NewTradeServiceClient(s.Over.Conn), clock: s.Clock, vary: jitter(),
 		identities:  attempt.NewPool("", nil),
 		application: clean.Text(filepath.Base(os.Args[0]), maxApplication),
 	}

@@ -27,7 +27,7 @@ const (
 	KnownErrorRate
 	KnownResponseTime
 	KnownEndpoint
-	KnownCallable // an endpoint that peers can measure
+	KnownCallable // something to call: an endpoint that peers can measure, or access through the provider's peer
 )
 
 // Facts are the values of a record for filters and orders, in a flat struct without pointers.
@@ -75,6 +75,9 @@ func factsOf(s *pb.ServiceRecord) Facts {
 	f.setLocation(s.GetLocation())
 	f.setPricing(s.GetPricing())
 	f.setHealth(s.GetHealth())
+	if s.GetMetadata().GetAccess() == AccessPeer {
+		f.Known |= KnownCallable
+	}
 	if all := s.GetMetadata().GetEndpoints(); len(all) > 0 {
 		f.Known |= KnownEndpoint
 		if slices.ContainsFunc(all, endpoint.Callable) {

@@ -33,6 +33,19 @@ type Metadata struct {
 	Protocols   []string          `json:"protocols,omitempty"`
 	Attributes  map[string]string `json:"attributes,omitempty"`
 	Domain      string            `json:"domain,omitempty"` // claimed, in lower case, at most 253 bytes
+	Access      string            `json:"access,omitempty"` // AccessPeer, or empty
+	Stock       *Stock            `json:"stock,omitempty"`
+}
+
+// AccessPeer says that the provider's peer carries connections to the service, for holders of grants.
+const AccessPeer = "peer"
+
+// Stock is what the provider grants, in units. Nil: nothing can be reserved.
+type Stock struct {
+	Unit           string `json:"unit"`                       // gpu, slot, ...
+	Total          uint32 `json:"total"`                      // at least 1
+	MaxTTL         uint32 `json:"max_ttl,omitempty"`          // seconds of one grant; 0 means DefaultGrantTTL
+	MaxPerConsumer uint32 `json:"max_per_consumer,omitempty"` // units; 0 means a quarter of the total
 }
 
 // Capabilities holds the one kind required by the service's type.
@@ -137,6 +150,8 @@ func (o Offer) Service() *pb.ServiceRecord {
 			Protocols:   o.Metadata.Protocols,
 			Attributes:  o.Metadata.Attributes,
 			Domain:      o.Metadata.Domain,
+			Access:      o.Metadata.Access,
+			Stock:       o.Metadata.Stock.message(),
 		},
 		Capabilities: o.Capabilities.message(),
 		Health:       o.Health.message(),
@@ -154,6 +169,13 @@ func (o Offer) Service() *pb.ServiceRecord {
 		}
 	}
 	return s
+}
+
+func (s *Stock) message() *pb.Stock {
+	if s == nil {
+		return nil
+	}
+	return &pb.Stock{Unit: s.Unit, Total: s.Total, MaxTtl: s.MaxTTL, MaxPerConsumer: s.MaxPerConsumer}
 }
 
 func (c *Capabilities) message() *pb.ServiceCapabilities {
@@ -235,9 +257,13 @@ func OfferOf(s *pb.ServiceRecord) Offer {
 			Protocols:   m.GetProtocols(),
 			Attributes:  m.GetAttributes(),
 			Domain:      m.GetDomain(),
+			Access:      m.GetAccess(),
 		},
 		Capabilities: capabilitiesOf(s.GetCapabilities()),
 		Health:       healthOf(s.GetHealth()),
+	}
+	if v := m.GetStock(); v != nil {
+		o.Metadata.Stock = &Stock{Unit: v.Unit, Total: v.Total, MaxTTL: v.MaxTtl, MaxPerConsumer: v.MaxPerConsumer}
 	}
 	if l := s.GetLocation(); l != nil {
 		o.Location = &Location{

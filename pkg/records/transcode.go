@@ -96,6 +96,10 @@ func (t *transcoder) record(r *Record, signature []byte) {
 			{1, text, set, `,"type":`, nil}, {2, text, set, `,"subtype":`, nil}, {3, text, set, `,"name":`, nil},
 			{4, text, set, `,"description":`, nil}, {5, text, set, `,"version":`, nil}, {6, texts, set, `,"endpoints":`, nil},
 			{7, texts, set, `,"protocols":`, nil}, {8, pairs, set, `,"attributes":`, nil}, {9, text, set, `,"domain":`, nil},
+			{10, text, set, `,"access":`, nil},
+			{11, object, given, `,"stock":`, []member{
+				{1, text, always, `,"unit":`, nil}, {2, count, always, `,"total":`, nil}, {3, count, set, `,"max_ttl":`, nil}, {4, count, set, `,"max_per_consumer":`, nil},
+			}},
 		}},
 	})
 	t.capabilities()

@@ -175,6 +175,10 @@ func serviceGen() *rapid.Generator[*pb.ServiceRecord] {
 			Pricing:  pricingGen().Draw(t, "pricing"),
 			Health:   healthGen().Draw(t, "health"),
 		}
+		if rapid.Bool().Draw(t, "stocked") {
+			s.Metadata.Stock = &pb.Stock{Unit: "gpu", Total: rapid.Uint32Min(1).Draw(t, "total"), MaxTtl: rapid.Uint32Max(3600).Draw(t, "max_ttl"), MaxPerConsumer: rapid.Uint32Max(1).Draw(t, "one")}
+			s.Metadata.Access = rapid.SampledFrom([]string{"", "peer", "later"}).Draw(t, "access")
+		}
 		s.Capabilities = drawCapabilities(t, s.Metadata.Type)
 		drawTimes(t, s)
 		return s

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -138,7 +139,40 @@ func validateMetadata(m *pb.ServiceMetadata) error {
 		list("protocols", m.Protocols, maxWords, maxWord),
 		validateAttributes(m.Attributes),
 		optional(m.Domain, func() error { return checkDomain("domain", m.Domain) }),
+		fault.In("stock", validateStock(m.Stock)),
+		validateAccess(m),
 	)
+}
+
+// Times of one grant.
+const (
+	DefaultGrantTTL = time.Hour
+	MaxGrantTTL     = 30 * 24 * time.Hour
+)
+
+func validateStock(s *pb.Stock) error {
+	switch longest := uint32(MaxGrantTTL / time.Second); {
+	case s == nil:
+		return nil
+	case s.Total == 0:
+		return fault.Invalidf("total", s.Total, "must be at least 1")
+	case s.MaxTtl > longest:
+		return fault.Invalidf("max_ttl", s.MaxTtl, "must be at most %d seconds", longest)
+	case s.MaxPerConsumer > s.Total:
+		return fault.Invalidf("max_per_consumer", s.MaxPerConsumer, "must be at most total, %d", s.Total)
+	}
+	return CheckType("unit", s.Unit)
+}
+
+// validateAccess allows ways of access that this version does not know, in the form of a type: a reader takes them for none.
+func validateAccess(m *pb.ServiceMetadata) error {
+	if m.Access == "" {
+		return nil
+	}
+	if m.Stock == nil {
+		return fault.Invalidf("access", m.Access, "needs stock: only holders of grants have access")
+	}
+	return CheckType("access", m.Access)
 }
 
 // CheckDomain requires Domain to be a domain name: at most 253 bytes, two or more parts of 1 to 63 lower-case letters, digits and inner

@@ -134,6 +134,13 @@ func identity() []spoil {
 		with("", func(s *pb.ServiceRecord) { s.Metadata.Subtype = "" }),
 		with("", func(s *pb.ServiceRecord) { s.Metadata.Subtype = strings.Repeat("0", 32) }),
 		with("", func(s *pb.ServiceRecord) { s.Metadata.Attributes = numbered(32) }),
+		with("metadata.access", func(s *pb.ServiceRecord) { s.Metadata.Access = "peer" }),
+		with("metadata.access", func(s *pb.ServiceRecord) { s.Metadata.Access, s.Metadata.Stock = "Peer", stock(2, 0, 0) }),
+		with("", func(s *pb.ServiceRecord) { s.Metadata.Access, s.Metadata.Stock = "later", stock(2, 3600, 2) }),
+		with("metadata.stock.total", func(s *pb.ServiceRecord) { s.Metadata.Stock = stock(0, 0, 0) }),
+		with("metadata.stock.max_ttl", func(s *pb.ServiceRecord) { s.Metadata.Stock = stock(2, 30*24*3600+1, 0) }),
+		with("metadata.stock.max_per_consumer", func(s *pb.ServiceRecord) { s.Metadata.Stock = stock(2, 0, 3) }),
+		with("metadata.stock.unit", func(s *pb.ServiceRecord) { s.Metadata.Stock = &pb.Stock{Total: 1} }),
 		with("metadata.domain", func(s *pb.ServiceRecord) { s.Metadata.Domain = "net" }),
 		with("metadata.domain", func(s *pb.ServiceRecord) { s.Metadata.Domain = "Shop.net" }),
 		with("metadata.domain", func(s *pb.ServiceRecord) { s.Metadata.Domain = "shop.net." }),
@@ -371,4 +378,8 @@ func TestTombstonesAreBare(t *testing.T) {
 			}
 		})
 	}
+}
+
+func stock(total, maxTTL, one uint32) *pb.Stock {
+	return &pb.Stock{Unit: "gpu", Total: total, MaxTtl: maxTTL, MaxPerConsumer: one}
 }

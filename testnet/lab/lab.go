@@ -66,6 +66,14 @@ func Scenarios() []Scenario {
 			acts:  homes("random", "1m"),
 		},
 		{
+			Name: "trade", Limit: 10 * time.Minute,
+			About: "two homes trade: one takes and reaches a service on the loopback of the other, by three commands",
+			acts: []act{
+				{"NATs that preserve ports", scripted("trade", "n=4", "kind=preserving", "limit=60s")},
+				{"NATs with random ports", scripted("trade", "n=4", "kind=random", "limit=60s")},
+			},
+		},
+		{
 			Name: "one-address", Limit: 10 * time.Minute,
 			About: "50 peers (12 in short) behind one address; all become ready and find everything",
 			acts:  []act{{"", scripted("one-address")}},

@@ -85,6 +85,7 @@ func scripted(name string, set ...string) func(context.Context, *world) error {
 //	find LIMIT ID PEER...        find it usable
 //	know, gone LIMIT ID PEER...  find it; no more
 //	exchange LIMIT start|now PEER PEER   use each other's offers, in time since the last start, or from now
+//	trade LIMIT PEER PEER KIND   the second takes and reaches what the first sells, in time since the last start
 //	share PEER...                take one lock in turn
 //	printers PEER...             instances of all, found by all
 //	path KIND PEER PEER          connected, and directly where a hole can be punched
@@ -178,6 +179,13 @@ func (p *play) words() script.Words {
 			limit -= time.Since(p.started)
 		}
 		return exchange(p.ctx, p.world, [2]*peer(pair), limit)
+	}))
+	w.Add("trade", 4, within(func(limit time.Duration, args []string) error {
+		pair, err := p.those(args[:2])
+		if err != nil {
+			return err
+		}
+		return trade(p.ctx, p.world, pair[0], pair[1], natOf(args[2]), p.started.Add(limit))
 	}))
 	w.Add("path", 3, func(args []string) error {
 		pair, err := p.those(args[1:])

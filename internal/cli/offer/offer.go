@@ -29,7 +29,7 @@ func Command(con *term.Console) *cobra.Command {
 		Long: "Sell and find services: storage, compute, CDN, bandwidth and others. An offer describes one service\n" +
 			"for sale. Its provider signs it, and the network keeps it.",
 	}, offerRegister(con), offerUpdate(con), offerWithdraw(con), offerPause(con), offerResume(con), offerList(con),
-		offerFind(con), offerWatch(con), offerShow(con), offerFields(con))
+		offerFind(con), offerWatch(con), offerShow(con), offerFields(con), offerReserve(con), offerGrants(con), offerRelease(con))
 }
 
 func offerRegister(con *term.Console) *cobra.Command {

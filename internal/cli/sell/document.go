@@ -27,7 +27,7 @@ func (s *seller) document(o records.Offer) (text []byte, again string, err error
 	isHTTP := func(u *url.URL) bool { return (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" }
 	if s.check == "" {
 		s.check = none
-		if isHTTP(s.endpoint.url) {
+		if s.endpoint.url != nil && isHTTP(s.endpoint.url) {
 			s.check = s.endpoint.text
 		}
 	}

@@ -59,6 +59,8 @@ type seller struct {
 	id, title, currency, check, file string
 	price                            float64
 	yes                              bool
+	serve                            string // local address that this peer carries connections to
+	stock                            uint32
 }
 
 func sellCommand(con *term.Console, k kind) *cobra.Command {
@@ -76,6 +78,8 @@ func sellCommand(con *term.Console, k kind) *cobra.Command {
 	f.StringVar(&s.currency, "currency", queries.DefaultCurrency, "currency of the price")
 	f.Var(&s.city, "city", "place: a city (berlin, \"San Jose, US\") or degrees (52.52,13.40)")
 	f.Var(&s.endpoint, "endpoint", "URL that buyers use")
+	f.StringVar(&s.serve, "serve", "", "HOST:PORT of a local TCP service: buyers reach it through this peer, with a grant; nobody else learns the address")
+	f.Uint32Var(&s.stock, "stock", 0, "with --serve: units that can be taken (default: the GPUs, or 1)")
 	f.StringVar(&s.check, "check", "", "URL of HTTP to check, or none (default: --endpoint, if it is HTTP)")
 	f.StringVar(&s.id, "id", "", "id of the offer (default: "+k.name+" and the city)")
 	f.StringVar(&s.title, "name", "", "name of the offer for people (default: "+k.title+" in the city)")
@@ -105,8 +109,10 @@ func (s *seller) run(ctx context.Context, c *operator.Client, _ []string) error 
 	if err != nil {
 		return err
 	}
-	if host := s.endpoint.url.Hostname(); host == "localhost" || net.ParseIP(host).IsLoopback() {
-		s.Say("warning: only this machine reaches %s: buyers elsewhere need another --endpoint", s.endpoint.text)
+	if s.endpoint.url != nil {
+		if host := s.endpoint.url.Hostname(); host == "localhost" || net.ParseIP(host).IsLoopback() {
+			s.Say("warning: only this machine reaches %s: buyers elsewhere need another --endpoint, or --serve HOST:PORT in its place", s.endpoint.text)
+		}
 	}
 	text, again, err := s.document(o)
 	if err != nil {
@@ -179,6 +185,9 @@ func (s *seller) offer(ctx context.Context, a *asker) (records.Offer, error) {
 		return records.Offer{}, err
 	}
 	for _, flag := range []string{"price", "city", "endpoint"} {
+		if flag == "endpoint" && s.serve != "" {
+			continue
+		}
 		if err := a.need(ctx, flag, ""); err != nil {
 			return records.Offer{}, err
 		}
@@ -195,9 +204,22 @@ func (s *seller) offer(ctx context.Context, a *asker) (records.Offer, error) {
 	s.id = cmp.Or(s.id, slug(s.name+"-"+near))
 	s.title = cmp.Or(s.title, s.kind.title+" in "+near)
 	o := records.Offer{
-		ID: s.id, Metadata: records.Metadata{Type: s.of, Subtype: s.subtype, Name: s.title, Endpoints: []string{s.endpoint.text}},
+		ID: s.id, Metadata: records.Metadata{Type: s.of, Subtype: s.subtype, Name: s.title},
 		Capabilities: sold, Location: where,
 		Pricing: &records.Pricing{Currency: s.currency, BasePrice: &s.price, PriceUnit: s.unit},
+	}
+	if s.endpoint.text != "" {
+		o.Metadata.Endpoints = []string{s.endpoint.text}
+	}
+	switch {
+	case s.serve != "":
+		o.Metadata.Access = records.AccessPeer
+		o.Metadata.Stock = &records.Stock{Unit: "slot", Total: cmp.Or(s.stock, 1)}
+		if s.subtype == "gpu" {
+			o.Metadata.Stock = &records.Stock{Unit: "gpu", Total: cmp.Or(s.stock, uint32(max(s.gpus, 1)))} //nolint:gosec // at most 64
+		}
+	case s.stock > 0:
+		return o, fault.Invalidf("--stock", s.stock, "needs --serve")
 	}
 	return o, s.fields().Rename(o.Validate())
 }
@@ -206,7 +228,7 @@ func (s *seller) offer(ctx context.Context, a *asker) (records.Offer, error) {
 func (s *seller) fields() exit.Fields {
 	return exit.Fields{
 		"id": "", "metadata.name": "--name", "metadata.endpoints": "--endpoint", "pricing.base_price": "--price", "pricing.currency": "--currency",
-		"location.latitude": "--city", "location.longitude": "--city",
+		"location.latitude": "--city", "location.longitude": "--city", "metadata.stock.total": "--stock",
 	}
 }
 
@@ -218,6 +240,11 @@ func slug(s string) string {
 
 // register registers the content of the file, and shows who finds the offer.
 func (s *seller) register(ctx context.Context, c *operator.Client, o records.Offer, text []byte, again string) error {
+	if s.serve != "" { // before anybody finds the offer
+		if err := c.Offers().Serve(ctx, o.ID, s.serve); err != nil {
+			return exit.Fields{"address": "--serve"}.Rename(err)
+		}
+	}
 	checked := "none: the offer lasts until it is withdrawn"
 	announced, alone := true, false
 	if s.check == none {

@@ -31,6 +31,8 @@ func Need(fullMethod string) access.Role {
 		return least(method, []string{"Get", "List", "Resolve", "Query", "Watch"}, nil)
 	case api.PeerService_ServiceDesc.ServiceName:
 		return least(method, []string{"Status", "ListPeers", "OpenPage"}, nil)
+	case api.TradeService_ServiceDesc.ServiceName:
+		return least(method, nil, []string{"Reserve", "Extend", "Release", "ListGrants", "Connect"})
 	case xdsapi.Service:
 		return access.RoleReadOnly
 	case api.EventService_ServiceDesc.ServiceName:

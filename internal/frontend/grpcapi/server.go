@@ -70,7 +70,8 @@ type Config struct {
 	Node         discovery.Node
 	Agent        *Agent
 	Coordination *Coordination
-	Logger       *slog.Logger // nil disables logging
+	Trade        api.TradeServiceServer // nil disables TradeService
+	Logger       *slog.Logger           // nil disables logging
 	Places       Places
 	// Answers bounds the bytes of answers that clients have not taken yet. Nil: they have no bound.
 	Answers *access.Pool
@@ -172,6 +173,9 @@ func (s *Server) register() {
 	if s.Registrar != nil {
 		api.RegisterRecordServiceServer(s.grpc, s)
 		api.RegisterPeerServiceServer(s.grpc, &peerService{node: s.Node, page: s.Web.Page})
+	}
+	if s.Trade != nil {
+		api.RegisterTradeServiceServer(s.grpc, s.Trade)
 	}
 	if s.Operator != nil {
 		api.RegisterOperatorServiceServer(s.grpc, &operatorService{operator: s.Operator})

@@ -34,7 +34,7 @@ func TestCoordinationSchema(t *testing.T) {
 	require.NoError(t, json.Unmarshal(old, &document))
 	s := schemas{notes: notesOf(t), all: map[string]any{}}
 	paths := map[string]map[string]object{}
-	for _, c := range (&coordinationAPI{Coordination: schemaAlone()}).calls() {
+	for _, c := range append((&coordinationAPI{Coordination: schemaAlone()}).calls(), (&tradeAPI{}).calls()...) {
 		method, path, _ := strings.Cut(c.Pattern, " ")
 		method = strings.ToLower(method)
 		operation := document.Paths[path][method]
@@ -69,8 +69,12 @@ type schemas struct {
 
 // notesOf reads the comments beside and above the fields of the schema.
 func notesOf(t *testing.T) map[string]string {
-	text, err := os.ReadFile("../../../proto/blackhole/api/v1/coordination.proto")
-	require.NoError(t, err)
+	var text []byte
+	for _, name := range []string{"coordination", "trade"} {
+		one, err := os.ReadFile("../../../proto/blackhole/api/v1/" + name + ".proto")
+		require.NoError(t, err)
+		text = append(text, one...)
+	}
 	notes, message, above := map[string]string{}, "", []string{}
 	opens, field := regexp.MustCompile(`^message (\w+) {`), regexp.MustCompile(`^  [\w. ]+ (\w+) = \d+;(?: // (.*))?$`)
 	for line := range strings.Lines(string(text)) {
@@ -212,6 +216,8 @@ func (s schemas) kind(f protoreflect.FieldDescriptor, sent bool) object {
 		return s.of(f.Message(), sent)
 	case protoreflect.BoolKind:
 		return object{"type": "boolean"}
+	case protoreflect.DoubleKind:
+		return object{"type": "number"}
 	case protoreflect.BytesKind:
 		return object{"type": "string", "contentEncoding": "base64"}
 	case protoreflect.EnumKind:

@@ -28,7 +28,7 @@ type route struct {
 }
 
 // table returns the routes of all planes. A server without a plane leaves its routes out.
-func table(d *discoveryAPI, c *coordinationAPI, a *agentAPI, events *eventsAPI, pages Pages) []route {
+func table(d *discoveryAPI, c *coordinationAPI, a *agentAPI, tr *tradeAPI, events *eventsAPI, pages Pages) []route {
 	routes := append(generalRoutes(), pageAPI{pages}.routes()...)
 	routes = append(routes, d.routes()...)
 	if c != nil {
@@ -36,6 +36,9 @@ func table(d *discoveryAPI, c *coordinationAPI, a *agentAPI, events *eventsAPI, 
 	}
 	if a != nil {
 		routes = append(routes, a.routes()...)
+	}
+	if tr != nil {
+		routes = append(routes, tr.routes()...)
 	}
 	routes = append(routes, events.routes()...)
 	for _, t := range routes {
@@ -205,7 +208,11 @@ func (s *Server) mount(c *Config) {
 	if coordination != nil {
 		s.events.planes = append(s.events.planes, "coordination")
 	}
-	routes := table(d, coordination, agent, s.events, c.Pages)
+	var trade *tradeAPI
+	if c.Trade != nil {
+		trade = &tradeAPI{s.shared, c.Trade}
+	}
+	routes := table(d, coordination, agent, trade, s.events, c.Pages)
 	for n, t := range routes {
 		routes[n].serve = t.checked()
 	}

@@ -28,11 +28,12 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/openapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // wholeTable returns the routes of all planes.
 func wholeTable() []route {
-	return table(&discoveryAPI{}, &coordinationAPI{Coordination: schemaAlone()}, &agentAPI{}, &eventsAPI{}, nil)
+	return table(&discoveryAPI{}, &coordinationAPI{Coordination: schemaAlone()}, &agentAPI{}, &tradeAPI{}, &eventsAPI{}, nil)
 }
 
 // schemaAlone has the calls of the coordination plane, without the plane.
@@ -94,11 +95,11 @@ func TestEachRouteIsReached(t *testing.T) {
 func TestUnknownParameters(t *testing.T) {
 	solo := coordtest.New(coordtest.Config{})
 	a := newAgentFixture(t, func(c *Config) {
-		c.Coordination = soloCoordination(t, solo)
+		c.Coordination, c.Trade = soloCoordination(t, solo), api.UnimplementedTradeServiceServer{}
 	})
 	paths := newSpecification(t).Paths
 	for _, r := range wholeTable() {
-		path := strings.NewReplacer("{service}", "payment", "{id}", "7", "{lease}", "l", "{name}", "x", "{key}", "x").Replace(r.path())
+		path := strings.NewReplacer("{service}", "payment", "{id}", "7", "{lease}", "l", "{name}", "x", "{key}", "x", "{token}", "7").Replace(r.path())
 		unheard := "?unheard=1"
 		for _, other := range wholeTable() {
 			if instead, parameter, ok := openapi.Named(other.path()); ok && instead == r.path() {

@@ -28,6 +28,7 @@ import (
 	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // Bounds of the server.
@@ -52,9 +53,10 @@ type Config struct {
 	MaxWatches int          // open at a time; zero means 1024
 	MaxWaits   int          // requests waiting for requirements at a time; zero means 1024
 
-	Coordination *Coordination // nil disables the coordination plane
-	Agent        *Agent        // nil disables the agent plane
-	Pages        Pages         // nil: nobody signs in to the page
+	Coordination *Coordination          // nil disables the coordination plane
+	Agent        *Agent                 // nil disables the agent plane
+	Trade        api.TradeServiceServer // nil disables trade
+	Pages        Pages                  // nil: nobody signs in to the page
 	// SetLogLevel changes the level of the log until the peer stops. Errors: Invalid for an unknown level. Nil: it is fixed.
 	SetLogLevel func(level string) (previous string, err error)
 

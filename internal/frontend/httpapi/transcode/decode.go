@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -125,6 +126,12 @@ func scalar(f protoreflect.FieldDescriptor, text string) (v protoreflect.Value, 
 			return v, fault.Invalidf("", input.Quote(text), "must be a whole number, at least 0")
 		}
 		return protoreflect.ValueOfUint64(n), nil
+	case protoreflect.DoubleKind:
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || math.IsInf(n, 0) || math.IsNaN(n) {
+			return v, fault.Invalidf("", input.Quote(text), "must be a number")
+		}
+		return protoreflect.ValueOfFloat64(n), nil
 	case protoreflect.BytesKind:
 		return protoreflect.ValueOfBytes([]byte(text)), nil
 	case protoreflect.EnumKind:

@@ -73,7 +73,7 @@ func (x HealthStatus_Status) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use HealthStatus_Status.Descriptor instead.
 func (HealthStatus_Status) EnumDescriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{10, 0}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{11, 0}
 }
 
 // ServiceRecord is a provider's advertisement of one service. Its marshalled bytes are
@@ -332,7 +332,11 @@ type ServiceMetadata struct {
 	Protocols   []string          `protobuf:"bytes,7,rep,name=protocols,proto3" json:"protocols,omitempty"`
 	Attributes  map[string]string `protobuf:"bytes,8,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Domain name that the service claims to belong to, in lower case. It proves that by naming its peer: see the documentation of the API.
-	Domain        string `protobuf:"bytes,9,opt,name=domain,proto3" json:"domain,omitempty"`
+	Domain string `protobuf:"bytes,9,opt,name=domain,proto3" json:"domain,omitempty"`
+	// peer: the provider's peer carries connections of the holders of grants to the service. It needs stock.
+	Access string `protobuf:"bytes,10,opt,name=access,proto3" json:"access,omitempty"`
+	// What can be reserved; absent: nothing.
+	Stock         *Stock `protobuf:"bytes,11,opt,name=stock,proto3" json:"stock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -430,6 +434,89 @@ func (x *ServiceMetadata) GetDomain() string {
 	return ""
 }
 
+func (x *ServiceMetadata) GetAccess() string {
+	if x != nil {
+		return x.Access
+	}
+	return ""
+}
+
+func (x *ServiceMetadata) GetStock() *Stock {
+	if x != nil {
+		return x.Stock
+	}
+	return nil
+}
+
+// Stock is what the provider grants, in units.
+type Stock struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Unit           string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`                                              // gpu, slot, ...: [a-z0-9-]{1,32}
+	Total          uint32                 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`                                           // at least 1
+	MaxTtl         uint32                 `protobuf:"varint,3,opt,name=max_ttl,json=maxTtl,proto3" json:"max_ttl,omitempty"`                           // seconds of one grant; 0 means an hour
+	MaxPerConsumer uint32                 `protobuf:"varint,4,opt,name=max_per_consumer,json=maxPerConsumer,proto3" json:"max_per_consumer,omitempty"` // units; 0 means a quarter, rounded up
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Stock) Reset() {
+	*x = Stock{}
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stock) ProtoMessage() {}
+
+func (x *Stock) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stock.ProtoReflect.Descriptor instead.
+func (*Stock) Descriptor() ([]byte, []int) {
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Stock) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *Stock) GetTotal() uint32 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *Stock) GetMaxTtl() uint32 {
+	if x != nil {
+		return x.MaxTtl
+	}
+	return 0
+}
+
+func (x *Stock) GetMaxPerConsumer() uint32 {
+	if x != nil {
+		return x.MaxPerConsumer
+	}
+	return 0
+}
+
 type ServiceCapabilities struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Storage       *StorageCapabilities   `protobuf:"bytes,1,opt,name=storage,proto3" json:"storage,omitempty"`
@@ -442,7 +529,7 @@ type ServiceCapabilities struct {
 
 func (x *ServiceCapabilities) Reset() {
 	*x = ServiceCapabilities{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[3]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -454,7 +541,7 @@ func (x *ServiceCapabilities) String() string {
 func (*ServiceCapabilities) ProtoMessage() {}
 
 func (x *ServiceCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[3]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -467,7 +554,7 @@ func (x *ServiceCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceCapabilities.ProtoReflect.Descriptor instead.
 func (*ServiceCapabilities) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{3}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ServiceCapabilities) GetStorage() *StorageCapabilities {
@@ -512,7 +599,7 @@ type StorageCapabilities struct {
 
 func (x *StorageCapabilities) Reset() {
 	*x = StorageCapabilities{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[4]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -524,7 +611,7 @@ func (x *StorageCapabilities) String() string {
 func (*StorageCapabilities) ProtoMessage() {}
 
 func (x *StorageCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[4]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -537,7 +624,7 @@ func (x *StorageCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageCapabilities.ProtoReflect.Descriptor instead.
 func (*StorageCapabilities) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{4}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StorageCapabilities) GetTotalSpace() uint64 {
@@ -595,7 +682,7 @@ type ComputeCapabilities struct {
 
 func (x *ComputeCapabilities) Reset() {
 	*x = ComputeCapabilities{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[5]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -607,7 +694,7 @@ func (x *ComputeCapabilities) String() string {
 func (*ComputeCapabilities) ProtoMessage() {}
 
 func (x *ComputeCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[5]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -620,7 +707,7 @@ func (x *ComputeCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputeCapabilities.ProtoReflect.Descriptor instead.
 func (*ComputeCapabilities) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{5}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ComputeCapabilities) GetCpuCores() uint32 {
@@ -671,7 +758,7 @@ type CDNCapabilities struct {
 
 func (x *CDNCapabilities) Reset() {
 	*x = CDNCapabilities{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[6]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -683,7 +770,7 @@ func (x *CDNCapabilities) String() string {
 func (*CDNCapabilities) ProtoMessage() {}
 
 func (x *CDNCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[6]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -696,7 +783,7 @@ func (x *CDNCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CDNCapabilities.ProtoReflect.Descriptor instead.
 func (*CDNCapabilities) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{6}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CDNCapabilities) GetBandwidthMbps() uint64 {
@@ -746,7 +833,7 @@ type BandwidthCapabilities struct {
 
 func (x *BandwidthCapabilities) Reset() {
 	*x = BandwidthCapabilities{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[7]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -758,7 +845,7 @@ func (x *BandwidthCapabilities) String() string {
 func (*BandwidthCapabilities) ProtoMessage() {}
 
 func (x *BandwidthCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[7]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -771,7 +858,7 @@ func (x *BandwidthCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BandwidthCapabilities.ProtoReflect.Descriptor instead.
 func (*BandwidthCapabilities) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{7}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *BandwidthCapabilities) GetUploadMbps() uint64 {
@@ -819,7 +906,7 @@ type GeoLocation struct {
 
 func (x *GeoLocation) Reset() {
 	*x = GeoLocation{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[8]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -831,7 +918,7 @@ func (x *GeoLocation) String() string {
 func (*GeoLocation) ProtoMessage() {}
 
 func (x *GeoLocation) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[8]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -844,7 +931,7 @@ func (x *GeoLocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GeoLocation.ProtoReflect.Descriptor instead.
 func (*GeoLocation) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{8}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GeoLocation) GetLatitude() float64 {
@@ -909,7 +996,7 @@ type PricingInfo struct {
 
 func (x *PricingInfo) Reset() {
 	*x = PricingInfo{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[9]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -921,7 +1008,7 @@ func (x *PricingInfo) String() string {
 func (*PricingInfo) ProtoMessage() {}
 
 func (x *PricingInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[9]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -934,7 +1021,7 @@ func (x *PricingInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PricingInfo.ProtoReflect.Descriptor instead.
 func (*PricingInfo) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{9}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PricingInfo) GetCurrency() string {
@@ -985,7 +1072,7 @@ type HealthStatus struct {
 
 func (x *HealthStatus) Reset() {
 	*x = HealthStatus{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[10]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -997,7 +1084,7 @@ func (x *HealthStatus) String() string {
 func (*HealthStatus) ProtoMessage() {}
 
 func (x *HealthStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[10]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1010,7 +1097,7 @@ func (x *HealthStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthStatus.ProtoReflect.Descriptor instead.
 func (*HealthStatus) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{10}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HealthStatus) GetStatus() HealthStatus_Status {
@@ -1059,7 +1146,7 @@ type GPUInfo struct {
 
 func (x *GPUInfo) Reset() {
 	*x = GPUInfo{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[11]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1071,7 +1158,7 @@ func (x *GPUInfo) String() string {
 func (*GPUInfo) ProtoMessage() {}
 
 func (x *GPUInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[11]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1084,7 +1171,7 @@ func (x *GPUInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUInfo.ProtoReflect.Descriptor instead.
 func (*GPUInfo) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{11}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GPUInfo) GetModel() string {
@@ -1137,7 +1224,7 @@ const file_blackhole_discovery_v1_record_proto_rawDesc = "" +
 	"\x05Pause\x12\x18\n" +
 	"\astopped\x18\x01 \x01(\bR\astopped\x120\n" +
 	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
-	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xfb\x02\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xc8\x03\n" +
 	"\x0fServiceMetadata\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\asubtype\x18\x02 \x01(\tR\asubtype\x12\x12\n" +
@@ -1149,10 +1236,18 @@ const file_blackhole_discovery_v1_record_proto_rawDesc = "" +
 	"\n" +
 	"attributes\x18\b \x03(\v27.blackhole.discovery.v1.ServiceMetadata.AttributesEntryR\n" +
 	"attributes\x12\x16\n" +
-	"\x06domain\x18\t \x01(\tR\x06domain\x1a=\n" +
+	"\x06domain\x18\t \x01(\tR\x06domain\x12\x16\n" +
+	"\x06access\x18\n" +
+	" \x01(\tR\x06access\x123\n" +
+	"\x05stock\x18\v \x01(\v2\x1d.blackhole.discovery.v1.StockR\x05stock\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xab\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"t\n" +
+	"\x05Stock\x12\x12\n" +
+	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x14\n" +
+	"\x05total\x18\x02 \x01(\rR\x05total\x12\x17\n" +
+	"\amax_ttl\x18\x03 \x01(\rR\x06maxTtl\x12(\n" +
+	"\x10max_per_consumer\x18\x04 \x01(\rR\x0emaxPerConsumer\"\xab\x02\n" +
 	"\x13ServiceCapabilities\x12E\n" +
 	"\astorage\x18\x01 \x01(\v2+.blackhole.discovery.v1.StorageCapabilitiesR\astorage\x12E\n" +
 	"\acompute\x18\x02 \x01(\v2+.blackhole.discovery.v1.ComputeCapabilitiesR\acompute\x129\n" +
@@ -1243,51 +1338,53 @@ func file_blackhole_discovery_v1_record_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_discovery_v1_record_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_blackhole_discovery_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_blackhole_discovery_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_blackhole_discovery_v1_record_proto_goTypes = []any{
 	(HealthStatus_Status)(0),      // 0: blackhole.discovery.v1.HealthStatus.Status
 	(*ServiceRecord)(nil),         // 1: blackhole.discovery.v1.ServiceRecord
 	(*Pause)(nil),                 // 2: blackhole.discovery.v1.Pause
 	(*ServiceMetadata)(nil),       // 3: blackhole.discovery.v1.ServiceMetadata
-	(*ServiceCapabilities)(nil),   // 4: blackhole.discovery.v1.ServiceCapabilities
-	(*StorageCapabilities)(nil),   // 5: blackhole.discovery.v1.StorageCapabilities
-	(*ComputeCapabilities)(nil),   // 6: blackhole.discovery.v1.ComputeCapabilities
-	(*CDNCapabilities)(nil),       // 7: blackhole.discovery.v1.CDNCapabilities
-	(*BandwidthCapabilities)(nil), // 8: blackhole.discovery.v1.BandwidthCapabilities
-	(*GeoLocation)(nil),           // 9: blackhole.discovery.v1.GeoLocation
-	(*PricingInfo)(nil),           // 10: blackhole.discovery.v1.PricingInfo
-	(*HealthStatus)(nil),          // 11: blackhole.discovery.v1.HealthStatus
-	(*GPUInfo)(nil),               // 12: blackhole.discovery.v1.GPUInfo
-	nil,                           // 13: blackhole.discovery.v1.ServiceMetadata.AttributesEntry
-	nil,                           // 14: blackhole.discovery.v1.PricingInfo.TierPricingEntry
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*Stock)(nil),                 // 4: blackhole.discovery.v1.Stock
+	(*ServiceCapabilities)(nil),   // 5: blackhole.discovery.v1.ServiceCapabilities
+	(*StorageCapabilities)(nil),   // 6: blackhole.discovery.v1.StorageCapabilities
+	(*ComputeCapabilities)(nil),   // 7: blackhole.discovery.v1.ComputeCapabilities
+	(*CDNCapabilities)(nil),       // 8: blackhole.discovery.v1.CDNCapabilities
+	(*BandwidthCapabilities)(nil), // 9: blackhole.discovery.v1.BandwidthCapabilities
+	(*GeoLocation)(nil),           // 10: blackhole.discovery.v1.GeoLocation
+	(*PricingInfo)(nil),           // 11: blackhole.discovery.v1.PricingInfo
+	(*HealthStatus)(nil),          // 12: blackhole.discovery.v1.HealthStatus
+	(*GPUInfo)(nil),               // 13: blackhole.discovery.v1.GPUInfo
+	nil,                           // 14: blackhole.discovery.v1.ServiceMetadata.AttributesEntry
+	nil,                           // 15: blackhole.discovery.v1.PricingInfo.TierPricingEntry
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
 }
 var file_blackhole_discovery_v1_record_proto_depIdxs = []int32{
 	3,  // 0: blackhole.discovery.v1.ServiceRecord.metadata:type_name -> blackhole.discovery.v1.ServiceMetadata
-	4,  // 1: blackhole.discovery.v1.ServiceRecord.capabilities:type_name -> blackhole.discovery.v1.ServiceCapabilities
-	9,  // 2: blackhole.discovery.v1.ServiceRecord.location:type_name -> blackhole.discovery.v1.GeoLocation
-	10, // 3: blackhole.discovery.v1.ServiceRecord.pricing:type_name -> blackhole.discovery.v1.PricingInfo
-	11, // 4: blackhole.discovery.v1.ServiceRecord.health:type_name -> blackhole.discovery.v1.HealthStatus
-	15, // 5: blackhole.discovery.v1.ServiceRecord.created_at:type_name -> google.protobuf.Timestamp
-	15, // 6: blackhole.discovery.v1.ServiceRecord.updated_at:type_name -> google.protobuf.Timestamp
-	15, // 7: blackhole.discovery.v1.ServiceRecord.expires_at:type_name -> google.protobuf.Timestamp
+	5,  // 1: blackhole.discovery.v1.ServiceRecord.capabilities:type_name -> blackhole.discovery.v1.ServiceCapabilities
+	10, // 2: blackhole.discovery.v1.ServiceRecord.location:type_name -> blackhole.discovery.v1.GeoLocation
+	11, // 3: blackhole.discovery.v1.ServiceRecord.pricing:type_name -> blackhole.discovery.v1.PricingInfo
+	12, // 4: blackhole.discovery.v1.ServiceRecord.health:type_name -> blackhole.discovery.v1.HealthStatus
+	16, // 5: blackhole.discovery.v1.ServiceRecord.created_at:type_name -> google.protobuf.Timestamp
+	16, // 6: blackhole.discovery.v1.ServiceRecord.updated_at:type_name -> google.protobuf.Timestamp
+	16, // 7: blackhole.discovery.v1.ServiceRecord.expires_at:type_name -> google.protobuf.Timestamp
 	2,  // 8: blackhole.discovery.v1.ServiceRecord.paused:type_name -> blackhole.discovery.v1.Pause
-	15, // 9: blackhole.discovery.v1.Pause.since:type_name -> google.protobuf.Timestamp
-	15, // 10: blackhole.discovery.v1.Pause.until:type_name -> google.protobuf.Timestamp
-	13, // 11: blackhole.discovery.v1.ServiceMetadata.attributes:type_name -> blackhole.discovery.v1.ServiceMetadata.AttributesEntry
-	5,  // 12: blackhole.discovery.v1.ServiceCapabilities.storage:type_name -> blackhole.discovery.v1.StorageCapabilities
-	6,  // 13: blackhole.discovery.v1.ServiceCapabilities.compute:type_name -> blackhole.discovery.v1.ComputeCapabilities
-	7,  // 14: blackhole.discovery.v1.ServiceCapabilities.cdn:type_name -> blackhole.discovery.v1.CDNCapabilities
-	8,  // 15: blackhole.discovery.v1.ServiceCapabilities.bandwidth:type_name -> blackhole.discovery.v1.BandwidthCapabilities
-	12, // 16: blackhole.discovery.v1.ComputeCapabilities.gpus:type_name -> blackhole.discovery.v1.GPUInfo
-	14, // 17: blackhole.discovery.v1.PricingInfo.tier_pricing:type_name -> blackhole.discovery.v1.PricingInfo.TierPricingEntry
-	0,  // 18: blackhole.discovery.v1.HealthStatus.status:type_name -> blackhole.discovery.v1.HealthStatus.Status
-	15, // 19: blackhole.discovery.v1.HealthStatus.last_check:type_name -> google.protobuf.Timestamp
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	16, // 9: blackhole.discovery.v1.Pause.since:type_name -> google.protobuf.Timestamp
+	16, // 10: blackhole.discovery.v1.Pause.until:type_name -> google.protobuf.Timestamp
+	14, // 11: blackhole.discovery.v1.ServiceMetadata.attributes:type_name -> blackhole.discovery.v1.ServiceMetadata.AttributesEntry
+	4,  // 12: blackhole.discovery.v1.ServiceMetadata.stock:type_name -> blackhole.discovery.v1.Stock
+	6,  // 13: blackhole.discovery.v1.ServiceCapabilities.storage:type_name -> blackhole.discovery.v1.StorageCapabilities
+	7,  // 14: blackhole.discovery.v1.ServiceCapabilities.compute:type_name -> blackhole.discovery.v1.ComputeCapabilities
+	8,  // 15: blackhole.discovery.v1.ServiceCapabilities.cdn:type_name -> blackhole.discovery.v1.CDNCapabilities
+	9,  // 16: blackhole.discovery.v1.ServiceCapabilities.bandwidth:type_name -> blackhole.discovery.v1.BandwidthCapabilities
+	13, // 17: blackhole.discovery.v1.ComputeCapabilities.gpus:type_name -> blackhole.discovery.v1.GPUInfo
+	15, // 18: blackhole.discovery.v1.PricingInfo.tier_pricing:type_name -> blackhole.discovery.v1.PricingInfo.TierPricingEntry
+	0,  // 19: blackhole.discovery.v1.HealthStatus.status:type_name -> blackhole.discovery.v1.HealthStatus.Status
+	16, // 20: blackhole.discovery.v1.HealthStatus.last_check:type_name -> google.protobuf.Timestamp
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_discovery_v1_record_proto_init() }
@@ -1295,16 +1392,16 @@ func file_blackhole_discovery_v1_record_proto_init() {
 	if File_blackhole_discovery_v1_record_proto != nil {
 		return
 	}
-	file_blackhole_discovery_v1_record_proto_msgTypes[8].OneofWrappers = []any{}
 	file_blackhole_discovery_v1_record_proto_msgTypes[9].OneofWrappers = []any{}
 	file_blackhole_discovery_v1_record_proto_msgTypes[10].OneofWrappers = []any{}
+	file_blackhole_discovery_v1_record_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_discovery_v1_record_proto_rawDesc), len(file_blackhole_discovery_v1_record_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,386 @@
+// Package ledger is the book of the grants that one provider gave: who holds how many units of which offer, and until when.
+//
+// It is a pure state machine. Requests, terms and time are arguments, and a change either happens as a whole or is refused. The owner
+// makes each change durable as one value before anybody hears of it. So the units granted and not free again never exceed the stock
+// of an offer, as long as each change begins at the last durable value.
+//
+// Time is that of the provider's monotonic clock, and no time is durable. A grant ends one time to live after its last change, as
+// the provider counts it, and its units are free again a twentieth of that time later. Its holder counts from before it asked, so the
+// holder's end comes first, whatever the clocks of both say. Who loads a ledger gives each grant that it did not know its full time.
+package ledger
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/platform/share"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	pb "github.com/blackhole/blackhole/proto/blackhole/trade/v1"
+)
+
+const (
+	HoldTime   = time.Minute // of units that are held and not confirmed
+	MinTime    = time.Second // of a grant
+	maxHolds   = 4           // unconfirmed grants of one address prefix
+	maxEntries = 1000        // grants of all offers, ended ones included until their time is over
+
+	marginPart = 20 // of the time of a grant pass between its end and the next use of its units: one in so many
+)
+
+// Consumer is who asks.
+type Consumer struct {
+	ID     string // of the peer, authenticated
+	Prefix string // of its address; empty: it is not counted
+}
+
+// Terms are those of the newest version of an offer.
+type Terms struct {
+	Key, Offer string
+	Sequence   uint64
+	Unit       string
+	Total      uint32
+	PerOne     uint32 // units of one consumer; 0: a quarter
+	MaxTime    time.Duration
+	Price      *float64
+	Currency   string
+	PriceUnit  string
+}
+
+// perOne is the share of one consumer, and perPrefix that of all consumers behind one address prefix: ids cost nothing, addresses do.
+func (t *Terms) perOne() uint32 { return min(cmp.Or(t.PerOne, (t.Total+3)/4), t.Total) }
+
+func (t *Terms) perPrefix() uint32 { return max(t.perOne(), t.Total/2) }
+
+// Ledger is the state, and when its grants end. It is not safe for concurrent use.
+type Ledger struct {
+	state *pb.Ledger
+	ends  map[uint64]time.Duration // by token: the end of the state that the entry has
+}
+
+// New returns an empty ledger.
+func New() *Ledger { return &Ledger{state: &pb.Ledger{}, ends: map[uint64]time.Duration{}} }
+
+// Load returns the ledger of a durable state. Grants that before has in the same state keep their end; all others have their full time. Nil
+// knows none.
+func Load(state *pb.Ledger, before *Ledger, now time.Duration) *Ledger {
+	l := &Ledger{state: proto.CloneOf(state), ends: make(map[uint64]time.Duration, len(state.GetEntries()))}
+	for _, e := range l.state.GetEntries() {
+		l.ends[e.Token] = now + spanOf(e)
+		if known := before.entry(e.Token); known != nil && known.State == e.State && known.Changes == e.Changes {
+			l.ends[e.Token] = before.ends[e.Token]
+		}
+	}
+	return l
+}
+
+// Merge returns the state that knows the grants of two ledgers of one provider, of before and after a move. One that both know is as its last
+// change left it.
+func Merge(a, b *pb.Ledger) *pb.Ledger {
+	m := &pb.Ledger{LastToken: max(a.GetLastToken(), b.GetLastToken()), LongestMs: max(a.GetLongestMs(), b.GetLongestMs())}
+	known := map[uint64]*pb.Entry{}
+	for _, e := range slices.Concat(a.GetEntries(), b.GetEntries()) {
+		if k := known[e.Token]; k == nil || k.Changes < e.Changes {
+			known[e.Token] = proto.CloneOf(e)
+		}
+	}
+	for _, token := range slices.Sorted(maps.Keys(known)) {
+		m.Entries = append(m.Entries, known[token])
+	}
+	return m
+}
+
+// State returns the durable part. It belongs to the ledger.
+func (l *Ledger) State() *pb.Ledger { return l.state }
+
+// Clone returns a copy for a change that may fail.
+func (l *Ledger) Clone() *Ledger {
+	return &Ledger{state: proto.CloneOf(l.state), ends: maps.Clone(l.ends)}
+}
+
+// Entries returns the grants by token. They belong to the ledger.
+func (l *Ledger) Entries() []*pb.Entry { return l.state.GetEntries() }
+
+func timeOf(e *pb.Entry) time.Duration { return time.Duration(e.TtlMs) * time.Millisecond }
+
+// spanOf is the full time of an entry in its state. One that was given back is remembered, for repetitions of its request.
+func spanOf(e *pb.Entry) time.Duration {
+	switch ttl := timeOf(e); e.State {
+	case api.Grant_STATE_HELD:
+		return min(ttl, HoldTime)
+	case api.Grant_STATE_ACTIVE:
+		return ttl
+	case api.Grant_STATE_EXPIRED:
+		return ttl / marginPart
+	default:
+		return ttl + ttl/marginPart
+	}
+}
+
+// Live reports whether a state gives the right to the units.
+func Live(s api.Grant_State) bool {
+	return s == api.Grant_STATE_HELD || s == api.Grant_STATE_ACTIVE
+}
+
+// counts reports whether the units of an entry are not free.
+func counts(e *pb.Entry) bool { return Live(e.State) || e.State == api.Grant_STATE_EXPIRED }
+
+func (l *Ledger) entry(token uint64) *pb.Entry {
+	if l == nil {
+		return nil
+	}
+	i, ok := slices.BinarySearchFunc(l.state.GetEntries(), token, func(e *pb.Entry, token uint64) int { return cmp.Compare(e.Token, token) })
+	if !ok {
+		return nil
+	}
+	return l.state.Entries[i]
+}
+
+// Used returns the units of an offer that are not free.
+func (l *Ledger) Used(offer string) (units uint32) {
+	for _, e := range l.state.GetEntries() {
+		if e.OfferId == offer && counts(e) {
+			units += e.Units
+		}
+	}
+	return units
+}
+
+// Free returns the units that may be granted now.
+func (l *Ledger) Free(t Terms) uint32 { return t.Total - min(l.Used(t.Offer), t.Total) }
+
+// Left returns the time of a grant from now on; 0 for one that is not live.
+func (l *Ledger) Left(token uint64, now time.Duration) time.Duration {
+	e := l.entry(token)
+	if e == nil || !Live(e.State) {
+		return 0
+	}
+	return max(l.ends[token]-now, 0)
+}
+
+// Next returns the earliest end of a state; false for an empty ledger.
+func (l *Ledger) Next() (at time.Duration, ok bool) {
+	for _, end := range l.ends {
+		if !ok || end < at {
+			at, ok = end, true
+		}
+	}
+	return at, ok
+}
+
+// Reserve grants units to a consumer, or holds them. The repetition of a request returns its grant, whatever became of it. issued is the
+// wall clock, for people and for the first token. Errors, each with its numbers: Invalid; Conflict for another version, a higher price, a
+// request id in other use, and too few free units; LimitReached for a share that is used up.
+func (l *Ledger) Reserve(by Consumer, r *api.ReserveRequest, t Terms, now time.Duration, issued time.Time) (*pb.Entry, error) {
+	units, ttl := max(r.GetUnits(), 1), cmp.Or(r.GetTtlMs(), uint64(t.MaxTime.Milliseconds()))
+	if e := l.Get(by.ID, r.GetRequestId()); e != nil {
+		if e.OfferId != t.Offer || e.Units != units {
+			return nil, fault.Refused(fault.Conflict, "request_id", "names an earlier request, for %d of %s", e.Units, e.OfferId)
+		}
+		return e, nil
+	}
+	if err := l.admits(by, r, t, units, ttl); err != nil {
+		return nil, err
+	}
+	l.state.LastToken = records.NextSequence(l.state.LastToken, issued)
+	l.state.LongestMs = max(l.state.LongestMs, ttl)
+	e := &pb.Entry{
+		Token: l.state.LastToken, Key: t.Key, OfferId: t.Offer, ConsumerId: by.ID, Prefix: by.Prefix, Units: units, TtlMs: ttl,
+		State: api.Grant_STATE_ACTIVE, RequestId: r.GetRequestId(), Sequence: t.Sequence, IssuedMs: uint64(max(issued.UnixMilli(), 0)),
+		Price: t.Price, Currency: t.Currency, PriceUnit: t.PriceUnit,
+	}
+	if r.GetHold() {
+		e.State = api.Grant_STATE_HELD
+	}
+	l.state.Entries = append(l.state.Entries, e)
+	l.ends[e.Token] = now + spanOf(e)
+	return e, nil
+}
+
+// admits refuses what the terms, the stock or the shares do not allow.
+func (l *Ledger) admits(by Consumer, r *api.ReserveRequest, t Terms, units uint32, ttl uint64) error {
+	switch {
+	case r.GetSequence() != 0 && r.GetSequence() != t.Sequence:
+		return fault.Refused(fault.Conflict, "sequence", "names version %d of the offer, and the newest is %d: read it again", r.GetSequence(), t.Sequence)
+	case r.MaxPrice != nil && t.Price != nil && *t.Price > *r.MaxPrice:
+		return fault.Refused(fault.Conflict, "max_price", "is %v, and the price is %v %s %s", *r.MaxPrice, *t.Price, t.Currency, t.PriceUnit)
+	case ttl < uint64(MinTime.Milliseconds()) || ttl > uint64(t.MaxTime.Milliseconds()):
+		return fault.Invalidf("ttl_ms", r.GetTtlMs(), "must be %d to %d", MinTime.Milliseconds(), t.MaxTime.Milliseconds())
+	}
+	var own, near, holds, entries, all uint64
+	for _, e := range l.state.GetEntries() {
+		mine := e.ConsumerId == by.ID
+		sameNet := by.Prefix != "" && e.Prefix == by.Prefix
+		all++
+		if mine || sameNet {
+			entries++
+		}
+		if e.State == api.Grant_STATE_HELD && (mine || sameNet) {
+			holds++
+		}
+		if e.OfferId != t.Offer || !counts(e) {
+			continue
+		}
+		if mine {
+			own += uint64(e.Units)
+		}
+		if sameNet {
+			near += uint64(e.Units)
+		}
+	}
+	asked, free := uint64(units), l.Free(t)
+	switch {
+	case own+asked > uint64(t.perOne()):
+		return fault.Refused(fault.LimitReached, "units", "asks for %d %s: one consumer may have %d of %d, and you have %d", asked, t.Unit, t.perOne(), t.Total, own)
+	case by.Prefix != "" && near+asked > uint64(t.perPrefix()):
+		return fault.Refused(fault.LimitReached, "units", "asks for %d %s: consumers in %s may have %d of %d together, and they have %d", asked, t.Unit, by.Prefix, t.perPrefix(), t.Total, near)
+	case asked > uint64(free):
+		return fault.Refused(fault.Conflict, "units", "asks for %d %s, and %d of %d are free", asked, t.Unit, free, t.Total)
+	case r.GetHold() && holds >= maxHolds:
+		return fault.Refused(fault.LimitReached, "hold", "is used up: %d grants of yours or of your network are held and not confirmed, at most %d may be", holds, maxHolds)
+	case !share.Fits(entries, 1, maxEntries-min(all, maxEntries)):
+		return fault.Refused(fault.LimitReached, "request_id", "names one grant too many: the provider remembers %d of at most %d, %d of them of you or your network", all, maxEntries, entries)
+	}
+	return nil
+}
+
+// Get returns the grant of a request; nil for an unknown one.
+func (l *Ledger) Get(consumer, request string) *pb.Entry {
+	i := slices.IndexFunc(l.state.GetEntries(), func(e *pb.Entry) bool {
+		return request != "" && e.RequestId == request && e.ConsumerId == consumer
+	})
+	if i < 0 {
+		return nil
+	}
+	return l.state.Entries[i]
+}
+
+// of returns the live grant of a consumer. A token of somebody else is as unknown as none.
+func (l *Ledger) of(consumer string, token uint64, now time.Duration) (*pb.Entry, error) {
+	e := l.entry(token)
+	switch {
+	case e == nil || e.ConsumerId != consumer:
+		return nil, fault.Refused(fault.NotFound, "token", "%d names no grant of yours: it is over, or was never given", token)
+	case !Live(e.State):
+		return nil, ended(e)
+	case now >= l.ends[token]:
+		return nil, fault.Refused(fault.Gone, "token", "%d names a grant that has expired", token)
+	}
+	return e, nil
+}
+
+func ended(e *pb.Entry) error {
+	why := map[api.Grant_State]string{api.Grant_STATE_EXPIRED: "expired", api.Grant_STATE_RELEASED: "was released", api.Grant_STATE_REVOKED: "was revoked"}[e.State]
+	if e.Reason != "" {
+		why += " (" + e.Reason + ")"
+	}
+	return &fault.Error{Kind: fault.Gone, Field: "token", Value: e.Token, Err: errors.New("names a grant that " + why)}
+}
+
+// Holder returns the live grant of a consumer, for a connection. Errors: NotFound, Gone.
+func (l *Ledger) Holder(consumer string, token uint64, now time.Duration) (*pb.Entry, error) {
+	return l.of(consumer, token, now)
+}
+
+// Extend gives a grant its time anew and confirms one that is held; with 0, the time it has. The repetition of a request changes nothing.
+// Errors: NotFound and Gone; Invalid; Conflict for an offer with another price by now.
+func (l *Ledger) Extend(consumer string, r *api.ExtendRequest, t Terms, now time.Duration) (*pb.Entry, error) {
+	e, err := l.of(consumer, r.GetToken(), now)
+	if err != nil {
+		return nil, err
+	}
+	if r.GetRequestId() != "" && r.GetRequestId() == e.ChangeId {
+		return e, nil
+	}
+	ttl := cmp.Or(r.GetTtlMs(), e.TtlMs)
+	switch {
+	case ttl < uint64(MinTime.Milliseconds()) || ttl > uint64(t.MaxTime.Milliseconds()):
+		return nil, fault.Invalidf("ttl_ms", ttl, "must be %d to %d", MinTime.Milliseconds(), t.MaxTime.Milliseconds())
+	case !samePrice(e, t):
+		return nil, fault.Refused(fault.Conflict, "token", "%d has another price than version %d of the offer: reserve again", e.Token, t.Sequence)
+	}
+	e.TtlMs, e.ChangeId, l.state.LongestMs = ttl, r.GetRequestId(), max(l.state.LongestMs, ttl)
+	l.enter(e, api.Grant_STATE_ACTIVE, now)
+	return e, nil
+}
+
+func samePrice(e *pb.Entry, t Terms) bool {
+	if e.Price == nil || t.Price == nil {
+		return e.Price == t.Price
+	}
+	return *e.Price == *t.Price && e.Currency == t.Currency && e.PriceUnit == t.PriceUnit
+}
+
+// Confirm makes a grant active that is held: its holder uses it. Errors: NotFound and Gone.
+func (l *Ledger) Confirm(consumer string, token uint64, now time.Duration) (*pb.Entry, error) {
+	e, err := l.of(consumer, token, now)
+	if err == nil && e.State == api.Grant_STATE_HELD {
+		l.enter(e, api.Grant_STATE_ACTIVE, now)
+	}
+	return e, err
+}
+
+// enter gives an entry the full time of a state.
+func (l *Ledger) enter(e *pb.Entry, s api.Grant_State, now time.Duration) {
+	e.State = s
+	e.Changes++
+	l.ends[e.Token] = now + spanOf(e)
+}
+
+// Release frees the units of a grant. One that has ended stays as it is. Error: NotFound.
+func (l *Ledger) Release(consumer string, token uint64, now time.Duration) (*pb.Entry, error) {
+	e := l.entry(token)
+	if e == nil || e.ConsumerId != consumer {
+		return nil, fault.Refused(fault.NotFound, "token", "%d names no grant of yours: it is over, or was never given", token)
+	}
+	if Live(e.State) {
+		l.enter(e, api.Grant_STATE_RELEASED, now)
+	}
+	return e, nil
+}
+
+// Revoke takes a grant from its holder. Errors: NotFound; Gone for one that has ended.
+func (l *Ledger) Revoke(token uint64, reason string, now time.Duration) (*pb.Entry, error) {
+	e := l.entry(token)
+	switch {
+	case e == nil:
+		return nil, fault.Refused(fault.NotFound, "token", "%d names no grant of this peer", token)
+	case !Live(e.State):
+		return nil, ended(e)
+	}
+	e.Reason = reason
+	l.enter(e, api.Grant_STATE_REVOKED, now)
+	return e, nil
+}
+
+// Expire ends the states whose time is over, and forgets the entries whose last one it was. It reports whether the durable state changed.
+func (l *Ledger) Expire(now time.Duration) bool {
+	changed := false
+	keep := l.state.GetEntries()[:0]
+	for _, e := range l.state.GetEntries() {
+		end := l.ends[e.Token]
+		if end > now {
+			keep = append(keep, e)
+			continue
+		}
+		changed = true
+		if Live(e.State) {
+			e.TtlMs = uint64(spanOf(e).Milliseconds()) // a hold was shorter than the grant
+			l.enter(e, api.Grant_STATE_EXPIRED, end)
+			if l.ends[e.Token] > now {
+				keep = append(keep, e)
+				continue
+			}
+		}
+		delete(l.ends, e.Token)
+	}
+	clear(l.state.GetEntries()[len(keep):])
+	l.state.Entries = keep
+	return changed
+}

@@ -1,0 +1,154 @@
+package trade
+
+import (
+	"context"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/platform/rpc"
+	"github.com/blackhole/blackhole/internal/trade/ledger"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
+	"github.com/blackhole/blackhole/pkg/records"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	pb "github.com/blackhole/blackhole/proto/blackhole/trade/v1"
+)
+
+// Bounds of the protocol of requests.
+const (
+	service     = "blackhole.trade"
+	maxMessage  = 8 << 10 // bytes; a record has less
+	maxStreams  = 256
+	peerStreams = 8
+	idle        = time.Minute
+	frameTime   = 10 * time.Second
+	serveTime   = 10 * time.Second // work on one request
+
+	requestRate, requestBurst = 20, 100 // requests of one consumer, and of all consumers behind one address
+	maxKnown                  = 4096    // consumers and addresses with a rate
+)
+
+// handle answers one request of a consumer.
+func (d *Desk) handle(s *rpc.Stream, m proto.Message, malformed error) (proto.Message, error) {
+	if malformed != nil {
+		return &pb.Response{Refusal: rpc.Refuse(malformed)}, nil
+	}
+	ctx, cancel := context.WithTimeout(d.life, serveTime)
+	defer cancel()
+	by := d.consumerOf(s.Conn())
+	if !d.rates.Of(by.ID).Allow() || by.Prefix != "" && !d.rates.Of(by.Prefix).Allow() {
+		return &pb.Response{Refusal: rpc.Refuse(fault.New("", fault.LimitReached, "more than %d requests a second of you or of your network: try again later", requestRate))}, nil
+	}
+	resp := &pb.Response{}
+	e, err := d.answer(ctx, by, m.(*pb.Request), resp)
+	if err == nil {
+		resp.Grant, err = d.signed(e)
+	}
+	resp.Refusal = rpc.Refuse(err)
+	return resp, nil
+}
+
+// answer does what a consumer asks for. A consumer that names an old version of an offer gets the newest one.
+func (d *Desk) answer(ctx context.Context, by ledger.Consumer, req *pb.Request, resp *pb.Response) (*pb.Entry, error) {
+	switch op := req.GetOp().(type) {
+	case *pb.Request_Reserve:
+		key, err := records.ParseKey(op.Reserve.GetKey())
+		if err != nil {
+			return nil, err
+		}
+		if key.Name.Provider != d.Host.ID() {
+			return nil, fault.Refused(fault.Invalid, "key", "names another provider")
+		}
+		if !validName(op.Reserve.GetRequestId()) {
+			return nil, fault.Invalidf("request_id", op.Reserve.GetRequestId(), "must be 1 to 64 letters, digits, '.', '_' and '-'")
+		}
+		e, err := d.granter.do(ctx, true, func(l *ledger.Ledger, now time.Duration) (*pb.Entry, error) {
+			t, err := d.termsOf(key.Name.ID)
+			if err != nil {
+				return nil, err
+			}
+			return l.Reserve(by, op.Reserve, t, now, time.Now())
+		})
+		if fault.FieldOf(err) == "sequence" {
+			if newest, err := d.Own(key.Name.ID); err == nil {
+				resp.Record = newest.Envelope()
+			}
+		}
+		return e, err
+	case *pb.Request_Extend:
+		if id := op.Extend.GetRequestId(); id != "" && !validName(id) {
+			return nil, fault.Invalidf("request_id", id, "must be 1 to 64 letters, digits, '.', '_' and '-'")
+		}
+		return d.granter.do(ctx, true, func(l *ledger.Ledger, now time.Duration) (*pb.Entry, error) {
+			e, err := l.Holder(by.ID, op.Extend.GetToken(), now)
+			if err != nil {
+				return nil, err
+			}
+			t, err := d.termsOf(e.OfferId)
+			if err != nil {
+				return nil, err
+			}
+			return l.Extend(by.ID, op.Extend, t, now)
+		})
+	case *pb.Request_Release:
+		return d.granter.do(ctx, false, func(l *ledger.Ledger, now time.Duration) (*pb.Entry, error) {
+			return l.Release(by.ID, op.Release.GetToken(), now)
+		})
+	case *pb.Request_Get:
+		if e := d.granter.current.Load().Get(by.ID, op.Get.GetRequestId()); e != nil {
+			return e, nil
+		}
+		return nil, fault.Refused(fault.NotFound, "request_id", "names no grant of yours")
+	}
+	return nil, fault.New("", fault.Unsupported, "this version does not support the operation")
+}
+
+// grantOf returns the grant that an entry of the own ledger stands for.
+func (d *Desk) grantOf(e *pb.Entry) *api.Grant {
+	return &api.Grant{
+		Token: e.Token, Key: e.Key, Sequence: e.Sequence, ProviderId: d.Host.ID().String(), ConsumerId: e.ConsumerId, Units: e.Units, TtlMs: e.TtlMs,
+		State: e.State, RequestId: e.RequestId, IssuedMs: e.IssuedMs,
+		Price: e.Price, Currency: e.Currency, PriceUnit: e.PriceUnit, Reason: e.Reason,
+	}
+}
+
+func (d *Desk) signed(e *pb.Entry) (*pb.SignedGrant, error) {
+	return Sign(d.Network, d.Key, d.grantOf(e))
+}
+
+// domain returns what the signatures of grants begin with.
+func domain(n network.Name) string { return n.Domain("grant") + ":" }
+
+// Sign signs a grant in a network. Error: Internal.
+func Sign(n network.Name, key crypto.PrivKey, g *api.Grant) (*pb.SignedGrant, error) {
+	content, err := proto.MarshalOptions{Deterministic: true}.Marshal(g)
+	if err != nil {
+		return nil, fault.As("trade.Sign", fault.Internal, err)
+	}
+	signature, err := key.Sign(append([]byte(domain(n)), content...))
+	return &pb.SignedGrant{Grant: content, Signature: signature}, fault.As("trade.Sign", fault.Internal, err)
+}
+
+// Verify returns a grant that its provider signed in a network. Error: Unauthentic.
+func Verify(n network.Name, signed *pb.SignedGrant) (*api.Grant, error) {
+	const op = "trade.Verify"
+	g := &api.Grant{}
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(signed.GetGrant(), g); err != nil {
+		return nil, fault.As(op, fault.Unauthentic, err)
+	}
+	provider, err := peer.Decode(g.GetProviderId())
+	if err != nil {
+		return nil, fault.As(op, fault.Unauthentic, err)
+	}
+	key, err := provider.ExtractPublicKey() // an Ed25519 id contains its key
+	if err != nil {
+		return nil, fault.As(op, fault.Unauthentic, err)
+	}
+	if ok, err := key.Verify(append([]byte(domain(n)), signed.GetGrant()...), signed.GetSignature()); err != nil || !ok {
+		return nil, fault.New(op, fault.Unauthentic, "the signature is not that of %s in the network %s", provider, n)
+	}
+	return g, nil
+}

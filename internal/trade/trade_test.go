@@ -1,0 +1,359 @@
+package trade
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/host"
+	libp2pnet "github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
+	"github.com/blackhole/blackhole/pkg/records"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	pb "github.com/blackhole/blackhole/proto/blackhole/trade/v1"
+)
+
+const name network.Name = "test"
+
+// side is a peer with a desk.
+type side struct {
+	*Desk
+	key    crypto.PrivKey
+	mu     sync.Mutex
+	offers map[string]*records.Record // guarded by mu
+	lies   error                      // of Suspends
+}
+
+func newHost(t *testing.T) (host.Host, crypto.PrivKey) {
+	t.Helper()
+	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
+	require.NoError(t, err)
+	h, err := libp2p.New(libp2p.Identity(key), libp2p.ListenAddrStrings("/ip4/127.0.0.1/tcp/0"), libp2p.DisableMetrics(), libp2p.DisableRelay())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, h.Close()) })
+	return h, key
+}
+
+// newSide makes a peer that knows others.
+func newSide(t *testing.T, others ...*side) *side {
+	t.Helper()
+	h, key := newHost(t)
+	s := &side{key: key, offers: map[string]*records.Record{}}
+	for _, o := range others {
+		require.NoError(t, h.Connect(t.Context(), peer.AddrInfo{ID: o.Host.ID(), Addrs: o.Host.Addrs()}))
+	}
+	s.Desk = s.open(t, h, t.TempDir()+"/trade")
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func (s *side) open(t *testing.T, h host.Host, dir string) *Desk {
+	d, err := Open(Config{
+		Network: name, Key: s.key, Host: h, Dir: dir, Shared: true, Own: s.own, All: s.all, Suspends: func() error { return s.lies },
+	})
+	require.NoError(t, err)
+	return d
+}
+
+func (s *side) own(id string) (*records.Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.offers[id]; r != nil {
+		return r, nil
+	}
+	return nil, fault.New("", fault.NotFound, "no such offer")
+}
+
+func (s *side) all() (list []*records.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.offers {
+		list = append(list, r)
+	}
+	return list
+}
+
+// sell signs an offer of slots and returns its key.
+func (s *side) sell(t *testing.T, total uint32) string {
+	t.Helper()
+	price := 0.4
+	o := records.Offer{
+		ID: "gpu", Metadata: records.Metadata{Type: "tool", Access: records.AccessPeer, Stock: &records.Stock{Unit: "slot", Total: total, MaxPerConsumer: total}},
+		Pricing: &records.Pricing{Currency: "USDC", BasePrice: &price, PriceUnit: "per-hour"},
+	}
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := uint64(0)
+	if r := s.offers["gpu"]; r != nil {
+		before = r.Sequence()
+	}
+	r, err := records.Sign(name, s.key, o, records.Stamp{Sequence: records.NextSequence(before, now), Issued: now, Expires: now.Add(time.Hour)})
+	require.NoError(t, err)
+	s.offers["gpu"] = r
+	return r.Key().String()
+}
+
+// serve starts a service that answers each connection by f, and serves it.
+func (s *side) serve(t *testing.T, f func(c *net.TCPConn)) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go f(c.(*net.TCPConn))
+		}
+	}()
+	_, err = s.Serve(t.Context(), &api.ServeRequest{Id: "gpu", Address: l.Addr().String(), Connections: 2})
+	require.NoError(t, err)
+}
+
+// echo says what it was told, and that it heard the end.
+func echo(c *net.TCPConn) {
+	defer c.Close()
+	if _, err := io.Copy(c, c); err == nil {
+		_, _ = io.WriteString(c, "end")
+	}
+}
+
+func (s *side) reserve(t *testing.T, key string, change ...func(*api.ReserveRequest)) *api.Grant {
+	t.Helper()
+	r := &api.ReserveRequest{Key: key, TtlMs: 60_000}
+	for _, f := range change {
+		f(r)
+	}
+	resp, err := s.Reserve(t.Context(), r)
+	require.NoError(t, err)
+	return resp.GetGrant()
+}
+
+// answers collects the answers of Connect.
+type answers struct {
+	grpc.ServerStream
+	ctx context.Context
+	all chan *api.ConnectResponse
+}
+
+func (a answers) Context() context.Context { return a.ctx }
+
+func (a answers) Send(r *api.ConnectResponse) error {
+	select {
+	case a.all <- proto.CloneOf(r):
+	default:
+	}
+	return nil
+}
+
+// connect connects to what a grant is for, and returns the local address and the end of the call.
+func (s *side) connect(t *testing.T, g *api.Grant) (address string, ended <-chan error, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	a := answers{ctx: ctx, all: make(chan *api.ConnectResponse, 1)}
+	end := make(chan error, 1)
+	go func() { end <- s.Connect(&api.ConnectRequest{Token: g.GetToken(), Listen: "127.0.0.1:0"}, a) }()
+	t.Cleanup(cancel)
+	select {
+	case r := <-a.all:
+		return r.GetListen(), end, cancel
+	case err := <-end:
+		require.NoError(t, err)
+	}
+	return "", nil, nil
+}
+
+func dialTo(t *testing.T, address string) *net.TCPConn {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c.(*net.TCPConn)
+}
+
+// TestTrade: a consumer takes a unit and reaches the service on the provider's loopback. Each direction ends by itself, both sides count
+// the bytes, and nothing passes after the release.
+func TestTrade(t *testing.T) {
+	seller := newSide(t)
+	key := seller.sell(t, 4)
+	seller.serve(t, echo)
+	buyer := newSide(t, seller)
+	g := buyer.reserve(t, key)
+	require.Equal(t, buyer.Host.ID().String(), g.GetConsumerId())
+	require.InDelta(t, 60_000, g.GetLeftMs(), 5_000)
+
+	address, ended, _ := buyer.connect(t, g)
+	c := dialTo(t, address)
+	_, err := io.WriteString(c, "hello ")
+	require.NoError(t, err)
+	heard := make([]byte, 6)
+	_, err = io.ReadFull(c, heard)
+	require.NoError(t, err)
+	require.Equal(t, "hello ", string(heard))
+	require.NoError(t, c.CloseWrite())
+	rest, err := io.ReadAll(c)
+	require.NoError(t, err)
+	require.Equal(t, "end", string(rest), "the service speaks after the end of the other direction")
+
+	list, err := seller.ListGrants(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, uint64(6), list.GetGiven()[0].GetSentBytes())
+	require.Equal(t, uint64(9), list.GetGiven()[0].GetReceivedBytes())
+	require.Equal(t, uint32(3), list.GetStocks()[0].GetFree())
+	require.Len(t, buyer.heldGrants(), 1)
+
+	c = dialTo(t, address)
+	_, err = io.WriteString(c, "more")
+	require.NoError(t, err)
+	_, err = io.ReadFull(c, heard[:4])
+	require.NoError(t, err)
+	_, err = seller.Revoke(t.Context(), &api.RevokeRequest{Token: g.GetToken(), Reason: "maintenance"})
+	require.NoError(t, err)
+	_, err = io.ReadAll(c)
+	require.Error(t, err, "a line that is cut does not end like one that was read to its end")
+	c = dialTo(t, address)
+	_, err = io.ReadAll(c)
+	require.Error(t, err)
+	_, err = buyer.Release(t.Context(), &api.ReleaseRequest{Token: g.GetToken()})
+	require.NoError(t, err)
+	require.ErrorIs(t, <-ended, fault.Gone)
+	_, err = net.Dial("tcp", address)
+	require.Error(t, err, "nobody listens any more")
+}
+
+// TestStrangers: without a live grant of their own, nobody gets a byte of the service, and the service hears of nobody.
+func TestStrangers(t *testing.T) {
+	seller := newSide(t)
+	key := seller.sell(t, 8)
+	seller.serve(t, func(c *net.TCPConn) {
+		t.Error("somebody reached the service")
+		_ = c.Close()
+	})
+	buyer, thief := newSide(t, seller), newSide(t, seller)
+	released, expired, revoked, foreign := buyer.reserve(t, key), buyer.reserve(t, key, func(r *api.ReserveRequest) { r.TtlMs = 1_000 }), buyer.reserve(t, key), thief.reserve(t, key)
+	_, err := buyer.Release(t.Context(), &api.ReleaseRequest{Token: released.GetToken()})
+	require.NoError(t, err)
+	_, err = seller.Revoke(t.Context(), &api.RevokeRequest{Token: revoked.GetToken()})
+	require.NoError(t, err)
+	for seller.granter.current.Load().Left(expired.GetToken(), seller.now()) > 0 {
+		<-time.After(10 * time.Millisecond)
+	}
+	for what, token := range map[string]uint64{
+		"none": 0, "invented": 1<<63 + 1, "released": released.GetToken(), "expired": expired.GetToken(), "revoked": revoked.GetToken(), "foreign": foreign.GetToken(),
+	} {
+		_, err := buyer.dial(t.Context(), heldName{seller.Host.ID(), token})
+		require.Error(t, err, what)
+		require.Contains(t, []fault.Kind{fault.NotFound, fault.Gone}, fault.KindOf(err), "%s: %v", what, err)
+	}
+	// Bytes behind the request of a stranger go nowhere.
+	s, err := buyer.Host.NewStream(t.Context(), seller.Host.ID(), AccessProtocol(name))
+	require.NoError(t, err)
+	_, err = s.Write([]byte{2, 8, 7, 'G', 'E', 'T'})
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, s)
+	require.NoError(t, err, "a refusal, and the end")
+	_, err = buyer.Extend(t.Context(), &api.ExtendRequest{Token: foreign.GetToken(), ProviderId: seller.Host.ID().String()})
+	require.ErrorIs(t, err, fault.NotFound)
+}
+
+// TestConnectionsOfGrant are bounded, and the refusal names the numbers.
+func TestConnectionsOfGrant(t *testing.T) {
+	seller := newSide(t)
+	key := seller.sell(t, 4)
+	seller.serve(t, echo)
+	buyer := newSide(t, seller)
+	name := heldName{seller.Host.ID(), buyer.reserve(t, key, func(r *api.ReserveRequest) { r.Hold = true }).GetToken()}
+	var open []libp2pnet.Stream
+	for range 2 {
+		s, err := buyer.dial(t.Context(), name)
+		require.NoError(t, err)
+		open = append(open, s)
+	}
+	require.Equal(t, api.Grant_STATE_ACTIVE, seller.granter.current.Load().Entries()[0].GetState(), "use confirms a hold")
+	_, err := buyer.dial(t.Context(), name)
+	require.ErrorContains(t, err, "has 2 connections, and the provider allows 2 of one grant")
+	require.NoError(t, open[0].CloseWrite())
+	_, err = io.ReadAll(open[0])
+	require.NoError(t, err)
+}
+
+// TestRestart: grants survive their provider's process, with their full time. A machine whose identity is in doubt grants nothing.
+func TestRestart(t *testing.T) {
+	h, key := newHost(t)
+	seller := &side{key: key, offers: map[string]*records.Record{}}
+	dir := t.TempDir() + "/trade"
+	seller.Desk = seller.open(t, h, dir)
+	offer := seller.sell(t, 4)
+	seller.serve(t, echo)
+	buyer := newSide(t, seller)
+	request := func(r *api.ReserveRequest) { r.RequestId = "once" }
+	g := buyer.reserve(t, offer, request)
+	require.NoError(t, seller.Close())
+	seller.Desk = seller.open(t, h, dir)
+	require.Equal(t, g.GetToken(), buyer.reserve(t, offer, request).GetToken(), "the repetition of a request")
+	s, err := buyer.dial(t.Context(), heldName{h.ID(), g.GetToken()})
+	require.NoError(t, err)
+	_ = s.Reset()
+	list, err := seller.ListGrants(t.Context(), nil)
+	require.NoError(t, err)
+	require.InDelta(t, 60_000, list.GetGiven()[0].GetLeftMs(), 10_000)
+
+	seller.lies = fault.New("", fault.Unavailable, "another machine has this identity")
+	_, err = buyer.Reserve(t.Context(), &api.ReserveRequest{Key: offer})
+	require.ErrorContains(t, err, "another machine has this identity")
+	_, err = buyer.Release(t.Context(), &api.ReleaseRequest{Token: g.GetToken()})
+	require.NoError(t, err, "units may still come back")
+	require.NoError(t, seller.Close())
+}
+
+// TestNewerVersion: a consumer that read an old version learns of the newest one.
+func TestNewerVersion(t *testing.T) {
+	seller := newSide(t)
+	key := seller.sell(t, 4)
+	old, err := seller.own("gpu")
+	require.NoError(t, err)
+	seller.sell(t, 4)
+	buyer := newSide(t, seller)
+	resp := &pb.Response{}
+	require.NoError(t, buyer.pool.Call(t.Context(), seller.Host.ID(), &pb.Request{Op: &pb.Request_Reserve{Reserve: &api.ReserveRequest{
+		Key: key, Sequence: old.Sequence(), RequestId: "r",
+	}}}, resp))
+	require.Contains(t, resp.GetRefusal().GetMessage(), fmt.Sprintf("names version %d of the offer", old.Sequence()))
+	newest, err := records.Open(name, resp.GetRecord(), time.Now())
+	require.NoError(t, err)
+	require.Greater(t, newest.Sequence(), old.Sequence())
+}
+
+// TestSignatures: a grant of another network, or of another provider, is none.
+func TestSignatures(t *testing.T) {
+	s := newSide(t)
+	g := &api.Grant{Token: 1, ProviderId: s.Host.ID().String()}
+	signed, err := Sign(name, s.key, g)
+	require.NoError(t, err)
+	got, err := Verify(name, signed)
+	require.NoError(t, err)
+	require.True(t, proto.Equal(g, got))
+	_, err = Verify("other", signed)
+	require.ErrorIs(t, err, fault.Unauthentic)
+	_, other := newHost(t)
+	signed, err = Sign(name, other, g)
+	require.NoError(t, err)
+	_, err = Verify(name, signed)
+	require.ErrorIs(t, err, fault.Unauthentic)
+}
