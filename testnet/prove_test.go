@@ -35,6 +35,6 @@ func TestProofFails(t *testing.T) {
 func TestProveUsage(t *testing.T) {
 	var told bytes.Buffer
 	require.Equal(t, exitUsage, prove(t.Context(), []string{"C99"}, io.Discard, &told))
-	require.Contains(t, told.String(), "C10 C11")
+	require.Contains(t, told.String(), "C10 C15")
 	require.Equal(t, exitOK, prove(t.Context(), []string{"-h"}, io.Discard, io.Discard))
 }

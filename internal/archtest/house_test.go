@@ -150,7 +150,6 @@ func discoveryRooms() []room {
 		{path: root + "/keepertest", floor: 4, support: true},
 		{path: root + "/protocol", floor: 5, users: plane},
 		{path: root + "/index", floor: 4, only: []string{}, users: plane},
-		{path: root + "/witness", floor: 3, only: []string{}, users: plane},
 	}
 }
 

@@ -203,7 +203,7 @@ func limited() (folders []string, ownMatter []string) {
 	return []string{
 			"pkg/records", "pkg/network", "pkg/gossip", "internal/discovery/protocol", "internal/discovery/keep", "internal/discovery/ask", "internal/discovery/keeper",
 			"internal/platform/digest",
-			"internal/discovery/witness", "internal/platform/clock", "internal/coordination/bootstrap", "internal/coordination/transport",
+			"internal/platform/clock", "internal/coordination/bootstrap", "internal/coordination/transport",
 		},
 		[]string{"records.MaxOffer", "protocol.AskedAtOnce", "protocol.SyncEvery", "keep.JoiningGrace"}
 }

@@ -126,7 +126,7 @@ func (a App) root() *cobra.Command {
 		}},
 		{"Network:", []*cobra.Command{peer.Show(con), sell.Command(con), offer.Command(con), offer.ARD(con), peer.Command(con)}},
 		{"Applications:", []*cobra.Command{service.Command(con), service.InstanceCommand(con), service.Sync(con), mcpCommand(con)}},
-		{"Coordination:", []*cobra.Command{coordination.Lock(con), coordination.Lease(con), coordination.KV(con), group.Command(con, a.Restore)}},
+		{"Coordination:", []*cobra.Command{coordination.Lock(con), coordination.Guard(con), coordination.Lease(con), coordination.KV(con), group.Command(con, a.Restore)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: section.title, Title: section.title})
 		for _, c := range section.commands {

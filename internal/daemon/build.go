@@ -174,6 +174,7 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 		Settings: discovery.Settings{
 			Defaults:  queries.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM, Claims: query.Claims(d.Query.Claims)},
 			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL, Caller: access.Client, Instances: p.config.Agent.Enabled,
+			Every: d.Health.CheckInterval, Confirm: d.Health.ConfirmAfter, Timeout: d.Health.CheckTimeout,
 		},
 		Loopback: profile != p2p.Public, OneMachine: profile == p2p.Dev, Closed: profile != p2p.Public || p.network.private != nil, Logger: p.log, Conditions: p.conditions, Tracer: p.tracing.Tracer, Now: p.now,
 		Metrics: p.metrics, Resolver: newResolver(p.config.Data),
@@ -215,11 +216,10 @@ func (p *parts) startNode(ctx context.Context, profile p2p.Profile) error {
 	if err != nil {
 		return err
 	}
-	health := p.config.Discovery.Health
 	p.node, err = p2p.New(ctx, p.plane.Network(p2p.Config{
 		Profile: profile, Network: p.network.name, PrivateKey: p.network.private, Identity: p.key, Listen: listen, Bootstrap: bootstrap, Doors: doors,
 		Datastore: p.datastore, Namespaces: groups, Protocols: append(p2p.Config{}.Protocols, transport.AskProtocol(p.network.name), transport.CallProtocol(p.network.name), proof.Protocol(p.network.name)),
-		Probe:     probe.Config{Interval: health.CheckInterval, Confirm: health.ConfirmAfter, Timeout: health.CheckTimeout, OnCheck: p.metrics.Checked},
+		Probe:     probe.Config{Timeout: p.config.Discovery.Health.CheckTimeout, OnCheck: p.metrics.Checked},
 		UserAgent: "blackholed/" + p.version, Logger: p.log.With("part", "p2p"), Registerer: p.gatherer,
 		Conditions: p.conditions, Reach: way, Leaf: p.config.IsLeaf(),
 		Limits: p2p.Limits{

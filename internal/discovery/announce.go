@@ -26,7 +26,7 @@ func (s *Service) Register(ctx context.Context, o records.Offer) (records.Receip
 
 // operator returns the caller of ctx as an operator of this peer.
 func (s *Service) operator(ctx context.Context) offers.Caller {
-	return offers.Caller{Name: s.exchange.caller(ctx), Operator: true}
+	return offers.Caller{Name: s.caller(ctx), Operator: true}
 }
 
 func (s *Service) registerFor(ctx context.Context, caller offers.Caller, o records.Offer) (records.Receipt, error) {

@@ -69,7 +69,7 @@ func (p *Parts) localMatches(plan *queries.Plan, found queries.Found, now time.T
 	for _, h := range first[:min(len(first), plan.Limit())] {
 		results = append(results, h.Record)
 	}
-	gone := p.Prober.Unreachable()
+	hidden := p.hidden(plan.AnyHealth())
 	whole := !found.AtLeast && len(found.Records) >= found.Total // no match was cut off
 	for _, h := range p.Index.Search(plan, index.SearchOptions{Now: now, AtLeast: true}).Hits {
 		if brought[h.Record.Name()] {
@@ -77,7 +77,7 @@ func (p *Parts) localMatches(plan *queries.Plan, found queries.Found, now time.T
 		}
 		listed := whole || plan.Before(h.Record, results) // at keepers that hold it
 		switch {
-		case p.leftOut(plan, h.Record, gone):
+		case hidden.gone(h.Record):
 		case h.Record.Name().Provider == p.Registry.Self():
 			hits = append(hits, h)
 		case now.Sub(h.Record.Issued()) < propagation:
@@ -146,11 +146,8 @@ func (p *Parts) result(plan *queries.Plan, r *records.Record, e *queries.Evidenc
 		km := m / 1000
 		res.DistanceKM = &km
 	}
-	if m, ok := p.Prober.Measured(r.Name().Provider); ok {
-		finding := m // a copy, so that unmeasured results need no allocation
-		res.Measured, e.RoundTrip = &finding, m.RoundTrip
-	}
-	res.Endpoint, res.Domain = p.truth.Of(r, e), p.truth.DomainOf(r)
+	row := p.truth.Of(r, e)
+	res.Measured, res.Endpoint, res.Domain = row.Peer, row.Endpoint, row.Domain
 	res.Doubts = e.Doubts
 	res.Score = plan.Judge(r, e)
 	place := plan.Hit(r)

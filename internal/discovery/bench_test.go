@@ -15,6 +15,7 @@ import (
 	engine "github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/offers"
+	reach "github.com/blackhole/blackhole/internal/platform/p2p/probe"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -43,8 +44,8 @@ func benchFixture(b *testing.B, n int) (*engine.Service, query.Query) {
 	}
 	s, err := engine.NewService(engine.Parts{
 		Registry: reg, Index: x, Keepers: net, Updates: &fakeUpdates{},
-		Prober: &fakeProber{found: map[peer.ID]records.Measured{}, tracked: map[peer.ID]bool{}},
-		Now:    time.Now, Random: func() uint64 { return 7 },
+		Peers: &fakePeers{outcomes: map[peer.ID]reach.Outcome{}, checked: map[peer.ID]bool{}},
+		Now:   time.Now, Random: func() uint64 { return 7 },
 	}, engine.Settings{})
 	if err != nil {
 		b.Fatal(err)

@@ -6,12 +6,10 @@ import (
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
-	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/platform/bounded"
 	queries "github.com/blackhole/blackhole/internal/query"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -22,8 +20,8 @@ const staleFor = time.Hour
 // it meanwhile, but gossip may lose one, such as a withdrawal. So no answer is wrong for longer.
 const heardFor = 15 * time.Second
 
-// cached is one answer with the state of its inputs. It is immutable except for epoch, renewed and outdated, guarded by
-// the cache's mutex.
+// cached is one answer with the state of its inputs. It is immutable except for renewed and outdated, guarded by the
+// cache's mutex.
 type cached struct {
 	plan     *queries.Plan
 	answer   *ranked
@@ -33,7 +31,7 @@ type cached struct {
 	renewed  bool   // its early renewal has begun
 	outdated bool   // it serves no more, and follows its topics until the next answer does
 	seq      uint64 // of the index, at or before the search
-	epoch    uint64 // of the prober, at the last successful agrees
+	epoch    uint64 // of the measurements, at or before the search
 	custody  uint64 // epoch of the keepers, at or before the search
 	release  func() // unfollows the answer's topics
 }
@@ -44,7 +42,7 @@ type cached struct {
 type cache struct {
 	ttl      time.Duration // of an answer with results
 	searches *searches     // that fill it
-	mu       sync.Mutex    // guards entries, cached.epoch and cached.renewed
+	mu       sync.Mutex    // guards entries, cached.renewed and cached.outdated
 	entries  *simplelru.LRU[string, *cached]
 	keepers  dated // nil: their answers never become outdated
 }
@@ -76,23 +74,16 @@ func newCache(size int, ttl time.Duration, keepers Keepers) *cache {
 	return c
 }
 
-// get returns a fresh answer of the keepers' epoch that agrees with the prober, or nil. It does not retain
-// key. An answer of an earlier epoch remains for network failures. With renew the caller asks the keepers again, so
-// that a question in frequent use never waits for them: once for each answer, in the last third of its time.
-func (c *cache) get(key []byte, now time.Time, p Prober) (e *cached, renew bool) {
-	epoch, custody := p.Epoch(), c.custody()
+// get returns a fresh answer of the keepers' epoch, or nil. It does not retain key. An answer of an earlier epoch
+// remains for network failures. With renew the caller asks the keepers again, so that a question in frequent use never
+// waits for them: once for each answer, in the last third of its time.
+func (c *cache) get(key []byte, now time.Time) (e *cached, renew bool) {
+	custody := c.custody()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.entries.Get(string(key))
 	if !ok || e.outdated || now.Sub(e.at) >= e.fresh || e.custody != custody {
 		return nil, false
-	}
-	if e.epoch != epoch {
-		if !e.agrees(p) {
-			e.outdated = true
-			return nil, false
-		}
-		e.epoch = epoch
 	}
 	renew = e.heard && !e.renewed && e.fresh > negativeTTL && now.Sub(e.at) >= e.fresh*2/3
 	e.renewed = e.renewed || renew
@@ -163,27 +154,4 @@ func (c *cache) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.entries.Purge()
-}
-
-// agrees reports whether all providers of the answer are still reachable, and all excluded ones still
-// unreachable, as far as it names them.
-func (e *cached) agrees(p Prober) bool {
-	if e.plan.Query().Health == query.HealthAny {
-		return true
-	}
-	if e.answer.ExcludedTotal > len(e.answer.Excluded) {
-		return false
-	}
-	for _, x := range e.answer.Excluded {
-		id, err := peer.Decode(x.Provider)
-		if m, ok := p.Measured(id); x.ID == "" && (err != nil || !ok || m.State != records.Unreachable) {
-			return false
-		}
-	}
-	for _, r := range e.answer.Results {
-		if m, ok := p.Measured(r.Record.Name().Provider); ok && m.State == records.Unreachable {
-			return false
-		}
-	}
-	return true
 }

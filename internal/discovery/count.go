@@ -70,11 +70,11 @@ func (c *counter) count(ctx context.Context, plan *queries.Plan, t *tally) *quer
 		}
 		found = queries.Found{Reason: err.Error() + "; the counts are of those that this peer knows"}
 	}
-	gone := c.Prober.Unreachable()
+	hidden := c.hidden(plan.AnyHealth())
 	a := &query.Answer{Source: query.SourceLocal, Complete: kept && found.Complete, Reason: found.Reason, Beyond: found.Beyond}
 	for _, cell := range plan.Cells(1) {
 		for r := range c.Index.In(cell, c.Now()) {
-			if plan.Match(r) && !c.leftOut(plan, r, gone) {
+			if plan.Match(r) && !hidden.has(r) {
 				a.Total++
 				t.add(plan, r)
 			}
@@ -159,11 +159,16 @@ func (c *counter) ask(ctx context.Context, plan *queries.Plan, t *tally) (*query
 	return a, nil
 }
 
-// leaveOut takes the matches of unreachable providers out of what keepers counted, as far as this peer knows them.
+// leaveOut takes the matches that are dead out of what keepers counted, as far as this peer knows them.
 func (c *counter) leaveOut(plan *queries.Plan, found []queries.Found, places []geo.Cell, unplaced []queries.Found) {
-	for _, id := range c.Prober.Unreachable() {
+	hidden := c.hidden(plan.AnyHealth())
+	providers := make(map[peer.ID]bool)
+	for n := range hidden.dead {
+		providers[n.Provider] = true
+	}
+	for id := range providers {
 		for _, r := range c.Index.OfProvider(id) {
-			if !c.leftOut(plan, r, []peer.ID{id}) || r.Expired(c.Now()) || !plan.Match(r) {
+			if !hidden.has(r) || r.Expired(c.Now()) || !plan.Match(r) {
 				continue
 			}
 			at, placed := r.Facts().Place()

@@ -1,14 +1,13 @@
 package discovery_test
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -22,6 +21,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/offers"
 	"github.com/blackhole/blackhole/internal/platform/clock"
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	reach "github.com/blackhole/blackhole/internal/platform/p2p/probe"
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -209,79 +209,52 @@ func (l *fakeUpdates) Follow([]gossip.Topic) (func(), error) {
 	}), nil
 }
 
-// fakeProber has preset measurements.
-type fakeProber struct {
-	mu      sync.Mutex
-	found   map[peer.ID]records.Measured
-	tracked map[peer.ID]bool
-	doubted map[peer.ID]bool // with enough others; a peer that is in it was doubted
-	answer  records.Measured // of each provider, from its Track on; zero: none
-	epoch   uint64
+// fakePeers is the truth about peers: those without an outcome cannot be measured.
+type fakePeers struct {
+	mu       sync.Mutex // guards the fields below
+	outcomes map[peer.ID]reach.Outcome
+	checked  map[peer.ID]bool
+	follow   func(peer.ID, reach.Change)
 }
 
-func (p *fakeProber) set(id peer.ID, reachable bool) {
+func (p *fakePeers) Check(_ context.Context, id peer.ID) reach.Outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.found[id] = records.Measured{State: records.Unreachable, Since: time.Unix(1000, 0)}
+	p.checked[id] = true
+	return p.outcomes[id]
+}
+
+func (p *fakePeers) Follow(f func(peer.ID, reach.Change)) { p.follow = f }
+
+// set has a peer answer, or its machine refuse. The connection with it opens, or breaks.
+func (p *fakePeers) set(id peer.ID, reachable bool) {
+	p.mu.Lock()
+	change := reach.Closed
+	p.outcomes[id] = reach.Outcome{State: records.Unreachable, Refused: true}
 	if reachable {
-		p.found[id] = records.Measured{State: records.Reachable}
+		change, p.outcomes[id] = reach.Opened, reach.Outcome{State: records.Reachable}
 	}
-	p.epoch++
+	p.mu.Unlock()
+	p.follow(id, change)
 }
 
-// answers gives each tracked provider a measurement.
-func (p *fakeProber) answers(m records.Measured) {
+func (p *fakePeers) has(id peer.ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.answer = m
+	return p.checked[id]
 }
 
-func (p *fakeProber) Announced(peer.ID) {}
-
-func (p *fakeProber) OnFailed(f func(peer.ID)) {}
-
-func (p *fakeProber) Doubt(id peer.ID, enough bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.doubted[id] = p.doubted[id] || enough
-}
-
-func (p *fakeProber) Watch(caller string, _ time.Time, ids ...peer.ID) { p.Track(caller, ids...) }
-
-func (p *fakeProber) Track(_ string, ids ...peer.ID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// lose has the peers of providers die, and the service find out. It returns when it did so first.
+func (f *fixture) lose(ids ...peer.ID) (since time.Time) {
 	for _, id := range ids {
-		p.tracked[id] = true
-		if p.answer.State != "" {
-			p.found[id] = p.answer
-		}
+		f.Want(f.index.OfProvider(id))
+		f.peers.set(id, false)
 	}
-}
-
-func (p *fakeProber) Measured(id peer.ID) (records.Measured, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	m, ok := p.found[id]
-	return m, ok
-}
-
-func (p *fakeProber) Unreachable() (out []peer.ID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for id, m := range p.found {
-		if m.State == records.Unreachable {
-			out = append(out, id)
-		}
-	}
-	slices.SortFunc(out, cmp.Compare)
-	return out
-}
-
-func (p *fakeProber) Epoch() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.epoch
+	synctest.Wait()
+	since = time.Now()
+	time.Sleep(11*time.Second + time.Duration(len(ids)/10)*time.Second)
+	synctest.Wait()
+	return since
 }
 
 // fakeEndpoints is the truth about endpoints, by host: those without a state cannot be measured.
@@ -326,7 +299,7 @@ type fixture struct {
 	t        *testing.T
 	net      *fakeKeepers
 	live     *fakeUpdates
-	prober   *fakeProber
+	peers    *fakePeers
 	speaks   *fakeEndpoints
 	index    *index.Index
 	registry *offers.Registry
@@ -349,14 +322,14 @@ func newFixtureOn(t *testing.T, x *index.Index, edits ...func(*engine.Settings))
 		t: t, index: x, registry: reg, limits: condition.NewSet(slog.New(slog.DiscardHandler), time.Now), self: self, other: newKey(t), live: &fakeUpdates{},
 		net:    &fakeKeepers{kept: map[records.Name]*records.Record{}, asker: x},
 		speaks: &fakeEndpoints{states: map[string]probe.State{}, probed: map[string]int{}},
-		prober: &fakeProber{found: map[peer.ID]records.Measured{}, tracked: map[peer.ID]bool{}, doubted: map[peer.ID]bool{}},
+		peers:  &fakePeers{outcomes: map[peer.ID]reach.Outcome{}, checked: map[peer.ID]bool{}},
 	}
 	var settings engine.Settings
 	for _, edit := range edits {
 		edit(&settings)
 	}
 	f.Service, err = engine.NewService(engine.Parts{
-		Registry: reg, Index: x, Keepers: f.net, Updates: f.live, Prober: f.prober, Speaks: f.speaks,
+		Registry: reg, Index: x, Keepers: f.net, Updates: f.live, Peers: f.peers, Speaks: f.speaks,
 		Now: time.Now, Random: func() uint64 { return 7 }, Conditions: f.limits,
 	}, settings)
 	require.NoError(t, err)

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/libp2p/go-libp2p/core/peer"
-
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	queries "github.com/blackhole/blackhole/internal/query"
 )
@@ -17,8 +15,7 @@ type feed struct {
 	index *index.Index
 	cache *cache
 	exits *exits
-	heard func(peer.ID) // is called for each new record
-	epoch uint64        // of cursors: random, to distinguish those of an earlier process
+	epoch uint64 // of cursors: random, to distinguish those of an earlier process
 
 	mu    sync.Mutex    // guards the fields below
 	done  uint64        // newest sequence that the cache has processed
@@ -26,8 +23,8 @@ type feed struct {
 }
 
 // newFeed begins after the present changes of the index; the caller must run run.
-func newFeed(x *index.Index, epoch uint64, c *cache, heard func(provider peer.ID)) *feed {
-	f := &feed{index: x, cache: c, heard: heard, epoch: epoch, done: x.Seq(), grown: make(chan struct{})}
+func newFeed(x *index.Index, epoch uint64, c *cache) *feed {
+	f := &feed{index: x, cache: c, epoch: epoch, done: x.Seq(), grown: make(chan struct{})}
 	f.exits = newExits(x) // after done, so that no change is missed
 	return f
 }
@@ -53,9 +50,6 @@ func (f *feed) run(ctx context.Context) {
 			seq = ch.Seq
 			f.exits.change(ch)
 			f.cache.invalidate(ch)
-			if ch.New != nil && !ch.New.Withdrawn() {
-				f.heard(ch.New.Name().Provider)
-			}
 		}
 		f.setDone(seq)
 	}

@@ -2,10 +2,7 @@ package discovery
 
 import (
 	"context"
-	"slices"
 	"time"
-
-	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	queries "github.com/blackhole/blackhole/internal/query"
@@ -52,7 +49,7 @@ func (s *Service) queryOne(ctx context.Context, q query.Query) (*ranked, error) 
 	q = s.defaults.Fill(q) // the keys of the cache are those of plans
 	var buf [512]byte
 	key := queries.AppendKey(buf[:0], &q)
-	if e, renew := s.cache.get(key, start, s.Prober); e != nil && s.cache.stands(e) {
+	if e, renew := s.cache.get(key, start); e != nil && s.cache.stands(e) {
 		if renew {
 			s.renew(q)
 		}
@@ -70,7 +67,6 @@ func (s *Service) queryOne(ctx context.Context, q query.Query) (*ranked, error) 
 			return nil, fault.Wrap("discovery.Query", err)
 		}
 	}
-	s.exchange.want(interest{caller: s.exchange.caller(ctx), plan: plan, providers: providers(&answer.Answer)})
 	answer.Took = s.Now().Sub(start)
 	s.Metrics.Queried(string(answer.Source), answer.Took, len(answer.Results))
 	return answer, nil
@@ -99,7 +95,7 @@ func (s *Service) plan(q query.Query) (*queries.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	more := s.truth.DeadMatching(plan) + s.unreachableMatching(plan)
+	more := s.truth.DeadMatching(plan)
 	if plan.Spreads() {
 		more += reserve
 	}
@@ -109,7 +105,7 @@ func (s *Service) plan(q query.Query) (*queries.Plan, error) {
 // local answers and caches a plan whose cells this peer keeps. The cached answer serves while it keeps them: until
 // then it receives all changes, without a topic. It returns nil if other keepers are needed.
 func (s *Service) local(plan *queries.Plan) *ranked {
-	e := &cached{plan: plan, release: func() {}, at: s.Now(), epoch: s.Prober.Epoch(), custody: s.cache.custody(), seq: s.Index.Seq()}
+	e := &cached{plan: plan, release: func() {}, at: s.Now(), epoch: s.truth.Epoch(), custody: s.cache.custody(), seq: s.Index.Seq()}
 	found, ok := s.Keepers.Local(plan)
 	if !ok {
 		return nil
@@ -152,7 +148,7 @@ func topicsFor(plan *queries.Plan) []gossip.Topic {
 // off, or a keeper joined. It fills in the times of e.
 func (s *Service) askSteadily(ctx context.Context, e *cached) (found queries.Found, err error) {
 	for range 2 {
-		e.at, e.epoch, e.custody = s.Now(), s.Prober.Epoch(), s.cache.custody()
+		e.at, e.epoch, e.custody = s.Now(), s.truth.Epoch(), s.cache.custody()
 		found, err = s.Keepers.Query(ctx, e.plan)
 		if err != nil || s.cache.custody() == e.custody {
 			return found, err
@@ -183,19 +179,19 @@ func (s *Service) finish(e *cached, found queries.Found) *ranked {
 	}
 	s.cache.put(e)
 	// A change after the search is either in the index, where altered finds it, or comes after put and drops the answer. So check
-	// after put.
-	if s.feed.altered(e.plan, e.seq) {
+	// after put. So it is with what was measured since.
+	if s.feed.altered(e.plan, e.seq) || s.truth.Epoch() != e.epoch {
 		s.cache.drop(e)
 	}
 	return a
 }
 
-// likely is the number of providers of an answer that its reader probably uses. Only they are measured: each
-// measurement costs the provider a connection.
+// likely is the number of offers of an answer that its reader probably uses. Only they are measured: each measurement
+// costs the provider a connection.
 const likely = 10
 
-// reserve is the number of further offers whose endpoints are measured, beyond the limit of the answer too: they take the places of those
-// that die, and of those whose network has its turn already, so it should be known before whether they serve.
+// reserve is the number of further offers that are measured, beyond the limit of the answer too: they take the places
+// of those that die, and of those whose network has its turn already, so it should be known before whether they serve.
 const reserve = 5
 
 // firstOf returns the first records of an answer, at most n.
@@ -205,20 +201,6 @@ func firstOf(a *query.Answer, n int) []*records.Record {
 		list = append(list, a.Results[i].Record)
 	}
 	return list
-}
-
-// providers returns the first providers of an answer, at most likely, each once.
-func providers(a *query.Answer) []peer.ID {
-	ids := make([]peer.ID, 0, likely)
-	for _, r := range a.Results {
-		if len(ids) == likely {
-			break
-		}
-		if id := r.Record.Name().Provider; !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
-	}
-	return ids
 }
 
 // fallback answers from an expired answer or from the index, and marks the answer as incomplete.
@@ -248,10 +230,11 @@ func (s *Service) Resolve(ctx context.Context, key string) (*records.Record, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	s.Prober.Track(s.exchange.caller(ctx), k.Name.Provider)
 	r, err := s.Keepers.Resolve(ctx, k)
 	if err != nil {
 		s.Metrics.Failed(op, err)
+		return nil, fault.Wrap(op, err)
 	}
-	return r, fault.Wrap(op, err)
+	s.truth.Want([]*records.Record{r})
+	return r, nil
 }

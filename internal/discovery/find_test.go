@@ -279,16 +279,16 @@ func TestMeasuredAgainstClaimed(t *testing.T) {
 		f.keep(r)
 		f.ask(storage())
 		synctest.Wait()
-		require.True(t, f.prober.tracked[provider], "an offered provider is measured")
+		require.True(t, f.peers.has(provider), "an offered provider is measured")
 
-		f.prober.set(provider, false)
+		f.lose(provider)
 		require.Empty(t, f.ask(storage()).Results)
 		anyHealth := query.Query{Type: "storage", Quality: query.Quality{Health: query.HealthAny}}
 		shown := f.ask(anyHealth)
 		require.Len(t, shown.Results, 1)
 		require.Equal(t, records.Unreachable, shown.Results[0].Measured.State)
 
-		f.prober.set(provider, true)
+		f.peers.set(provider, true)
 		require.Len(t, f.ask(storage()).Results, 1, "the provider came back")
 	})
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/offers"
 	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/discovery/truth"
-	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
@@ -178,13 +177,12 @@ func (p *Plane) Start(node Node) (*Service, error) {
 	p.onClose(p.registry.Close)
 	p.identity.Attach(p.registry, p.index)
 	settings := c.Settings
-	settings.Sharing = &Sharing{Network: c.Network, Key: c.Key, Findings: p.keepers.Exchange}
 	settings.Witnesses = &truth.Sharing{
 		Network: c.Network, Key: c.Key, Self: node.Host().ID(), Closed: c.Closed, Knowers: p.keepers.Knowers,
 		Records: p.index.All, Witness: p.keepers.Witness, Tell: p.keepers.Tell, Hand: p.keepers.Hand, OwnWitnesses: p.keepers.OwnWitnesses,
 	}
 	service, err := NewService(Parts{
-		Registry: p.registry, Index: p.index, Keepers: p.keepers, Updates: live, Prober: node.Prober(),
+		Registry: p.registry, Index: p.index, Keepers: p.keepers, Updates: live, Peers: node.Prober(),
 		Metrics: c.Metrics, Logger: c.Logger.With("part", "discovery"), Now: c.Now, Random: rand.Uint64,
 		watches: p.watches, Conditions: c.Conditions, Speaks: p.endpointProber(node),
 	}, settings)
@@ -197,7 +195,7 @@ func (p *Plane) Start(node Node) (*Service, error) {
 }
 
 // heard and asked pass on what other peers found, and what they want to know.
-func (p *Plane) heard(st witness.Statement, from netip.Prefix) {
+func (p *Plane) heard(st protocol.Statement, from netip.Prefix) {
 	if s := p.service.Load(); s != nil {
 		s.Heard(st, from)
 	}
@@ -248,12 +246,12 @@ func (p *Plane) Unstored() []string { return p.registry.Unstored() }
 // Announcing counts the changes of this peer's services that some keeper has not taken. Call it after Start.
 func (p *Plane) Announcing() int { return p.registry.Announcing() }
 
-// Usable counts the records in the index: a record is unusable if it claims to be unhealthy, if this
-// peer found its provider unreachable, or if it needs features of a later version. Call it after Start.
+// Usable counts the records in the index: a record is unusable if it claims to be unhealthy, if its provider or its
+// endpoint does not answer, or if it needs features of a later version. Call it after Start.
 func (p *Plane) Usable() (usable, unusable int) {
+	hidden := p.service.Load().hidden(false)
 	for r := range p.index.All() {
-		m, measured := p.node.Prober().Measured(r.Name().Provider)
-		if r.Needs() != "" || r.Facts().Status == pb.HealthStatus_UNHEALTHY || (measured && m.State == records.Unreachable) {
+		if r.Needs() != "" || r.Facts().Status == pb.HealthStatus_UNHEALTHY || hidden.has(r) {
 			unusable++
 		} else {
 			usable++

@@ -22,8 +22,8 @@ import (
 	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/offers"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/discovery/truth"
-	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/clock"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
@@ -62,28 +62,13 @@ type Updates interface {
 	Follow(topics []gossip.Topic) (release func(), err error)
 }
 
-// Prober measures the reachability of providers.
-type Prober interface {
-	truth.Peers
-	// Track measures these providers for a while, as a share of one caller. It never blocks.
-	Track(caller string, ids ...peer.ID)
-	// Watch is Track, with a measurement at least each minute until the given time.
-	Watch(caller string, until time.Time, ids ...peer.ID)
-	// Announced reports a new record of a provider: an unreachable one is measured again.
-	Announced(id peer.ID)
-	// Unreachable returns the unreachable providers, sorted. The caller must not modify the result.
-	Unreachable() []peer.ID
-	// Epoch grows with each change of the unreachable set.
-	Epoch() uint64
-}
-
 // Parts are the parts of a Service. All except Metrics and Logger are required.
 type Parts struct {
 	Registry *offers.Registry // services of this peer
 	Index    *index.Index     // known records
 	Keepers  Keepers
 	Updates  Updates
-	Prober   Prober
+	Peers    truth.Peers        // speaks to the peers of providers
 	Metrics  *metrics.Discovery // nil: none
 	Logger   *slog.Logger       // nil: silent
 	Now      func() time.Time
@@ -104,10 +89,12 @@ type Settings struct {
 
 	Instances bool // Announce keeps the offers of instances; without it anybody may change those of an earlier start
 
-	Caller  func(context.Context) string // owner of a share of the measurements; nil: one for all
-	Sharing *Sharing                     // nil: this peer measures alone
+	Caller func(context.Context) string // who registers offers; nil: nobody by name
 
-	Witnesses *truth.Sharing // exchange of findings about endpoints and deaths; nil: this peer measures alone
+	Witnesses *truth.Sharing // exchange of findings about providers; nil: this peer measures alone
+	Every     time.Duration  // between two checks of the peer of a provider: see truth.Config
+	Confirm   time.Duration  // from its first silence to the one that decides
+	Timeout   time.Duration  // of a check of it
 }
 
 const (
@@ -125,10 +112,9 @@ type Service struct {
 	Parts
 	defaults  queries.Defaults
 	instances bool // Settings.Instances
+	caller    func(context.Context) string
 	cache     *cache
 	feed      *feed
-	exchange  *exchange     // of measurements; nil: this peer measures alone
-	deaths    *truth.Deaths // nil: this peer measures alone
 	wake      chan struct{} // capacity 1: wakes the refresh loop
 	outdated  seldom        // warning about answers without records of later versions
 	hasty     seldom        // warning about changes that followers ignore
@@ -145,46 +131,42 @@ var (
 
 // NewService starts a Service. Close stops it.
 func NewService(p Parts, settings Settings) (*Service, error) {
-	if p.Registry == nil || p.Index == nil || p.Keepers == nil || p.Updates == nil || p.Prober == nil || p.Now == nil || p.Random == nil {
+	if p.Registry == nil || p.Index == nil || p.Keepers == nil || p.Updates == nil || p.Peers == nil || p.Now == nil || p.Random == nil {
 		return nil, fault.New("discovery.NewService", fault.Invalid, "a required part is missing")
 	}
 	p.setDefaults()
-	x := newExchange(settings, p.Prober, p.Now)
-	if x.sharing != nil {
-		p.Prober = &shared{Prober: p.Prober, opinions: x.opinions, now: p.Now}
+	if settings.Caller == nil {
+		settings.Caller = func(context.Context) string { return "" }
 	}
 	answers := newCache(cmp.Or(settings.CacheSize, 1000), cmp.Or(settings.CacheTTL, 5*time.Minute), p.Keepers)
-	p.truth = truth.New(p.Speaks, p.Now, func(r *records.Record) bool { return r.Name().Provider == p.Registry.Self() }, answers.forget, settings.Witnesses)
+	p.truth = truth.New(truth.Config{
+		Prober: p.Speaks, Peers: p.Peers, Offers: p.Index.OfProvider, Now: p.Now, Changed: answers.forget, Sharing: settings.Witnesses,
+		Own:   func(r *records.Record) bool { return r.Name().Provider == p.Registry.Self() },
+		Every: settings.Every, Confirm: settings.Confirm, Timeout: settings.Timeout,
+	})
 	s := &Service{
 		Parts:     p,
-		exchange:  x,
 		defaults:  settings.Defaults,
 		instances: settings.Instances,
+		caller:    settings.Caller,
 		cache:     answers,
 		wake:      make(chan struct{}, 1),
 	}
-	s.feed = newFeed(p.Index, p.Random(), s.cache, p.Prober.Announced)
+	s.feed = newFeed(p.Index, p.Random(), s.cache)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.cache.searches = &searches{ctx: s.ctx, ask: s.ask}
 	for _, r := range p.Registry.List() {
 		s.remember(r)
 		s.Metrics.Registered(r.Type(), 1)
 	}
-	if settings.Witnesses != nil {
-		s.deaths = truth.NewDeaths(s.truth, settings.Witnesses, s.Prober, x.opinions, func(id peer.ID) bool { return len(p.Index.OfProvider(id)) > 0 })
-		s.spawn(s.deaths.Run)
-	}
-	s.spawn(x.run, s.truth.Run, s.feed.run, s.refresh, s.expire)
+	s.spawn(s.truth.Run, s.feed.run, s.refresh, s.expire)
 	return s, nil
 }
 
 // Heard takes a statement that its measurer delivered, and the measurer's network; Asked an offer that another peer shows. They do not
 // block.
-func (s *Service) Heard(st witness.Statement, from netip.Prefix) {
+func (s *Service) Heard(st protocol.Statement, from netip.Prefix) {
 	s.truth.Hear(st, from)
-	if s.deaths != nil {
-		s.deaths.Hear(st, from)
-	}
 }
 
 // Asked implements the other half of Heard.

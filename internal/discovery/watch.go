@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/peer"
-
 	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/truth"
@@ -27,8 +25,8 @@ import (
 const (
 	progressEvery     = 15 * time.Second       // shows a quiet watch's client that it is alive
 	reachabilityEvery = 250 * time.Millisecond // between looks at new measurements
-	trackEvery        = 30 * time.Second       // between extensions of the measurement of providers
-	watchedAtMost     = 100                    // providers, and endpoints, that one watch has measured each minute
+	trackEvery        = 30 * time.Second       // between extensions of the measurement of matches
+	watchedAtMost     = 100                    // offers that one watch has measured
 	countedBeyond     = 64                     // records of a plan that a watch counts as left out
 	coverCells        = 16                     // of the disc of a plan, to count them
 	maxPages          = 100                    // of one search, of queries.MaxLimit matches each
@@ -40,7 +38,6 @@ const (
 type watcher struct {
 	service *Service
 	plans   []*queries.Plan // one for each type
-	caller  string          // owner of the measurements
 
 	epoch, seq uint64 // position in the changes of the index
 	snapshot   uint64 // changes up to this position are part of the initial state
@@ -60,19 +57,6 @@ type watcher struct {
 }
 
 const lostUpdates = "this peer is too slow for all live updates: it asks the keepers for those that it lost"
-
-// hidden is what a watch leaves out although it matches. It is immutable.
-type hidden struct {
-	epoch     uint64 // of the measurements, at or before them
-	providers []peer.ID
-	offers    map[records.Name]*records.Record // with an endpoint that does not serve
-}
-
-func (h *hidden) has(r *records.Record) bool {
-	_, provider := slices.BinarySearch(h.providers, r.Name().Provider)
-	known, offer := h.offers[r.Name()]
-	return provider || offer && truth.SameTarget(known, r)
-}
 
 // watchable refuses fields that a watch would ignore: a caller with limit 1 and sort price would wait for changes of
 // the cheapest offer and get those of all.
@@ -114,7 +98,6 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (disco
 		return nil, fault.Wrap(op, err)
 	}
 	s.watches.set(w, true)
-	w.caller = s.exchange.caller(ctx)
 	for i := range w.plans {
 		w.askFor(ctx, i, 1) // the other pages, and unknown records, arrive as changes
 	}
@@ -127,7 +110,7 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (disco
 		w.start()
 	default:
 		w.snapshot = w.seq
-		w.hidden = w.look()
+		w.hidden = s.hidden(w.anyHealth())
 	}
 	var loopCtx context.Context
 	loopCtx, w.cancel = context.WithCancel(s.ctx)
@@ -264,7 +247,7 @@ func (w *watcher) start() {
 	s := w.service
 	w.epoch, w.seq = s.feed.epoch, s.Index.Seq()
 	w.snapshot = w.seq
-	w.hidden = w.look()
+	w.hidden = s.hidden(w.anyHealth())
 	now := s.Now()
 	for r := range s.Index.All() {
 		if !r.Expired(now) && w.shows(r) {
@@ -364,10 +347,10 @@ func (w *watcher) takeAll(changes []index.Change) {
 // updateReachability queues events for providers and endpoints that died or returned. Only the final Progress has the new cursor: a client
 // that resumes at an earlier event is reset.
 func (w *watcher) updateReachability() {
-	if w.service.measured() == w.hidden.epoch {
+	if w.service.truth.Epoch() == w.hidden.epoch {
 		return
 	}
-	before, now := w.hidden, w.look()
+	before, now := w.hidden, w.service.hidden(w.anyHealth())
 	w.hidden = now
 	for _, r := range w.between(before, now) {
 		switch was, is := before.has(r), now.has(r); {
@@ -393,33 +376,20 @@ func (w *watcher) between(a, b hidden) (list []*records.Record) {
 		}
 	}
 	for _, pair := range [][2]hidden{{a, b}, {b, a}} {
-		for _, id := range pair[0].providers {
-			if _, both := slices.BinarySearch(pair[1].providers, id); !both {
-				for _, r := range w.service.Index.OfProvider(id) {
+		for n := range pair[0].dead {
+			switch r, ok := w.service.Index.Latest(n); {
+			case pair[1].dead[n] == pair[0].dead[n]:
+			case n == truth.PeerOf(n.Provider) && pair[1].dead[n] == nil:
+				for _, r := range w.service.Index.OfProvider(n.Provider) {
 					add(r)
 				}
-			}
-		}
-		for n := range pair[0].offers {
-			if r, ok := w.service.Index.Latest(n); ok && pair[1].offers[n] != pair[0].offers[n] {
+			case ok:
 				add(r)
 			}
 		}
 	}
 	return list
 }
-
-// look returns what the watch leaves out now.
-func (w *watcher) look() hidden {
-	h := hidden{epoch: w.service.measured()}
-	if !w.anyHealth() {
-		h.providers, h.offers = w.service.Prober.Unreachable(), w.service.truth.Buried()
-	}
-	return h
-}
-
-// measured grows with each change of the unreachable providers and the dead endpoints.
-func (p *Parts) measured() uint64 { return p.Prober.Epoch() + p.truth.Epoch() }
 
 func (w *watcher) shows(r *records.Record) bool { return w.matches(r) && !w.hidden.has(r) }
 
@@ -441,15 +411,15 @@ func (w *watcher) removal(r *records.Record) string {
 	if why := p.Reject(r); why != "" {
 		return why
 	}
-	if m, dead := w.service.truth.Dead(r); dead {
-		return truth.NotServing(m)
+	d, _ := w.service.truth.Dead(r)
+	if d.ID != "" || d.Since.IsZero() {
+		return d.Reason()
 	}
-	m, _ := w.service.Prober.Measured(r.Name().Provider)
-	return removal(m)
+	return d.Reason() + " since " + d.Since.UTC().Format(time.RFC3339)
 }
 
-// requery queries the keepers again at intervals, because live updates have no guarantee, and keeps the
-// matches' providers tracked. It begins sooner after a search that missed matches, as of a peer that just joined.
+// requery queries the keepers again at intervals, because live updates have no guarantee, and keeps the matches
+// measured. It begins sooner after a search that missed matches, as of a peer that just joined.
 func (w *watcher) requery(ctx context.Context) {
 	wait := requeryEvery
 	if w.missed() != "" {
@@ -473,20 +443,16 @@ func (w *watcher) requery(ctx context.Context) {
 	}
 }
 
-// measure has the providers and endpoints of matches measured until after the next call.
+// measure has matches measured until after the next call, the same ones each time.
 func (w *watcher) measure() {
-	var ids []peer.ID
 	var offers []*records.Record
 	for r := range w.service.Index.All() {
 		if w.matches(r) && !r.Withdrawn() {
-			ids, offers = append(ids, r.Name().Provider), append(offers, r)
+			offers = append(offers, r)
 		}
 	}
-	slices.Sort(ids) // the same ones each time
-	ids = slices.Compact(ids)
 	slices.SortFunc(offers, func(a, b *records.Record) int { return a.Name().Compare(b.Name()) })
 	w.service.truth.Want(offers[:min(len(offers), watchedAtMost)])
-	w.service.Prober.Watch(w.caller, w.service.Now().Add(2*trackEvery), ids[:min(len(ids), watchedAtMost)]...)
 }
 
 // askAgain puts the keepers' matches of all plans into the index.
@@ -615,7 +581,7 @@ func (w *watcher) parse(cursor string) (resume bool, err error) {
 // changed since.
 func (w *watcher) lost() bool {
 	_, _, gone := w.service.feed.after(w.epoch, w.seq, 1)
-	return gone || (!w.anyHealth() && w.hidden.epoch != w.service.measured())
+	return gone || (!w.anyHealth() && w.hidden.epoch != w.service.truth.Epoch())
 }
 
 // watchSet contains the open watches. It is safe for concurrent use.

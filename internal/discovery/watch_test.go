@@ -144,7 +144,7 @@ func TestWatchResumesAmidState(t *testing.T) {
 		_, cursor := f.upTo(watch)
 		watch.Close()
 
-		f.prober.set(a.Name().Provider, false) // while no watch was open
+		f.lose(a.Name().Provider) // while no watch was open
 		watch, err = f.Watch(t.Context(), storage(), cursor)
 		require.NoError(t, err)
 		require.Equal(t, query.Reset, f.next(watch).Kind)
@@ -152,7 +152,7 @@ func TestWatchResumesAmidState(t *testing.T) {
 		require.Empty(t, seen)
 		watch.Close()
 
-		f.prober.set(a.Name().Provider, true)
+		f.peers.set(a.Name().Provider, true)
 		watch, err = f.Watch(t.Context(), storage(), cursor)
 		require.NoError(t, err)
 		defer watch.Close()
@@ -187,14 +187,15 @@ func TestWatchSeesReachability(t *testing.T) {
 		watch, shown := f.follow(storage(), "")
 		defer watch.Close()
 		require.Equal(t, []string{"added a/1"}, shown)
-		require.True(t, f.prober.tracked[r.Name().Provider])
+		synctest.Wait()
+		require.True(t, f.peers.has(r.Name().Provider))
 
-		f.prober.set(r.Name().Provider, false)
+		f.lose(r.Name().Provider)
 		require.Equal(t, "removed a/1", describe(f.next(watch)))
 		f.arrive(f.foreign("a", 1, 2, 24*time.Hour)) // a new version does not prove reachability
 		seen, _ := f.upTo(watch)
 		require.Empty(t, seen)
-		f.prober.set(r.Name().Provider, true)
+		f.peers.set(r.Name().Provider, true)
 		require.Equal(t, "added a/2", describe(f.next(watch)))
 	})
 }

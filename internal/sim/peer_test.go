@@ -28,7 +28,6 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/offers"
 	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/discovery/truth"
-	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/metrics/metricstest"
@@ -169,15 +168,14 @@ func (s *simPeer) offer(updates *gossip.Gossip) error {
 	s.onClose(own.Close)
 	s.identity.Attach(own, s.index)
 	parts, settings := engine.Parts{
-		Registry: own, Index: s.index, Keepers: s.keeper, Updates: updates, Prober: s.node.Prober(),
+		Registry: own, Index: s.index, Keepers: s.keeper, Updates: updates, Peers: s.node.Prober(),
 		Metrics: s.counts.Discovery, Now: s.now, Random: rand.Uint64,
 	}, engine.Settings{CacheSize: cachedAnswers, Defaults: queries.Defaults{Limit: 100}}
 	if s.shares {
 		parts.Speaks = nobody{}
-		settings.Sharing = &engine.Sharing{Network: networkName, Key: s.key, Findings: s.keeper.Exchange}
 		settings.Witnesses = &truth.Sharing{
 			Network: networkName, Key: s.key, Self: s.id, Records: s.index.All,
-			Witness: s.keeper.Witness, Tell: s.keeper.Tell, OwnWitnesses: s.keeper.OwnWitnesses, Knowers: s.keeper.Knowers, Closed: s.closed,
+			Witness: s.keeper.Witness, Tell: s.keeper.Tell, Hand: s.keeper.Hand, OwnWitnesses: s.keeper.OwnWitnesses, Knowers: s.keeper.Knowers, Closed: s.closed,
 		}
 	}
 	s.discovery, err = engine.NewService(parts, settings)
@@ -195,7 +193,7 @@ func (nobody) Probe(context.Context, probe.Target) (probe.Outcome, bool) {
 	return probe.Outcome{}, false
 }
 
-func (s *simPeer) heard(st witness.Statement, from netip.Prefix) {
+func (s *simPeer) heard(st protocol.Statement, from netip.Prefix) {
 	if d := s.service.Load(); d != nil {
 		d.Heard(st, from)
 	}

@@ -111,7 +111,7 @@ const (
 	Reachable Reachability = "reachable" // answered a ping, or is connected
 	// Busy is alive without room for a connection: it accepted the connection, then refused it.
 	Busy Reachability = "busy"
-	// Unreachable gave no answer at any of its addresses, twice, minutes apart.
+	// Unreachable gave no answer at any of its addresses.
 	Unreachable Reachability = "unreachable"
 )
 
@@ -127,8 +127,10 @@ const (
 	Silent      Reachability = "silent"       // no answer in time
 )
 
-// Alive reports whether the measured endpoint lives.
-func (r Reachability) Alive() bool { return r == Answers || r == Closed }
+// Alive reports whether the measured peer or endpoint lives.
+func (r Reachability) Alive() bool {
+	return r == Answers || r == Closed || r == Reachable || r == Busy
+}
 
 // The states of the domain that an offer claims.
 const (

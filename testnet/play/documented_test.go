@@ -62,7 +62,7 @@ func documentedFault(t *testing.T, words []string) string {
 // TestDocumentedFaults: the check of documents can fail.
 func TestDocumentedFaults(t *testing.T) {
 	for line, want := range map[string]string{
-		"": "", "-tour=false -records 400": "", "nemesis -seed 1": "", "prove C11": "", "kill peer-3": "",
+		"": "", "-tour=false -records 400": "", "nemesis -seed 1": "", "prove C5": "", "kill peer-3": "",
 		"-toor": "no flag -toor", "nemesis -sead 1": "no flag -sead", "nemeses": "no subcommand nemeses",
 	} {
 		require.Equal(t, want, documentedFault(t, strings.Fields(line)), line)

@@ -10,8 +10,6 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/keep"
 	"github.com/blackhole/blackhole/internal/discovery/protocol"
-	"github.com/blackhole/blackhole/internal/discovery/witness"
-	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -27,7 +25,7 @@ const (
 // Delivered is a statement with the network of its measurer, which counts if the measurer itself delivered it. From is zero if another
 // peer did, or if the measurer runs on this machine or its address is unknown.
 type Delivered struct {
-	Statement witness.Statement
+	Statement protocol.Statement
 	From      netip.Prefix
 }
 
@@ -38,48 +36,28 @@ type Findings struct {
 	closest *keep.Closest
 	client  *protocol.Client
 	allow   func(protocol.Source) error // takes a request from the quota of its sender
-	pool    *witness.Pool               // measurements of other peers
+	pool    *Pool                       // measurements of other peers
 }
 
 // FindingsConfig is what a Findings uses beside other rooms. See protocol.Config for Heard and Asked.
 type FindingsConfig struct {
 	Network network.Name
 	Router  protocol.Router
-	Heard   func(st witness.Statement, from netip.Prefix)
+	Heard   func(st protocol.Statement, from netip.Prefix)
 	Asked   func(records.Name, peer.ID)
 }
 
 // NewFindings returns an exchange. Allow takes a request from the quota of its sender.
 func NewFindings(closest *keep.Closest, c *protocol.Client, allow func(protocol.Source) error, config FindingsConfig) *Findings {
-	return &Findings{Life: c.Life, FindingsConfig: config, closest: closest, client: c, allow: allow, pool: witness.NewPool(c.Self)}
+	return &Findings{Life: c.Life, FindingsConfig: config, closest: closest, client: c, allow: allow, pool: NewPool(c.Self)}
 }
 
-// Exchange exchanges measurements with the witness.Quorum keepers nearest to the first cell of a plan: all peers
-// with that question meet there. It gives them own, the signed findings of this peer, and returns the statements
-// of others about the providers. own and providers may be empty. Keepers without an answer are left out.
-func (f *Findings) Exchange(ctx context.Context, p *queries.Plan, providers []peer.ID, own []byte) []Delivered {
-	ctx, end, err := f.Begin(ctx, "findings", findingsTimeout)
-	if err != nil {
-		return nil
-	}
-	defer func() { end(err) }()
-	cell := p.Cells(coverCells)[0]
-	set, err := f.closest.Keepers(ctx, cell)
-	if err != nil {
-		return nil
-	}
-	req := &pb.Request{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Own: own}}}
-	for _, id := range providers[:min(len(providers), witness.MaxFindings)] {
-		req.GetFindings().Providers = append(req.GetFindings().Providers, []byte(id))
-	}
-	return f.exchangeAll(ctx, keep.Nearest(keep.KeyOf(cell), set.Peers, witness.Quorum), req)
-}
-
-// Witnesses is the number of peers that check the endpoints of a provider's offers.
+// Witnesses is the number of peers that check a provider.
 const Witnesses = 5
 
-// Witness exchanges findings about the endpoints of a provider's offers with its witnesses: the peers nearest to its cell. It gives them
-// own and returns the statements of others about the offers. own and ids may be empty.
+// Witness exchanges findings about a provider's peer, which has the empty id, and about the endpoints of its offers
+// with its witnesses: the peers nearest to its cell. It gives them own and returns the statements of others. own and
+// ids may be empty.
 func (f *Findings) Witness(ctx context.Context, provider peer.ID, ids []string, own []byte) []Delivered {
 	ctx, end, err := f.Begin(ctx, "findings", findingsTimeout)
 	if err != nil {
@@ -91,7 +69,7 @@ func (f *Findings) Witness(ctx context.Context, provider peer.ID, ids []string, 
 	if err != nil {
 		return nil
 	}
-	req := &pb.Request{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Own: own, Records: ids[:min(len(ids), witness.MaxFindings)], Of: []byte(provider)}}}
+	req := &pb.Request{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Own: own, Records: ids[:min(len(ids), protocol.MaxFindings)], Of: []byte(provider)}}}
 	others := slices.DeleteFunc(slices.Clone(set.Peers), func(id peer.ID) bool { return id == provider })
 	return f.exchangeAll(ctx, keep.Nearest(keep.KeyOf(cell), others, Witnesses), req)
 }
@@ -158,7 +136,7 @@ func (f *Findings) exchange(ctx context.Context, id peer.ID, req *pb.Request) []
 	}
 	var out []Delivered
 	for _, data := range resp.GetStatements() {
-		if st, err := witness.Open(f.Network, data, f.Now()); err == nil && st.By != f.Self {
+		if st, err := protocol.OpenFindings(f.Network, data, f.Now()); err == nil && st.By != f.Self {
 			d := Delivered{Statement: st}
 			if prefix, ok := f.client.PrefixOf(id); ok && st.By == id {
 				d.From = prefix
@@ -176,7 +154,7 @@ func (f *Findings) Serve(from protocol.Source, req *pb.FindingsRequest) (*pb.Fin
 		if f.allow(from) != nil {
 			return nil, fault.New("", fault.LimitReached, "too many requests from network %s: try again later", from.Prefix)
 		}
-		st, err := witness.Open(f.Network, req.GetOwn(), now)
+		st, err := protocol.OpenFindings(f.Network, req.GetOwn(), now)
 		if err != nil {
 			return nil, err
 		}
@@ -192,16 +170,13 @@ func (f *Findings) Serve(from protocol.Source, req *pb.FindingsRequest) (*pb.Fin
 			f.Heard(st, prefix)
 		}
 	}
-	var ids []string
-	for _, b := range req.GetProviders() {
-		ids = append(ids, witness.Key(peer.ID(b), ""))
-	}
+	var about []records.Name
 	for _, id := range req.GetRecords() {
 		n := records.Name{Provider: peer.ID(req.GetOf()), ID: id}
-		ids = append(ids, witness.Key(n.Provider, n.ID))
+		about = append(about, n)
 		if f.Asked != nil && from.Peer != f.Self {
 			f.Asked(n, from.Peer)
 		}
 	}
-	return &pb.FindingsResponse{Statements: f.pool.About(ids, from.Peer, now)}, nil
+	return &pb.FindingsResponse{Statements: f.pool.About(about, from.Peer, now)}, nil
 }

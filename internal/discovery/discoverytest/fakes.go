@@ -11,6 +11,7 @@ import (
 	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/platform/clock"
+	"github.com/blackhole/blackhole/internal/platform/p2p/probe"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -137,66 +138,30 @@ func (n *Network) Resolve(_ context.Context, key records.Key) (*records.Record, 
 	return found[0], nil
 }
 
-// Prober returns preset findings. It implements discovery.Prober.
-type Prober struct {
-	mu    sync.Mutex // guards the fields below
-	found map[peer.ID]records.Measured
-	epoch uint64
+// Peers answers with preset outcomes, and says nothing about other peers. It implements truth.Peers.
+type Peers struct {
+	mu    sync.Mutex // guards found
+	found map[peer.ID]probe.Outcome
 }
 
-func newProber() *Prober { return &Prober{found: make(map[peer.ID]records.Measured)} }
+func newPeers() *Peers { return &Peers{found: make(map[peer.ID]probe.Outcome)} }
 
-// Find presets the finding about a provider.
-func (p *Prober) Find(id peer.ID, m records.Measured) {
+// Find presets the outcome of checks of a provider's peer.
+func (p *Peers) Find(id peer.ID, o probe.Outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.found[id] = m
-	p.epoch++
+	p.found[id] = o
 }
 
-// Track implements discovery.Prober.
-func (p *Prober) Track(string, ...peer.ID) {}
-
-// Watch implements discovery.Prober.
-func (p *Prober) Watch(string, time.Time, ...peer.ID) {}
-
-// OnFailed implements discovery.Prober.
-func (p *Prober) OnFailed(func(peer.ID)) {}
-
-// Doubt implements discovery.Prober.
-func (p *Prober) Doubt(peer.ID, bool) {}
-
-// Announced implements discovery.Prober.
-func (p *Prober) Announced(peer.ID) {}
-
-// Measured implements discovery.Prober.
-func (p *Prober) Measured(id peer.ID) (records.Measured, bool) {
+// Check implements truth.Peers.
+func (p *Peers) Check(_ context.Context, id peer.ID) probe.Outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m, ok := p.found[id]
-	return m, ok
+	return p.found[id]
 }
 
-// Unreachable implements discovery.Prober.
-func (p *Prober) Unreachable() []peer.ID {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var ids []peer.ID
-	for id, m := range p.found {
-		if m.State == records.Unreachable {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return ids
-}
-
-// Epoch implements discovery.Prober.
-func (p *Prober) Epoch() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.epoch
-}
+// Follow implements truth.Peers.
+func (p *Peers) Follow(func(peer.ID, probe.Change)) {}
 
 // Node returns its fields. It implements discovery.Node. A test changes a node in use by Edit.
 type Node struct {

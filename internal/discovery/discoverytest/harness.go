@@ -26,7 +26,7 @@ const MaxServices = 20
 type Harness struct {
 	*engine.Service
 	Network *Network
-	Prober  *Prober
+	Peers   *Peers
 	Node    *Node
 }
 
@@ -41,9 +41,9 @@ func New(t testing.TB) *Harness {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, own.Close()) })
 	known := index.New(index.Config{})
-	h := &Harness{Network: newNetwork(known, now), Prober: newProber(), Node: &Node{}}
+	h := &Harness{Network: newNetwork(known, now), Peers: newPeers(), Node: &Node{}}
 	h.Service, err = engine.NewService(engine.Parts{
-		Registry: own, Index: known, Keepers: h.Network, Updates: updates{}, Prober: h.Prober, Now: now, Random: random,
+		Registry: own, Index: known, Keepers: h.Network, Updates: updates{}, Peers: h.Peers, Now: now, Random: random,
 	}, engine.Settings{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Service.Close()) })

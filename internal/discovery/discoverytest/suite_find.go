@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/contract/discovery"
+	"github.com/blackhole/blackhole/internal/platform/p2p/probe"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -19,8 +20,8 @@ func testQuery(t *testing.T, api API, h *Harness) {
 	dear := h.Foreign(t, Offer("dear", Priced(3)))
 	h.Foreign(t, Offer("cheap", Priced(2)))
 	h.Foreign(t, Offer("far", At(-33.9, 18.4)))
-	checked := h.Now().Round(time.Second).UTC()
-	h.Prober.Find(dear.Name().Provider, records.Measured{State: records.Reachable, RoundTrip: 1500 * time.Microsecond, CheckedAt: checked})
+	began := h.Now()
+	h.Peers.Find(dear.Name().Provider, probe.Outcome{State: records.Reachable, RoundTrip: 1500 * time.Microsecond})
 
 	q := compute(near(52.5, 13.4, 100), func(q *query.Query) { q.Sort, q.Limit = query.SortPrice, 1 })
 	a, err := api.Query(t.Context(), q)
@@ -39,16 +40,25 @@ func testQuery(t *testing.T, api API, h *Harness) {
 	require.Equal(t, query.SourceCache, again.Source)
 	require.Equal(t, a.Results, again.Results)
 
-	all, err := api.Query(t.Context(), compute())
-	require.NoError(t, err)
-	require.Len(t, all.Results, 3)
-	for _, r := range all.Results {
-		require.Nil(t, r.DistanceKM, "the query has no place")
-		if r.Record.ID == "dear" {
-			require.Equal(t, dear.View(), r.Record)
-			require.Equal(t, &records.Measured{State: records.Reachable, RoundTrip: 1500 * time.Microsecond, CheckedAt: checked}, r.Measured)
+	limit := 10 // each question is new, so that no answer is from the cache
+	var measured *records.Measured
+	require.Eventually(t, func() bool {
+		limit++
+		all, err := api.Query(t.Context(), compute(func(q *query.Query) { q.Limit = limit }))
+		require.NoError(t, err)
+		require.Len(t, all.Results, 3)
+		for _, r := range all.Results {
+			require.Nil(t, r.DistanceKM, "the query has no place")
+			if r.Record.ID == "dear" {
+				require.Equal(t, dear.View(), r.Record)
+				measured = r.Measured
+			}
 		}
-	}
+		return measured != nil
+	}, time.Minute, 10*time.Millisecond)
+	require.Equal(t, records.Reachable, measured.State)
+	require.Equal(t, 1500*time.Microsecond, measured.RoundTrip)
+	require.WithinRange(t, measured.CheckedAt, began.Add(-time.Second), h.Now().Add(time.Second))
 	none, err := api.Query(t.Context(), query.Query{Type: "nothing-of-the-kind"})
 	require.NoError(t, err, "zero matches are an answer")
 	require.Empty(t, none.Results)

@@ -36,7 +36,7 @@ func FuzzLaterRequest(f *testing.F) {
 		{Op: &pb.Request_Sync{Sync: &pb.SyncRequest{Whole: true, Sums: make([]byte, 16), Cells: []*pb.SyncCell{{Cell: cell}}}}},
 		{Op: &pb.Request_Pull{Pull: &pb.PullRequest{Ids: make([]byte, 16)}}},
 		{Op: &pb.Request_Resolve{Resolve: &pb.ResolveRequest{Key: r.Key().String()}}},
-		{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Providers: [][]byte{[]byte(p.Id)}}}},
+		{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Of: []byte(p.Id), Records: []string{""}}}},
 		{Op: &pb.Request_Forward{Forward: &pb.ForwardRequest{To: []byte(p.Id), Items: []*pb.StoreItem{item(r)}}}},
 	}
 	keepertest.AddFutures(f, len(requests))

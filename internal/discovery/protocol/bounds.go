@@ -6,7 +6,6 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/blackhole/blackhole/internal/discovery/witness"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -35,7 +34,7 @@ func requestBounds() opBounds {
 		{op: 5, bytes: maxSyncRequest, lists: []listBound{{3, "sync.cells", SyncCells}}},
 		{op: 6, bytes: maxQueryRequest},
 		{op: 9, bytes: maxQueryRequest},
-		{op: 10, bytes: maxFindingsRequest, lists: []listBound{{1, "findings.providers", witness.MaxFindings}, {3, "findings.records", witness.MaxFindings}}},
+		{op: 10, bytes: maxFindingsRequest, lists: []listBound{{1, "findings.providers", MaxFindings}, {3, "findings.records", MaxFindings}}},
 		{op: 11, lists: []listBound{{2, "forward.items", MaxItems}}},
 	}
 }
@@ -49,7 +48,7 @@ func responseBounds() opBounds {
 		}},
 		{op: 5, lists: []listBound{{3, "sync.cells", CellsListed}}},
 		{op: 6, lists: []listBound{{1, "pull.envelopes", PullRecords}}},
-		{op: 10, lists: []listBound{{1, "findings.statements", witness.MaxTold}}},
+		{op: 10, lists: []listBound{{1, "findings.statements", MaxTold}}},
 		{op: 11, lists: []listBound{{1, "forward.results", MaxItems}, {2, "forward.full", MaxQueryCells}}},
 	}
 }

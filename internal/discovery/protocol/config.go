@@ -13,7 +13,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
-	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/pause"
@@ -67,7 +66,7 @@ type Config struct {
 
 	// Heard receives each statement that its measurer delivered, with the measurer's network; Asked each offer whose endpoint another
 	// peer shows, and that peer. They must not block. Nil means nobody.
-	Heard func(st witness.Statement, from netip.Prefix)
+	Heard func(st Statement, from netip.Prefix)
 	Asked func(records.Name, peer.ID)
 }
 

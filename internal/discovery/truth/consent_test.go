@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/ask"
-	"github.com/blackhole/blackhole/internal/discovery/witness"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -69,11 +69,11 @@ func TestHostsConsent(t *testing.T) {
 					records.Stamp{Sequence: 1, Issued: time.Now(), Expires: time.Now().Add(24 * time.Hour)})
 				require.NoError(t, err)
 				h := &hosts{names: map[string]bool{}}
-				x := New(h, time.Now, func(*records.Record) bool { return false }, func(*records.Record) {}, &Sharing{
+				x := New(Config{Prober: h, Now: time.Now, Own: func(*records.Record) bool { return false }, Changed: func(*records.Record) {}, Sharing: &Sharing{
 					Network: "test", Key: key, Witness: func(context.Context, peer.ID, []string, []byte) []ask.Delivered { return nil },
 					Tell: func(context.Context, []peer.ID, []byte) {}, Hand: func(context.Context, peer.ID, records.Name) {},
 					Records: func() iter.Seq[*records.Record] { return slices.Values([]*records.Record(nil)) }, OwnWitnesses: func(peer.ID) []peer.ID { return nil },
-				})
+				}})
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
 				go func() { defer close(done); x.Run(ctx) }()
@@ -96,10 +96,10 @@ func TestHostsConsent(t *testing.T) {
 					h.names[c.names] = names
 				}
 				require.Equal(t, []string{c.bare}, see())
-				for by := range witness.Quorum { // others' word, for whatever domain
+				for by := range quorum { // others' word, for whatever domain
 					for _, d := range []string{"api.shop.net", "shop.net"} {
-						f := witness.Finding{Provider: r.Name().Provider, Record: domainID + d, State: records.Answers, CheckedAt: time.Now()}
-						x.Hear(witness.Statement{By: peer.ID(rune('a' + by)), Findings: []witness.Finding{f}}, netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(by)}), 24))
+						f := protocol.Finding{Provider: r.Name().Provider, Record: domainID + d, State: records.Answers, CheckedAt: time.Now()}
+						x.Hear(protocol.Statement{By: peer.ID(rune('a' + by)), Findings: []protocol.Finding{f}}, netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(by)}), 24))
 					}
 				}
 				require.Equal(t, []string{c.bare}, see())

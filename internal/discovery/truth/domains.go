@@ -4,7 +4,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -36,7 +35,9 @@ func (x *Checks) NotChecked(plan *queries.Plan, r *records.Record) string {
 		return ""
 	}
 	x.seek(r)
-	m := x.DomainOf(r)
+	x.mu.Lock()
+	m := x.domainRow(r, x.Now())
+	x.mu.Unlock()
 	switch {
 	case m == nil || m.Peers > 0:
 		return NotYet
@@ -58,10 +59,10 @@ const (
 // seek has this peer check a domain itself.
 func (x *Checks) seek(r *records.Record) {
 	n, ok := domainOf(r)
-	if !ok || x.prober == nil {
+	if !ok || x.Prober == nil {
 		return
 	}
-	now := x.now()
+	now := x.Now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := x.entry(n, r, now)
@@ -84,8 +85,8 @@ func (x *Checks) permitted(r *records.Record, t probe.Target) (_ probe.Target, w
 	if t.Within(r.Domain()) {
 		speaks = r.Domain()
 	}
-	n, now := records.Name{Provider: r.Name().Provider, ID: domainID + speaks}, x.now()
-	if _, state := domainTarget(n); state != canMeasure || !t.Secure || x.prober == nil {
+	n, now := records.Name{Provider: r.Name().Provider, ID: domainID + speaks}, x.Now()
+	if _, state := domainTarget(n); state != canMeasure || !t.Secure || x.Prober == nil {
 		return t.Bare(), false
 	}
 	e := x.entry(n, r, now)
@@ -127,18 +128,15 @@ func (x *Checks) proof(e *endpoint, now time.Time) (m records.Measured, unproven
 		return e.last, e.last.State != records.Answers
 	}
 	m, failed, _ := e.others(now)
-	return m, failed > 0 || !x.agree(e, true, witness.Quorum, now)
+	return m, failed > 0 || !x.agree(e, true, quorum, now)
 }
 
-// DomainOf says whether the domain that an offer claims is checked; nil without a claim.
-func (x *Checks) DomainOf(r *records.Record) *records.Measured {
+// domainRow says whether the domain that an offer claims is checked; nil without a claim. The caller holds x.mu.
+func (x *Checks) domainRow(r *records.Record, now time.Time) *records.Measured {
 	n, ok := domainOf(r)
 	if !ok {
 		return nil
 	}
-	now := x.now()
-	x.mu.Lock()
-	defer x.mu.Unlock()
 	e, ok := x.known.Peek(n)
 	if !ok {
 		return &records.Measured{State: records.Claimed}

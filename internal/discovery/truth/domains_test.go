@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/ask"
-	"github.com/blackhole/blackhole/internal/discovery/witness"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -48,7 +48,7 @@ func TestDomainIsCheckedOnceForAll(t *testing.T) {
 			}
 			claimed := func(state records.Reachability) {
 				for _, m := range honest {
-					d := m.DomainOf(s.claims)
+					d := m.Of(s.claims, &queries.Evidence{}).Domain
 					require.Equal(t, state, d.State, "%q", lie)
 					require.Equal(t, state == records.Claimed, d.Detail != "", "%q", lie)
 				}
@@ -76,32 +76,32 @@ func TestQuorumProvesADomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSociety(t, 8)
 		asker := s.peers[7]
-		require.Nil(t, asker.DomainOf(s.offer))
-		require.Equal(t, records.Claimed, asker.DomainOf(s.claims).State)
+		require.Nil(t, asker.Of(s.offer, &queries.Evidence{}).Domain)
+		require.Equal(t, records.Claimed, asker.Of(s.claims, &queries.Evidence{}).Domain.State)
 		asker.Want([]*records.Record{s.claims})
-		require.Equal(t, records.Claimed, asker.DomainOf(s.claims).State)
+		require.Equal(t, records.Claimed, asker.Of(s.claims, &queries.Evidence{}).Domain.State)
 		n, ok := domainOf(s.claims)
 		require.True(t, ok)
 		say := func(by, from int, state records.Reachability) {
-			f := witness.Finding{Provider: n.Provider, Record: n.ID, State: state, CheckedAt: time.Now()}
-			asker.Hear(witness.Statement{By: s.peers[by].id, Findings: []witness.Finding{f}}, s.peers[from].network)
+			f := protocol.Finding{Provider: n.Provider, Record: n.ID, State: state, CheckedAt: time.Now()}
+			asker.Hear(protocol.Statement{By: s.peers[by].id, Findings: []protocol.Finding{f}}, s.peers[from].network)
 		}
 		for by := range 4 {
 			say(by, by/2, records.Answers)
 		}
-		require.Equal(t, records.Claimed, asker.DomainOf(s.claims).State, "four measurers in two networks")
+		require.Equal(t, records.Claimed, asker.Of(s.claims, &queries.Evidence{}).Domain.State, "four measurers in two networks")
 		say(4, 4, records.Answers)
-		require.Equal(t, records.Checked, asker.DomainOf(s.claims).State)
-		require.Equal(t, 5, asker.DomainOf(s.claims).Peers)
+		require.Equal(t, records.Checked, asker.Of(s.claims, &queries.Evidence{}).Domain.State)
+		require.Equal(t, 5, asker.Of(s.claims, &queries.Evidence{}).Domain.Peers)
 
 		asker.work(1) // the question
 		time.Sleep(2 * endpointTick)
 		require.Empty(t, asker.work(1), "the quorum spares an own check")
 		say(5, 5, records.Refuses)
-		require.Equal(t, records.Claimed, asker.DomainOf(s.claims).State, "disputed")
+		require.Equal(t, records.Claimed, asker.Of(s.claims, &queries.Evidence{}).Domain.State, "disputed")
 		time.Sleep(time.Millisecond)
 		say(5, 5, records.Answers)
-		require.Equal(t, records.Checked, asker.DomainOf(s.claims).State)
+		require.Equal(t, records.Checked, asker.Of(s.claims, &queries.Evidence{}).Domain.State)
 		plan, err := queries.Compile(query.Query{Type: "relay", Domain: queries.AnyDomain}, queries.Defaults{})
 		require.NoError(t, err)
 		require.Equal(t, NotYet, asker.NotChecked(plan, s.claims))
@@ -123,7 +123,7 @@ func TestQuorumProvesADomain(t *testing.T) {
 			asker.act()
 			time.Sleep(2 * endpointTick)
 		}
-		d := asker.DomainOf(s.claims)
+		d := asker.Of(s.claims, &queries.Evidence{}).Domain
 		require.Equal(t, records.Claimed, d.State, "an own check contradicts them")
 		require.Contains(t, d.Detail, "refuses")
 		require.Zero(t, d.Peers)

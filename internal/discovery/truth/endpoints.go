@@ -1,6 +1,6 @@
-// Package truth finds out what offers are worth: whether their endpoints answer, whether a domain names their provider, and, with
-// package p2p/probe, whether the provider's peer lives. It checks what somebody sees, shares what it finds with the witnesses of
-// the provider, and says who is dead. Nothing is dead by the word of others alone.
+// Package truth finds out what offers are worth: whether their endpoints answer, whether a domain names their
+// provider, and whether the provider's peer lives. It checks what somebody sees, shares what it finds with the
+// witnesses of the provider, and says who is dead. Nothing is dead by the word of others alone.
 package truth
 
 import (
@@ -15,8 +15,9 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/blackhole/blackhole/internal/discovery/witness"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/platform/bounded"
+	reach "github.com/blackhole/blackhole/internal/platform/p2p/probe"
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -40,12 +41,13 @@ type Prober interface {
 	Probe(ctx context.Context, t probe.Target) (probe.Outcome, bool)
 }
 
-// endpoint is what this peer knows of the endpoint of one offer, or of a provider's domain.
+// endpoint is what this peer knows of the endpoint of one offer, or of a provider's peer or domain.
 type endpoint struct {
-	name     records.Name    // of the offer; for a domain see domainOf
+	name     records.Name    // of the offer; for a domain see domainOf, for a peer PeerOf
 	hash     uint64          // of the name; says when witnesses check
 	domain   bool            // dead then means that the domain is not known to name the provider
-	record   *records.Record // the version that was read
+	peer     bool            // of the provider
+	record   *records.Record // the version that was read; of a peer or domain any offer
 	target   probe.Target
 	state    string    // of the target: "" can be measured
 	begun    time.Time // findings from before are about another target; zero: none
@@ -64,6 +66,8 @@ type endpoint struct {
 	passing  time.Time   // since when the endpoint says at each check that it will soon serve; zero: it does not
 	rest     time.Time   // no check before: a closed endpoint asked for it
 	dead     bool        // verdict as of the last look
+	refused  bool        // a peer's first failed check was a refusal at all addresses
+	dialed   time.Time   // a check last opened a connection to the peer
 
 	shares
 }
@@ -106,14 +110,25 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// Checks measures the endpoints of offers in answers, and the domains that they claim. It is safe for concurrent use.
+// Config is what Checks use. Now, Own and Changed are required.
+type Config struct {
+	Prober  Prober                                   // nil: no endpoint and no domain is measured
+	Peers   Peers                                    // nil: no peer is measured
+	Offers  func(provider peer.ID) []*records.Record // known ones; required with Peers
+	Now     func() time.Time
+	Own     func(*records.Record) bool
+	Changed func(*records.Record) // is called when an offer's endpoint or peer dies or returns; must not block
+	Sharing *Sharing              // nil: this peer measures alone
+	Every   time.Duration         // between two checks of a peer that somebody asks for; 0: a minute
+	Confirm time.Duration         // from a first silence of a peer to the one that decides; 0: 2 minutes
+	Timeout time.Duration         // of a check of a peer; 0: 10 s
+}
+
+// Checks measures the endpoints of offers in answers, the peers of their providers, and the domains that they claim.
+// It is safe for concurrent use.
 type Checks struct {
-	prober  Prober // nil: nothing is measured
-	self    func(*records.Record) bool
-	now     func() time.Time
-	changed func(*records.Record) // is called when an offer's endpoint dies or returns; must not block
-	sharing *Sharing              // nil: this peer measures alone
-	wake    chan struct{}         // capacity 1: a check is due now
+	Config
+	wake chan struct{} // capacity 1: a check is due now
 
 	roles   map[peer.ID][]peer.ID // of the witnesses of providers, for assume alone
 	rolesAt time.Time
@@ -121,17 +136,23 @@ type Checks struct {
 	epoch  atomic.Uint64 // grows with each change of the dead offers
 	mu     sync.Mutex    // guards the fields below
 	known  *simplelru.LRU[records.Name, *endpoint]
+	deaths int                              // dead endpoints and peers in known
 	askers *simplelru.LRU[asker, time.Time] // who asked this witness lately
 	doubts *simplelru.LRU[peer.ID, doubt]
 }
 
 // New returns checks that know nothing yet. The caller runs Run.
-func New(p Prober, now func() time.Time, own func(*records.Record) bool, changed func(*records.Record), sharing *Sharing) *Checks {
+func New(c Config) *Checks {
+	c.Every, c.Confirm = cmp.Or(c.Every, endpointEvery), cmp.Or(c.Confirm, 2*time.Minute)
+	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
 	x := &Checks{
-		prober: p, now: now, self: own, changed: changed, sharing: sharing, wake: make(chan struct{}, 1),
+		Config: c, wake: make(chan struct{}, 1),
 		askers: bounded.Map[asker, time.Time](maxAskers, nil), doubts: bounded.Map[peer.ID, doubt](maxDoubts, nil),
 	}
 	x.known = bounded.Map(maxEndpoints, func(_ records.Name, e *endpoint) { x.note(e, false) })
+	if c.Peers != nil {
+		c.Peers.Follow(x.connected)
+	}
 	return x
 }
 
@@ -141,16 +162,33 @@ func (x *Checks) note(e *endpoint, dead bool) bool {
 		return false
 	}
 	e.dead = dead
+	switch {
+	case e.domain:
+	case dead:
+		x.deaths++
+	default:
+		x.deaths--
+	}
 	x.epoch.Add(1)
 	return true
 }
 
+// spareDead has the oldest entry that lives make room for another one, so that a caller with many questions brings nothing dead back into
+// answers. More than half of the entries are never spared. The caller holds x.mu.
+func (x *Checks) spareDead() {
+	const most = 64 // entries spared for one that comes
+	for n := 0; n < most && x.known.Len() >= maxEndpoints && x.deaths <= maxEndpoints/2; n++ {
+		_, e, _ := x.known.GetOldest()
+		if !e.dead || e.domain {
+			return
+		}
+		x.known.Get(e.name)
+	}
+}
+
 // Want asks for measurements of offers that somebody sees.
 func (x *Checks) Want(list []*records.Record) {
-	if x.prober == nil {
-		return
-	}
-	now := x.now()
+	now := x.Now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, r := range list {
@@ -164,9 +202,13 @@ func (x *Checks) Want(list []*records.Record) {
 	}
 }
 
-// find returns the state of an offer, and that of its domain if it names one. The caller holds x.mu.
+// find returns the state of an offer, of its provider's peer, and of its domain if it names one. The caller holds
+// x.mu.
 func (x *Checks) find(r *records.Record, now time.Time) []*endpoint {
 	list := []*endpoint{x.entry(r.Name(), r, now)}
+	if x.Peers != nil {
+		list = append(list, x.entry(PeerOf(r.Name().Provider), r, now))
+	}
 	if n, ok := domainOf(r); ok {
 		list = append(list, x.entry(n, r, now))
 	}
@@ -179,13 +221,17 @@ func (x *Checks) entry(n records.Name, r *records.Record, now time.Time) *endpoi
 	if ok && e.record.Sequence() >= r.Sequence() {
 		return e
 	}
-	fresh := &endpoint{name: n, record: r, due: now, domain: n != r.Name()}
+	fresh := &endpoint{name: n, record: r, due: now, peer: n.ID == "", domain: n.ID != "" && n != r.Name()}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(n.String()))
 	fresh.hash = h.Sum64()
-	if fresh.dead = fresh.domain; fresh.domain {
+	switch fresh.dead = fresh.domain; {
+	case fresh.domain:
 		fresh.target, fresh.state = domainTarget(n)
-	} else if fresh.target, fresh.state = targetOf(r); x.self(r) {
+	case !fresh.peer:
+		fresh.target, fresh.state = targetOf(r)
+	}
+	if !fresh.domain && x.Own(r) || !fresh.peer && x.Prober == nil {
 		fresh.state = cmp.Or(fresh.state, unknown) // its own word is a claim
 	}
 	if ok && e.target.String() == fresh.target.String() {
@@ -196,6 +242,7 @@ func (x *Checks) entry(n records.Name, r *records.Record, now time.Time) *endpoi
 		x.note(e, false)
 		fresh.begun = now
 	}
+	x.spareDead()
 	x.known.Add(fresh.name, fresh)
 	return fresh
 }
@@ -214,11 +261,20 @@ func targetOf(r *records.Record) (t probe.Target, state string) {
 	return t, unknown
 }
 
-// Of returns what is known of the endpoint of an offer, and the evidence for its score; nil for an offer without an endpoint.
-func (x *Checks) Of(r *records.Record, v *queries.Evidence) *records.Measured {
-	now := x.now()
+// Row is what is known of an offer beside its claims: a measurement of its provider's peer, nil without one; of its
+// endpoint, nil for an offer without one; of its domain, nil for an offer that names none.
+type Row struct{ Peer, Endpoint, Domain *records.Measured }
+
+// Of returns the row of an offer, and the evidence for its score.
+func (x *Checks) Of(r *records.Record, v *queries.Evidence) Row {
+	now := x.Now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	return Row{Peer: x.peerRow(r, v, now), Endpoint: x.endpointRow(r, v, now), Domain: x.domainRow(r, now)}
+}
+
+// endpointRow comes after peerRow: an endpoint that answers has a round trip of its own. The caller holds x.mu.
+func (x *Checks) endpointRow(r *records.Record, v *queries.Evidence, now time.Time) *records.Measured {
 	e, ok := x.known.Peek(r.Name())
 	if !ok || e.record.Sequence() < r.Sequence() {
 		if !r.Facts().Has(records.KnownEndpoint) { // a search has many such records: it decodes none
@@ -227,7 +283,7 @@ func (x *Checks) Of(r *records.Record, v *queries.Evidence) *records.Measured {
 		return &records.Measured{State: records.Unmeasured}
 	}
 	m, _ := x.verdict(e, now)
-	v.Failed = e.fails > 0
+	v.Failed = v.Failed || e.fails > 0
 	switch {
 	case e.state == noEndpoint:
 		return nil
@@ -258,16 +314,22 @@ func (x *Checks) Of(r *records.Record, v *queries.Evidence) *records.Measured {
 	return &m
 }
 
-// Dead returns the measurement of an offer whose endpoint does not serve.
-func (x *Checks) Dead(r *records.Record) (records.Measured, bool) {
-	now := x.now()
+// Dead reports whether the peer of an offer's provider is gone, or its endpoint does not serve.
+func (x *Checks) Dead(r *records.Record) (Death, bool) {
+	now, n := x.Now(), r.Name()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	e, ok := x.known.Peek(r.Name())
-	if !ok || !SameTarget(e.record, r) {
-		return records.Measured{}, false
+	if e, ok := x.known.Peek(PeerOf(n.Provider)); ok {
+		if m, dead := x.verdict(e, now); dead {
+			return Death{e.name, m}, true
+		}
 	}
-	return x.verdict(e, now)
+	e, ok := x.known.Peek(n)
+	if !ok || !SameTarget(e.record, r) {
+		return Death{}, false
+	}
+	m, dead := x.verdict(e, now)
+	return Death{n, m}, dead
 }
 
 // SameTarget reports whether what is known of one version holds for another.
@@ -280,9 +342,10 @@ func SameTarget(known, r *records.Record) bool {
 	return a.String() == b.String()
 }
 
-// Buried returns the offers whose endpoint does not serve, in the version that is known here.
+// Buried returns the offers whose endpoint does not serve, in the version that is known here, and by PeerOf any offer
+// of the providers whose peer is gone.
 func (x *Checks) Buried() map[records.Name]*records.Record {
-	now := x.now()
+	now := x.Now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	list := make(map[records.Name]*records.Record)
@@ -294,16 +357,21 @@ func (x *Checks) Buried() map[records.Name]*records.Record {
 	return list
 }
 
-// DeadMatching counts the offers that match a plan whose endpoint is dead or failed its last check, and the domains that are not checked
-// if the plan asks for such.
+// DeadMatching counts the offers that match a plan whose peer or endpoint is dead or failed its last check, and the
+// domains that are not checked if the plan asks for such. It may count an offer twice.
 func (x *Checks) DeadMatching(p *queries.Plan) (n int) {
-	now := x.now()
+	now := x.Now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, e := range x.known.Values() {
 		_, dead := x.verdict(e, now)
-		if (dead || e.fails > 0) && (!e.domain || p.Domain() != "") && p.Match(e.record) {
-			n++
+		if !dead && e.fails == 0 || e.domain && p.Domain() == "" {
+			continue
+		}
+		for _, r := range x.offersOf(e) {
+			if p.Match(r) {
+				n++
+			}
 		}
 	}
 	return n
@@ -311,9 +379,6 @@ func (x *Checks) DeadMatching(p *queries.Plan) (n int) {
 
 // Run checks endpoints until ctx ends, and waits for the checks.
 func (x *Checks) Run(ctx context.Context) {
-	if x.prober == nil {
-		return
-	}
 	tick := time.NewTicker(endpointTick)
 	defer tick.Stop()
 	var checks sync.WaitGroup
@@ -327,8 +392,8 @@ func (x *Checks) Run(ctx context.Context) {
 		case <-tick.C:
 		case <-x.wake:
 		}
-		if x.sharing != nil && x.now().Sub(assumed) >= dutyRenewal {
-			assumed = x.now()
+		if x.Sharing != nil && x.Now().Sub(assumed) >= dutyRenewal {
+			assumed = x.Now()
 			x.assume(ctx)
 		}
 		for _, do := range x.work(endpointWidth - len(slots)) {
@@ -343,20 +408,20 @@ func (x *Checks) Run(ctx context.Context) {
 
 // work returns up to n things to do now: checks, the longest due first, questions to witnesses, and news for those who asked.
 func (x *Checks) work(n int) (list []func(context.Context)) {
-	now := x.now()
+	now := x.Now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var ready []*endpoint
 	for _, e := range x.known.Values() {
 		if e.state != canMeasure {
-			if x.sharing != nil && now.Sub(e.asked) < endpointAsked && now.Sub(e.fetched) >= fetchEvery && !x.self(e.record) {
+			if x.Sharing != nil && now.Sub(e.asked) < endpointAsked && now.Sub(e.fetched) >= fetchEvery && !x.Own(e.record) {
 				ready = append(ready, e) // its witnesses tell of its provider
 			}
 			continue
 		}
 		if e.dead { // the verdict may end with its time
 			if _, dead := x.verdict(e, now); x.note(e, dead) {
-				x.changed(e.record)
+				x.alert(e)
 			}
 		}
 		if len(list) < n && x.news(e, now) {
@@ -364,6 +429,9 @@ func (x *Checks) work(n int) (list []func(context.Context)) {
 		}
 		if e.due.IsZero() || now.Before(e.rest) {
 			continue
+		}
+		if len(list) < n && x.unsettled(e, now) {
+			list = append(list, x.question([]*endpoint{e}, now))
 		}
 		e.duty = e.duty || x.called(e, now)
 		if len(list) < n && e.guest.due {
@@ -387,11 +455,11 @@ func (x *Checks) work(n int) (list []func(context.Context)) {
 		case len(list) >= n:
 			return list
 		case !e.duty && e.fetched.Equal(now): // another one's question was about this one too
-		case x.sharing != nil && !e.duty && now.Sub(e.fetched) >= fetchEvery:
+		case x.Sharing != nil && !e.duty && now.Sub(e.fetched) >= fetchEvery:
 			list = append(list, x.question(ready[i:], now))
 		case e.state != canMeasure:
-		case x.sharing != nil && !e.duty && x.spare(e, now):
-			e.due = now.Add(endpointEvery)
+		case x.Sharing != nil && !e.duty && x.spare(e, now):
+			e.due = now.Add(x.every(e))
 		default:
 			list = append(list, x.begin(e))
 		}
@@ -402,6 +470,9 @@ func (x *Checks) work(n int) (list []func(context.Context)) {
 // begin begins a check. The caller holds x.mu.
 func (x *Checks) begin(e *endpoint) func(context.Context) {
 	limit, known := probe.Timeout, e.last.RoundTrip
+	if e.peer {
+		limit = x.Timeout
+	}
 	for _, h := range e.heard {
 		known = max(known, h.RoundTrip)
 	}
@@ -415,7 +486,7 @@ func (x *Checks) begin(e *endpoint) func(context.Context) {
 	if e.hasty && e.fails > 1 {
 		e.vain++
 	}
-	alone := x.sharing == nil || e.private() || e.hasty && len(e.witnesses) == 0 // all who asked check now, so their findings are no news
+	alone := x.Sharing == nil || e.private() || e.hasty && len(e.witnesses) == 0 // all who asked check now, so their findings are no news
 	duty := e.duty
 	e.due, e.duty, e.hasty, e.after = time.Time{}, false, false, 0
 	return func(ctx context.Context) { x.check(ctx, e, limit, alone, duty) }
@@ -426,51 +497,78 @@ func (x *Checks) question(list []*endpoint, now time.Time) func(context.Context)
 	provider := list[0].name.Provider
 	var ids []string
 	for _, e := range list {
-		if n := e.name; n.Provider == provider && len(ids) < witness.MaxFindings {
-			e.fetched, e.due = now, now.Add(2*endpointTick)
+		if n := e.name; n.Provider == provider && len(ids) < protocol.MaxFindings {
+			e.fetched, e.due = now, later(e.due, now.Add(2*endpointTick))
 			ids = append(ids, n.ID)
 		}
 	}
-	return func(ctx context.Context) { x.fetch(ctx, provider, ids) }
+	return func(ctx context.Context) { x.fetch(ctx, provider, ids, nil) }
+}
+
+// speak runs a check of an endpoint, a domain or a peer.
+func (x *Checks) speak(ctx context.Context, e *endpoint) (o probe.Outcome, measured bool, of reach.Outcome) {
+	if e.peer {
+		of = x.Peers.Check(ctx, e.name.Provider)
+		return probe.Outcome{State: probe.State(of.State), RoundTrip: of.RoundTrip}, of.State != "", of
+	}
+	x.mu.Lock()
+	target, _ := x.permitted(e.record, e.target)
+	x.mu.Unlock()
+	o, measured = x.Prober.Probe(ctx, target)
+	return o, measured, of
 }
 
 // check speaks to an endpoint and takes the outcome.
 func (x *Checks) check(ctx context.Context, e *endpoint, limit time.Duration, alone, duty bool) {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	x.mu.Lock()
-	target, _ := x.permitted(e.record, e.target)
-	x.mu.Unlock()
-	o, measured := x.prober.Probe(bounded, target)
-	measured = measured && ctx.Err() == nil
-	now := x.now()
+	o, measured, of := x.speak(bounded, e)
+	now := x.Now()
 	x.mu.Lock()
 	if known, _ := x.known.Peek(e.name); known != e { // the offer has another endpoint now
 		x.mu.Unlock()
 		return
 	}
 	was, failed := e.dead, e.fails > 0
-	e.due = now.Add(cmp.Or(o.Again, endpointEvery))
+	e.due = now.Add(cmp.Or(o.Again, x.every(e)))
+	if of.Dialed {
+		e.dialed, e.duty = now, false // the check itself ended the connection
+	}
+	if _, failures, answers := e.others(now); of.Unknown && (failed || failures > answers) {
+		o.State, measured = probe.State(records.Unreachable), true // soon nobody knows an address of a dead peer
+	}
+	measured = measured && ctx.Err() == nil
 	if e.unclear = o.Detail; measured {
 		e.unclear = ""
 		o = e.lasting(o, now)
 		x.weigh(e, alive(o), now)
-		e.take(o, now)
+		x.take(e, o, of.Refused, now)
 	}
 	_, dead := x.verdict(e, now)
 	changed := x.note(e, dead) || failed != (e.fails > 0) // such an offer stands last
-	r, n, m := e.record, e.name, e.last
+	again := e.duty                                       // a connection broke meanwhile
+	n, m := e.name, e.last
 	others, _, _ := e.others(now)
 	known := !duty && others.State.Alive() && now.Sub(others.CheckedAt) < endpointEvery
 	quiet := (known || !x.wanted(e, now)) && alive(o) && !was && !e.suspected()
 	x.mu.Unlock()
 	if changed {
-		x.changed(r)
+		x.alert(e)
+	}
+	if changed || again {
 		x.awake()
 	}
 	if measured && !alone {
 		x.tell(ctx, n, m, quiet)
 	}
+}
+
+// every is the time between two checks of what somebody asks for.
+func (x *Checks) every(e *endpoint) time.Duration {
+	if e.peer {
+		return x.Every
+	}
+	return endpointEvery
 }
 
 func alive(o probe.Outcome) bool { return records.Reachability(o.State).Alive() }
@@ -488,8 +586,8 @@ func (e *endpoint) lasting(o probe.Outcome, now time.Time) probe.Outcome {
 	return o
 }
 
-// take notes a measurement.
-func (e *endpoint) take(o probe.Outcome, now time.Time) {
+// take notes a measurement. refused: nothing listens at any address of a peer. The caller holds x.mu.
+func (x *Checks) take(e *endpoint, o probe.Outcome, refused bool, now time.Time) {
 	e.last = records.Measured{
 		State: records.Reachability(o.State), RoundTrip: cmp.Or(o.RoundTrip, e.last.RoundTrip), CheckedAt: now,
 		Detail: o.Detail, EndpointText: o.Text,
@@ -505,8 +603,9 @@ func (e *endpoint) take(o probe.Outcome, now time.Time) {
 	case alive(o):
 		e.fails, e.vain, e.since, e.answered = 0, 0, time.Time{}, now
 	case e.fails == 0:
-		e.since, e.due = now, now.Add(endpointAgain)
-		fallthrough
+		e.fails, e.since, e.due, e.refused = 1, now, now.Add(endpointAgain), refused
+	case now.Sub(e.since) < x.apart(e, refused): // too early to decide
+		e.due = e.since.Add(x.apart(e, refused))
 	default:
 		e.fails++
 	}
@@ -514,9 +613,6 @@ func (e *endpoint) take(o probe.Outcome, now time.Time) {
 
 // Epoch grows with each change of the dead offers.
 func (x *Checks) Epoch() uint64 { return x.epoch.Load() }
-
-// NotServing says why an endpoint does not serve.
-func NotServing(m records.Measured) string { return "endpoint: " + worded(m) }
 
 // worded is a state with its detail.
 func worded(m records.Measured) string {

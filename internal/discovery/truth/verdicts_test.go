@@ -8,8 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/internal/discovery/witness"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/platform/probe"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -120,11 +121,11 @@ func TestMinorityClosesNothing(t *testing.T) {
 		say(4, records.Closed, records.Closed)
 		n, _ := domainOf(s.claims)
 		for _, by := range s.peers[:5] {
-			asker.Hear(witness.Statement{By: by.id, Findings: []witness.Finding{{Provider: n.Provider, Record: n.ID, State: records.Closed, CheckedAt: time.Now()}}}, by.network)
+			asker.Hear(protocol.Statement{By: by.id, Findings: []protocol.Finding{{Provider: n.Provider, Record: n.ID, State: records.Closed, CheckedAt: time.Now()}}}, by.network)
 		}
 		d, ok := asker.known.Peek(n)
 		require.True(t, ok)
 		require.Empty(t, d.heard)
-		require.False(t, slices.ContainsFunc(s.peers, func(m *member) bool { return m.DomainOf(s.claims).State == records.Checked }))
+		require.False(t, slices.ContainsFunc(s.peers, func(m *member) bool { return m.Of(s.claims, &queries.Evidence{}).Domain.State == records.Checked }))
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/ask"
-	"github.com/blackhole/blackhole/internal/discovery/witness"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -52,7 +52,7 @@ const (
 	maxVain     = 5 // doublings of the time between checks of an endpoint that answers others and not this peer
 )
 
-// Sharing is the exchange of findings about endpoints with the witnesses of their providers.
+// Sharing is the exchange of findings with the witnesses of providers.
 type Sharing struct {
 	Network      network.Name   // of the findings
 	Key          crypto.PrivKey // signs the own findings
@@ -68,8 +68,8 @@ type Sharing struct {
 
 // shares is the part of an endpoint's state that other peers cause.
 type shares struct {
-	heard     []witness.Heard // the newest of each measurer, oldest first
-	interest  time.Time       // another peer asked for it
+	heard     []heard   // the newest of each measurer, oldest first
+	interest  time.Time // another peer asked for it
 	fetched   time.Time
 	witnesses []peer.ID     // of the provider. The list is empty while this peer is no witness
 	slot      int64         // last one that this peer decided
@@ -103,13 +103,10 @@ type doubt struct {
 	last  time.Time
 }
 
-// Hear notes the findings of a statement about endpoints. from is the network of the measurer, zero if unknown.
-func (x *Checks) Hear(st witness.Statement, from netip.Prefix) {
-	now := x.now()
+// Hear notes the findings of a statement. from is the network of the measurer, zero if unknown.
+func (x *Checks) Hear(st protocol.Statement, from netip.Prefix) {
+	now := x.Now()
 	for _, f := range st.Findings {
-		if f.Record == "" {
-			continue
-		}
 		x.mu.Lock()
 		e, ok := x.known.Peek(records.Name{Provider: f.Provider, ID: f.Record})
 		d, _ := x.doubts.Peek(st.By)
@@ -118,21 +115,20 @@ func (x *Checks) Hear(st witness.Statement, from netip.Prefix) {
 			x.mu.Unlock()
 			continue // nobody shows it here, or it is about an earlier endpoint; a domain proves a claim or does not
 		}
-		e.add(witness.Heard{Finding: f, By: st.By, From: from}, now)
+		e.add(heard{Finding: f, By: st.By, From: from}, now)
 		_, dead := x.verdict(e, now)
 		changed := x.note(e, dead)
 		if e.confirm.IsZero() && e.contradicts(f) {
 			e.confirm = now
 			if len(e.witnesses) > 0 {
-				rank := slices.Index(drawn(e, now, st.By), x.sharing.Self)
+				rank := slices.Index(drawn(e, now, st.By), x.Sharing.Self)
 				e.confirm = now.Add(time.Duration(max(rank+1-confirmNow, 0)) * confirmStep)
 			}
 			e.confirm = later(e.confirm, e.last.CheckedAt.Add(endpointAgain<<min(e.vain, maxVain)))
 		}
-		r := e.record
 		x.mu.Unlock()
 		if changed {
-			x.changed(r)
+			x.alert(e)
 		}
 		x.awake()
 	}
@@ -144,7 +140,7 @@ func (x *Checks) awake() {
 }
 
 // contradicts reports whether a finding of another peer is newer than the own last check, and differs from it.
-func (e *endpoint) contradicts(f witness.Finding) bool {
+func (e *endpoint) contradicts(f protocol.Finding) bool {
 	return f.CheckedAt.After(e.last.CheckedAt) && f.State.Alive() == (e.fails > 0)
 }
 
@@ -164,19 +160,19 @@ func (x *Checks) weigh(e *endpoint, answers bool, now time.Time) {
 
 // add keeps the newest finding of each measurer. A new measurer takes the place of the oldest finding without a network: guests, of whom
 // there may be many, do not displace the witnesses, whose networks spare an own check. Old findings give way first.
-func (e *endpoint) add(h witness.Heard, now time.Time) {
+func (e *endpoint) add(h heard, now time.Time) {
 	switch {
-	case witness.Renew(e.heard, h):
+	case renew(e.heard, h):
 	case len(e.heard) < maxHeard:
 		e.heard = append(e.heard, h)
 	default:
 		least := 0
 		if now.Sub(e.heard[0].CheckedAt) < endpointStands {
-			least = max(0, slices.IndexFunc(e.heard, func(h witness.Heard) bool { return !h.From.IsValid() }))
+			least = max(0, slices.IndexFunc(e.heard, func(h heard) bool { return !h.From.IsValid() }))
 		}
 		e.heard[least] = h
 	}
-	slices.SortStableFunc(e.heard, func(a, b witness.Heard) int { return a.CheckedAt.Compare(b.CheckedAt) })
+	slices.SortStableFunc(e.heard, func(a, b heard) int { return a.CheckedAt.Compare(b.CheckedAt) })
 }
 
 // others is what other peers found: the newest answer, or else the newest failure; how many there are whose newest
@@ -184,7 +180,7 @@ func (e *endpoint) add(h witness.Heard, now time.Time) {
 // endpoint that lives is closed if most of them say so. It is called for many endpoints each second, so it allocates
 // nothing.
 func (e *endpoint) others(now time.Time) (m records.Measured, failed, answered int) {
-	var answer, gate, failure *witness.Heard
+	var answer, gate, failure *heard
 	answers, gates := 0, 0
 	for i := range e.heard {
 		switch h := &e.heard[i]; {
@@ -218,7 +214,7 @@ func (e *endpoint) others(now time.Time) (m records.Measured, failed, answered i
 
 // agree reports whether those of others who count, with an answer or without, are in at least n networks.
 func (x *Checks) agree(e *endpoint, answers bool, n int, now time.Time) bool {
-	var room [maxHeard]witness.Heard
+	var room [maxHeard]heard
 	list := room[:0]
 	for i := range e.heard {
 		h := &e.heard[i]
@@ -230,18 +226,26 @@ func (x *Checks) agree(e *endpoint, answers bool, n int, now time.Time) bool {
 }
 
 // enough reports whether the measurers of a list are in at least n networks; in a closed network, whether they are n.
-func (x *Checks) enough(list []witness.Heard, n int) bool {
-	return witness.Networks(list) >= n || len(list) >= n && x.sharing.Closed
+func (x *Checks) enough(list []heard, n int) bool {
+	return networks(list) >= n || len(list) >= n && x.Sharing.Closed
 }
 
 // confirming is the number of others whose failures decide together with an own one: those of a quorum, or of all who can know the
 // provider, if they are fewer.
 func (x *Checks) confirming(provider peer.ID) int {
-	n := witness.Quorum
-	if x.sharing.Knowers != nil {
-		n = min(n, x.sharing.Knowers(provider))
+	n := quorum
+	if x.Sharing.Knowers != nil {
+		n = min(n, x.Sharing.Knowers(provider))
 	}
 	return max(n-1, 1)
+}
+
+// unsettled reports whether this peer got no answer, and others do not agree yet: it asks them soon, and then every
+// ten seconds.
+func (x *Checks) unsettled(e *endpoint, now time.Time) bool {
+	wait := min(max(now.Sub(e.since), endpointTick), endpointAgain)
+	return x.Sharing != nil && e.fails > 0 && !e.dead && !e.private() && now.Sub(e.fetched) >= wait &&
+		(len(e.witnesses) > 0 || now.Sub(e.asked) < endpointAsked)
 }
 
 // suspected reports whether somebody's check failed and nobody got an answer since.
@@ -305,7 +309,7 @@ func (x *Checks) called(e *endpoint, now time.Time) bool {
 		e.confirm = time.Time{}
 		_, failed, answered := e.others(now)
 		e.hasty = (len(e.witnesses) > 0 || now.Sub(e.asked) < endpointAsked) && (e.fails > 0 || failed >= answered) &&
-			slices.ContainsFunc(e.heard, func(h witness.Heard) bool { return e.contradicts(h.Finding) })
+			slices.ContainsFunc(e.heard, func(h heard) bool { return e.contradicts(h.Finding) })
 		return e.hasty
 	}
 	if len(e.witnesses) == 0 {
@@ -321,7 +325,7 @@ func (x *Checks) called(e *endpoint, now time.Time) bool {
 		return false
 	}
 	turn := drawn(e, time.Unix(slot*int64(dutySlot/time.Second), 0), "")
-	rank := slices.Index(turn, x.sharing.Self)
+	rank := slices.Index(turn, x.Sharing.Self)
 	if e.guest.slot != slot {
 		if e.guest = e.next; e.next.slot != slot {
 			e.guest = guest{slot: slot}
@@ -337,7 +341,7 @@ func (x *Checks) called(e *endpoint, now time.Time) bool {
 		return false
 	}
 	e.slot = slot
-	told := slices.ContainsFunc(e.heard, func(h witness.Heard) bool {
+	told := slices.ContainsFunc(e.heard, func(h heard) bool {
 		return !h.CheckedAt.Before(begin.Add(-endpointTick)) && slices.Contains(turn[:rank], h.By)
 	})
 	if rank > 0 {
@@ -348,11 +352,11 @@ func (x *Checks) called(e *endpoint, now time.Time) bool {
 
 // assume looks for offers of which this peer is a witness, and ends its duties for all others.
 func (x *Checks) assume(ctx context.Context) {
-	now, mine := x.now(), make(map[records.Name]bool)
+	now, mine := x.Now(), make(map[records.Name]bool)
 	if x.roles == nil || now.Sub(x.rolesAt) >= rolesLast {
 		x.roles, x.rolesAt = make(map[peer.ID][]peer.ID), now
 	}
-	for r := range x.sharing.Records() {
+	for r := range x.Sharing.Records() {
 		if len(mine) >= duties || ctx.Err() != nil {
 			break
 		}
@@ -362,7 +366,7 @@ func (x *Checks) assume(ctx context.Context) {
 		p := r.Name().Provider
 		ids, known := x.roles[p]
 		if !known {
-			ids = x.sharing.OwnWitnesses(p)
+			ids = x.Sharing.OwnWitnesses(p)
 			x.roles[p] = ids
 		}
 		if len(ids) > 0 {
@@ -386,7 +390,7 @@ func (x *Checks) assume(ctx context.Context) {
 func (x *Checks) Interest(n records.Name, by peer.ID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	now := x.now()
+	now := x.Now()
 	switch e, ok := x.known.Peek(n); {
 	case !ok:
 	case len(e.witnesses) > 0:
@@ -394,7 +398,7 @@ func (x *Checks) Interest(n records.Name, by peer.ID) {
 		x.askers.Add(asker{n, by}, e.interest)
 		e.invite(by, now)
 	case now.Sub(e.asked) < endpointAsked && e.state == canMeasure && !e.due.IsZero() && now.Sub(e.last.CheckedAt) >= endpointEvery/2 &&
-		slices.ContainsFunc(e.heard, func(h witness.Heard) bool { return h.By == by }):
+		slices.ContainsFunc(e.heard, func(h heard) bool { return h.By == by }):
 		e.duty = true
 		x.awake()
 	}
@@ -404,7 +408,7 @@ func (x *Checks) Interest(n records.Name, by peer.ID) {
 func (x *Checks) hand(e *endpoint) func(context.Context) {
 	e.guest.due = false
 	to, n := e.guest.by, e.name
-	return func(ctx context.Context) { x.sharing.Hand(ctx, to, n) }
+	return func(ctx context.Context) { x.Sharing.Hand(ctx, to, n) }
 }
 
 // news reports whether those who asked for an offer do not know what this witness found. The caller holds x.mu.
@@ -420,11 +424,11 @@ func (x *Checks) news(e *endpoint, now time.Time) bool {
 
 // spread tells the own finding to those who asked. The caller holds x.mu.
 func (x *Checks) spread(e *endpoint) func(context.Context) {
-	about, m, now := e.name, e.last, x.now()
+	about, m, now := e.name, e.last, x.Now()
 	ids := x.recent(func(n records.Name) bool { return n == about }, now)
 	return func(ctx context.Context) {
 		if own := x.sign(about, m); len(own) > 0 {
-			x.sharing.Tell(ctx, ids, own)
+			x.Sharing.Tell(ctx, ids, own)
 		}
 	}
 }
@@ -438,13 +442,6 @@ func (x *Checks) recent(some func(records.Name) bool, now time.Time) (ids []peer
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
-}
-
-// askersOf is recent for callers without x.mu.
-func (x *Checks) askersOf(some func(records.Name) bool) []peer.ID {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.recent(some, x.now())
 }
 
 // spare reports whether the word of others replaces an own check. It does not replace the first one since somebody asks here: everybody
@@ -469,31 +466,36 @@ func (x *Checks) spare(e *endpoint, now time.Time) bool {
 	case failed > 0 || e.last.CheckedAt.Before(e.shown.Add(-endpointStands)):
 		return false
 	}
-	return told && (own || x.enough(e.heard, witness.Quorum))
+	return told && (own || x.enough(e.heard, quorum))
 }
 
-// fetch asks the witnesses of a provider for their findings.
-func (x *Checks) fetch(ctx context.Context, provider peer.ID, ids []string) {
-	for _, d := range x.sharing.Witness(ctx, provider, ids, nil) {
+// fetch gives an own finding to the witnesses of a provider, if there is one, and asks them for theirs.
+func (x *Checks) fetch(ctx context.Context, provider peer.ID, ids []string, own []byte) {
+	for _, d := range x.Sharing.Witness(ctx, provider, ids, own) {
 		x.Hear(d.Statement, d.From)
 	}
 }
 
-// tell gives an own measurement to the witnesses, or only holds it for those who ask.
+// tell gives an own measurement to the witnesses, or only holds it for those who ask. After a failed check it asks the
+// witnesses too.
 func (x *Checks) tell(ctx context.Context, n records.Name, m records.Measured, quiet bool) {
+	var ids []string
+	if !m.State.Alive() {
+		ids = []string{n.ID}
+	}
 	switch own := x.sign(n, m); {
 	case len(own) == 0:
 	case quiet:
-		x.sharing.Tell(ctx, []peer.ID{x.sharing.Self}, own)
+		x.Sharing.Tell(ctx, []peer.ID{x.Sharing.Self}, own)
 	default:
-		x.sharing.Witness(ctx, n.Provider, nil, own)
+		x.fetch(ctx, n.Provider, ids, own)
 	}
 }
 
 // sign returns an own measurement as a statement.
 func (x *Checks) sign(n records.Name, m records.Measured) []byte {
-	f := witness.Finding{Provider: n.Provider, Record: n.ID, State: m.State, RoundTrip: m.RoundTrip, CheckedAt: m.CheckedAt}
-	own, err := witness.Sign(x.sharing.Network, x.sharing.Key, []witness.Finding{f})
+	f := protocol.Finding{Provider: n.Provider, Record: n.ID, State: m.State, RoundTrip: m.RoundTrip, CheckedAt: m.CheckedAt}
+	own, err := protocol.SignFindings(x.Sharing.Network, x.Sharing.Key, []protocol.Finding{f})
 	if err != nil { // impossible with a sound key
 		return nil
 	}

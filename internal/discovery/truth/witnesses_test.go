@@ -1,6 +1,7 @@
 package truth
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -20,7 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/ask"
-	"github.com/blackhole/blackhole/internal/discovery/witness"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
+	reach "github.com/blackhole/blackhole/internal/platform/p2p/probe"
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -46,8 +48,9 @@ type society struct {
 	claims  *records.Record   // without one, with a domain
 	targets []string          // hosts of the probes
 
-	goods  *goods                                // nil: the offer alone
-	opened *lru.Cache[string, witness.Statement] // by its bytes
+	byPeer bool                                   // the offer has no endpoint, and the fields above are about its provider's peer
+	goods  *goods                                 // nil: the offer alone
+	opened *lru.Cache[string, protocol.Statement] // by its bytes
 }
 
 type member struct {
@@ -56,14 +59,14 @@ type member struct {
 	key     crypto.PrivKey
 	id      peer.ID
 	network netip.Prefix
-	pool    *witness.Pool
+	pool    *ask.Pool
 	lies    records.Reachability // as a measurer it says this, always
 	inverts bool                 // as a measurer it says the opposite
 	real    Prober               // nil: the society's truth
 }
 
 func newSociety(t *testing.T, n int) *society {
-	opened, err := lru.New[string, witness.Statement](100_000)
+	opened, err := lru.New[string, protocol.Statement](100_000)
 	require.NoError(t, err)
 	s := &society{t: t, alive: true, death: probe.Refuses, opened: opened}
 	provider, _, err := crypto.GenerateEd25519Key(rand.Reader)
@@ -85,8 +88,8 @@ func newSociety(t *testing.T, n int) *society {
 		require.NoError(t, err)
 		id, err := peer.IDFromPrivateKey(key)
 		require.NoError(t, err)
-		m := &member{society: s, key: key, id: id, network: netip.PrefixFrom(netip.AddrFrom4([4]byte{203, byte(i >> 8), byte(i), 0}), 24), pool: witness.NewPool(id)}
-		m.Checks = New(m, time.Now, func(*records.Record) bool { return false }, func(*records.Record) {}, &Sharing{
+		m := &member{society: s, key: key, id: id, network: netip.PrefixFrom(netip.AddrFrom4([4]byte{203, byte(i >> 8), byte(i), 0}), 24), pool: ask.NewPool(id)}
+		m.Checks = New(Config{Prober: m, Now: time.Now, Own: func(*records.Record) bool { return false }, Changed: func(*records.Record) {}, Sharing: &Sharing{
 			Network: "test", Key: key, Self: id, Witness: m.exchange, Tell: m.say, Hand: m.hand,
 			Records: s.kept,
 			OwnWitnesses: func(provider peer.ID) []peer.ID {
@@ -95,10 +98,59 @@ func newSociety(t *testing.T, n int) *society {
 				}
 				return nil
 			},
-		})
+		}})
 		s.peers = append(s.peers, m)
 	}
 	return s
+}
+
+// ofPeers makes a society that checks the peer of a provider, by an offer without an endpoint.
+func ofPeers(t *testing.T, n int) *society {
+	s := newSociety(t, n)
+	s.byPeer, s.offer = true, s.unnamed[0]
+	for _, m := range s.peers {
+		m.Peers, m.Offers = m, func(peer.ID) []*records.Record { return s.unnamed }
+	}
+	return s
+}
+
+// both are the societies of an endpoint and of a peer: what holds of one holds of the other.
+func both() map[string]func(*testing.T, int) *society {
+	return map[string]func(*testing.T, int) *society{"endpoint": newSociety, "peer": ofPeers}
+}
+
+// Check is the truth about the peer, in the words of its checks.
+func (m *member) Check(ctx context.Context, _ peer.ID) reach.Outcome {
+	o, measured := m.Probe(ctx, probe.Target{})
+	return outcomeOf(o, measured)
+}
+
+func outcomeOf(o probe.Outcome, measured bool) reach.Outcome {
+	switch {
+	case !measured:
+		return reach.Outcome{}
+	case o.State == probe.Answers:
+		return reach.Outcome{State: records.Reachable, RoundTrip: o.RoundTrip}
+	}
+	return reach.Outcome{State: records.Unreachable, Refused: o.State == probe.Refuses, Dialed: true}
+}
+
+// Follow has nothing to tell: tests call connected.
+func (m *member) Follow(func(peer.ID, reach.Change)) {}
+
+// about is what the members check, and said is a state in its words.
+func (s *society) about() records.Name {
+	if s.byPeer {
+		return PeerOf(s.offer.Name().Provider)
+	}
+	return s.offer.Name()
+}
+
+func (s *society) said(state records.Reachability) records.Reachability {
+	if s.byPeer {
+		return outcomeOf(probe.Outcome{State: probe.State(state)}, true).State
+	}
+	return state
 }
 
 func (s *society) kept() iter.Seq[*records.Record] {
@@ -157,6 +209,9 @@ func (m *member) Probe(ctx context.Context, to probe.Target) (probe.Outcome, boo
 	case alive:
 		pass(ctx, 2*oneWay)
 		return probe.Outcome{State: probe.Answers, RoundTrip: 2 * oneWay}, ctx.Err() == nil
+	case death == probe.Silent && m.byPeer:
+		pass(ctx, 2*probe.Timeout) // a check of a peer lasts for two
+		return probe.Outcome{State: probe.Silent}, !errors.Is(ctx.Err(), context.Canceled)
 	case death == probe.Silent:
 		pass(ctx, probe.Timeout)
 		return probe.Outcome{State: probe.Silent}, !errors.Is(ctx.Err(), context.Canceled)
@@ -201,7 +256,7 @@ func (m *member) exchange(ctx context.Context, provider peer.ID, ids []string, o
 			if w != m {
 				w.Interest(records.Name{Provider: provider, ID: id}, m.id)
 			}
-			for _, data := range w.pool.About([]string{witness.Key(provider, id)}, m.id, time.Now()) {
+			for _, data := range w.pool.About([]records.Name{records.Name{Provider: provider, ID: id}}, m.id, time.Now()) {
 				st := m.open(data, w != m)
 				d := ask.Delivered{Statement: st}
 				if st.By == w.id {
@@ -250,14 +305,14 @@ func (m *member) deliver(to []*member, own []byte) {
 }
 
 // open verifies a statement, once for all members, and counts it.
-func (s *society) open(data []byte, travels bool) witness.Statement {
+func (s *society) open(data []byte, travels bool) protocol.Statement {
 	if s.goods != nil && travels {
 		s.goods.bytes.Add(int64(len(data)))
 	}
 	if st, ok := s.opened.Get(string(data)); ok {
 		return st
 	}
-	st, err := witness.Open("test", data, time.Now())
+	st, err := protocol.OpenFindings("test", data, time.Now())
 	require.NoError(s.t, err)
 	s.opened.Add(string(data), st)
 	return st
@@ -322,29 +377,31 @@ func TestOneCheckServesAll(t *testing.T) {
 	if testing.Short() {
 		t.Skip("plays at size what shorter tests play")
 	}
-	synctest.Test(t, func(t *testing.T) {
-		s := newSociety(t, 45)
-		consumers := s.peers[ask.Witnesses:]
-		s.live(len(consumers), func() {
-			time.Sleep(10 * time.Minute) // each measures once or twice before it hears of others
-			s.set(true)
-			time.Sleep(20 * time.Minute)
-			t.Logf("%d consumers: %d checks in 20 minutes", len(consumers), s.probed())
-			require.LessOrEqual(t, s.probed(), 20+1)
-			require.GreaterOrEqual(t, s.probed(), 19)
-			require.Zero(t, s.hidden(s.peers))
-			own := 0
-			for _, m := range consumers {
-				e := m.Checks
-				r := e.Of(s.offer, &queries.Evidence{})
-				require.Equal(t, records.Answers, r.State)
-				if r.Peers == 0 {
-					own++
+	for kind, society := range both() {
+		synctest.Test(t, func(t *testing.T) {
+			s := society(t, 45)
+			consumers := s.peers[ask.Witnesses:]
+			s.live(len(consumers), func() {
+				time.Sleep(10 * time.Minute) // each measures once or twice before it hears of others
+				s.set(true)
+				time.Sleep(20 * time.Minute)
+				t.Logf("%d consumers: %d checks of the %s in 20 minutes", len(consumers), s.probed(), kind)
+				require.LessOrEqual(t, s.probed(), 20+1)
+				require.GreaterOrEqual(t, s.probed(), 19)
+				require.Zero(t, s.hidden(s.peers))
+				own := 0
+				for _, m := range consumers {
+					row := m.Of(s.offer, &queries.Evidence{})
+					r := cmp.Or(row.Endpoint, row.Peer)
+					require.True(t, r.State.Alive())
+					if r.Peers == 0 {
+						own++
+					}
 				}
-			}
-			require.LessOrEqual(t, own, 1, "the guest")
+				require.LessOrEqual(t, own, 1, "the guest")
+			})
 		})
-	})
+	}
 }
 
 // A death is in nobody's answer a minute after the last check, and the time that it takes to tell silence. A return is seen as soon.
@@ -356,9 +413,9 @@ func TestDeathIsKnownToAll(t *testing.T) {
 	case *manyDeaths:
 		rounds = 100
 	}
-	for death, most := range map[probe.State]time.Duration{probe.Refuses: time.Minute + time.Second, probe.Silent: time.Minute + 9*time.Second} {
+	play := func(kind string, society func(*testing.T, int) *society, death probe.State, most time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSociety(t, 40)
+			s := society(t, 40)
 			s.death = death
 			consumers := s.peers[ask.Witnesses:]
 			seed := mathrand.New(mathrand.NewPCG(1, 2))
@@ -381,11 +438,19 @@ func TestDeathIsKnownToAll(t *testing.T) {
 			at := func(list []time.Duration, part float64) time.Duration {
 				return list[int(part*float64(len(list)-1))].Round(time.Millisecond)
 			}
-			t.Logf("%s: out of an answer after p50 %v, p99 %v, most %v; back after p50 %v, p99 %v; %d checks of a death", death,
+			t.Logf("%s %s: out of an answer after p50 %v, p99 %v, most %v; back after p50 %v, p99 %v; %d checks of a death", kind, death,
 				at(died, 0.5), at(died, 0.99), at(died, 1), at(back, 0.5), at(back, 0.99), checks/rounds)
 			require.LessOrEqual(t, at(died, 1), most)
 			require.LessOrEqual(t, at(back, 1), most)
 		})
+	}
+	for kind, society := range both() {
+		play(kind, society, probe.Refuses, time.Minute+time.Second)
+		silent := time.Minute + 9*time.Second
+		if kind == "peer" {
+			silent += probe.Timeout
+		}
+		play(kind, society, probe.Silent, silent)
 	}
 }
 
@@ -444,8 +509,8 @@ func (m *member) act() {
 
 // say hands a member the finding of another one.
 func (s *society) tell(to, by *member, from netip.Prefix, state records.Reachability, at time.Time) {
-	f := witness.Finding{Provider: s.offer.Name().Provider, Record: "a", State: state, CheckedAt: at}
-	to.Hear(witness.Statement{By: by.id, Findings: []witness.Finding{f}}, from)
+	f := protocol.Finding{Provider: s.offer.Name().Provider, Record: s.about().ID, State: s.said(state), CheckedAt: at}
+	to.Hear(protocol.Statement{By: by.id, Findings: []protocol.Finding{f}}, from)
 }
 
 // Before a peer checks what it shows, it asks the witnesses of each provider once. What cannot be measured is not.
@@ -453,8 +518,8 @@ func TestQuestionsComeBeforeChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSociety(t, 7)
 		asker, asked := s.peers[6], 0
-		exchange := asker.sharing.Witness
-		asker.sharing.Witness = func(ctx context.Context, id peer.ID, ids []string, own []byte) []ask.Delivered {
+		exchange := asker.Sharing.Witness
+		asker.Sharing.Witness = func(ctx context.Context, id peer.ID, ids []string, own []byte) []ask.Delivered {
 			asked += len(ids)
 			return exchange(ctx, id, ids, own)
 		}
@@ -554,9 +619,9 @@ func TestMovedOfferIsNotHidden(t *testing.T) {
 
 // Two of five witnesses that always lie hide no living endpoint, and keep no dead one alive.
 func TestMinorityDecidesNothing(t *testing.T) {
-	for _, lie := range []records.Reachability{records.Silent, records.Answers} {
+	play := func(society func(*testing.T, int) *society, lie records.Reachability) {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSociety(t, 12)
+			s := society(t, 12)
 			honest := s.peers[ask.Witnesses:]
 			for _, m := range s.peers[:2] {
 				m.lies = lie
@@ -571,6 +636,10 @@ func TestMinorityDecidesNothing(t *testing.T) {
 				require.Equal(t, len(honest), s.hidden(honest), "%s", lie)
 			})
 		})
+	}
+	for _, society := range both() {
+		play(society, records.Silent)
+		play(society, records.Answers)
 	}
 }
 
@@ -643,7 +712,7 @@ func TestColludersHideNothing(t *testing.T) {
 					}
 					s.tell(asker, others[at], others[at].network, state, time.Now().Add(time.Duration(n)*time.Millisecond))
 				}
-				if s.alive && liars >= witness.Quorum {
+				if s.alive && liars >= quorum {
 					majorities++
 				}
 				asker.Want([]*records.Record{r})

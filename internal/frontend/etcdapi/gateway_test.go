@@ -4,11 +4,13 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/frontend/etcdapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/secret"
 )
@@ -62,6 +64,9 @@ func TestJSON(t *testing.T) {
 	require.Contains(t, f.post(t, "lease/keepalive", `{"ID":"7"}{`, "").text, `{"error":{`)
 	require.Equal(t, http.StatusForbidden, f.post(t, "kv/put", `{"key":"YQ=="}`, "", "Origin", "http://evil.example").code)
 	require.Equal(t, http.StatusNotImplemented, f.post(t, "maintenance/snapshot", `{}`, "").code)
+	page, err := os.ReadFile("../../../docs/protocols.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), "| etcd | "+etcdapi.Version+" |")
 	for path, want := range map[string]string{"/version": `"etcdserver":"3.7.3"`, "/health": `"health":"true"`, "/livez": "ok", "/readyz": "ok"} {
 		resp, err := http.Get("http://" + f.addr + path)
 		require.NoError(t, err)

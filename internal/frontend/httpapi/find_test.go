@@ -1,13 +1,17 @@
 package httpapi
 
 import (
+	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
+	"github.com/blackhole/blackhole/internal/platform/p2p/probe"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -19,7 +23,14 @@ func TestQuery(t *testing.T) {
 	near := a.Foreign(t, discoverytest.Offer("near"))
 	a.Foreign(t, discoverytest.Offer("dear", discoverytest.Priced(9)))
 	a.Foreign(t, discoverytest.Offer("far", discoverytest.At(-33.9, 18.4)))
-	a.Prober.Find(near.Name().Provider, records.Measured{State: records.Reachable, CheckedAt: a.Now()})
+	a.Peers.Find(near.Name().Provider, probe.Outcome{State: records.Reachable})
+	limit := 10 // each question is new, so that no answer is from the cache
+	require.Eventually(t, func() bool {
+		limit++
+		return slices.ContainsFunc(a.ok(t, 200, "GET", fmt.Sprint(ask, "?type=compute&limit=", limit), "")["results"].([]any), func(r any) bool {
+			return r.(object)["peer"] != nil
+		})
+	}, time.Minute, 10*time.Millisecond)
 
 	body := `{"type":"compute","near":{"latitude":52.5,"longitude":13.4,"radius_km":100},"sort":"price","limit":1,"explain":true}`
 	got := a.ok(t, 200, "POST", ask, body)

@@ -99,6 +99,7 @@ type Route struct {
 	Pattern string      // of http.ServeMux
 	Role    access.Role // needed by the caller
 	Waits   bool        // the client chooses the duration, so the time measures nothing
+	Public  bool        // pages of any origin may read it, without credentials: what it says is no secret of this machine
 	Handler http.Handler
 	Outside func(http.Handler) http.Handler // around the guard; nil: nothing
 
@@ -146,6 +147,9 @@ func (s *Server) mountOther(c *Config, o Route) {
 		h = o.Outside(h)
 	}
 	s.mux.Handle(o.Pattern, h)
+	if o.Public {
+		s.public = append(s.public, o.Pattern)
+	}
 }
 
 func (t route) method() string {

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"math/big"
 	"net"
@@ -127,9 +128,16 @@ func TestRouteTable(t *testing.T) {
 			documented[m[1]+" "+line[1]] = m[2]
 		}
 	}
+	var document struct {
+		Paths map[string]map[string]struct{ Summary string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(openapi.Document()), &document))
 	wanted := map[string]string{}
 	for _, r := range wholeTable() {
-		wanted[r.pattern] = r.role.String()
+		method, path, _ := strings.Cut(r.pattern, " ")
+		if summary := document.Paths[path][strings.ToLower(method)].Summary; !strings.HasSuffix(summary, ", named in the query") {
+			wanted[r.pattern] = r.role.String()
+		}
 	}
 	require.Equal(t, wanted, documented)
 }

@@ -103,6 +103,7 @@ type Server struct {
 	log         *slog.Logger
 	connContext func(ctx context.Context, c net.Conn) context.Context
 	mux         *http.ServeMux // all routes, and "/" for all other paths
+	public      []string       // patterns that pages of any origin may read
 	http        *http.Server
 	shared      *shared
 	events      *eventsAPI
@@ -152,6 +153,9 @@ func (s *Server) Handler() http.Handler {
 		if err := s.admit(r, origin); err != nil {
 			writeError(resp, err)
 			return
+		}
+		if s.isPublic(r) {
+			resp.Header().Set("Access-Control-Allow-Origin", "*")
 		}
 		s.route(resp, r)
 	})
@@ -293,13 +297,22 @@ func (s *Server) admit(r *http.Request, origin *http.CrossOriginProtection) erro
 	}
 	as := *r
 	as.Method = http.MethodPost // Check would let safe methods pass
-	if err := origin.Check(&as); err != nil {
+	if err := origin.Check(&as); err != nil && !s.isPublic(r) {
 		return fault.New("httpapi", fault.Forbidden, "cross-origin requests are refused: call the API from the same origin or outside a browser")
 	}
 	if escaped := r.URL.EscapedPath(); r.Method != http.MethodConnect && !isClean(escaped) {
 		return &fault.Error{Kind: fault.NotFound, Field: "path", Value: r.URL.Path, Err: errors.New("has empty or dot segments: percent-encode slashes and dots in names")}
 	}
 	return nil
+}
+
+// isPublic reports whether any page may read the answer of a request.
+func (s *Server) isPublic(r *http.Request) bool {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.Header.Get("Authorization") != "" || len(s.public) == 0 {
+		return false
+	}
+	_, pattern := s.mux.Handler(r)
+	return slices.Contains(s.public, pattern)
 }
 
 // hostNames are the names of this server besides those of loopback.

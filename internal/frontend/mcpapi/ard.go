@@ -255,6 +255,27 @@ func (s *Server) catalog(_ http.ResponseWriter, r *http.Request, here string) (a
 	return map[string]any{"specVersion": "1.0", "host": map[string]string{"displayName": r.Host}, "entries": entries}, nil
 }
 
+// byIdentifier returns the entry of an identifier, urn:air:PUBLISHER:TYPE:ID.
+func (s *Server) byIdentifier(_ http.ResponseWriter, r *http.Request, _ string) (any, error) {
+	asked := r.PathValue("identifier")
+	parts := strings.Split(asked, ":")
+	if len(parts) < 5 || parts[0] != "urn" || parts[1] != "air" {
+		return nil, fault.Invalidf("identifier", asked, "must be urn:air:PUBLISHER:TYPE:ID")
+	}
+	where := map[string]any{"field": "id", "op": "any", "values": choice{parts[len(parts)-1]}}
+	body, _ := json.Marshal(map[string]any{"type": parts[len(parts)-2], "where": []any{where}, "limit": maxPage}) // texts always have a JSON form
+	var answer struct{ Results []found }
+	if err := s.results(r, http.MethodPost, pathQuery, body, &answer); err != nil {
+		return nil, err
+	}
+	for n := range answer.Results {
+		if e, err := answer.Results[n].entry(); err != nil || e.Identifier == asked {
+			return e, err
+		}
+	}
+	return nil, fault.New("", fault.NotFound, "this network has no entry %q", asked)
+}
+
 // segment returns a text as a part of an identifier.
 func segment(text string) string {
 	return strings.Trim(strings.Map(func(c rune) rune {
@@ -315,9 +336,7 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, here string) (an
 	if err != nil {
 		return nil, fault.Invalidf("body", nil, "cannot be read: %w", err)
 	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err = d.Decode(&q); err != nil {
+	if err = json.Unmarshal(body, &q); err != nil { // fields of later drafts pass
 		return nil, fault.Invalidf("body", nil, "is no search: %w", err)
 	}
 	from, size, asked := 0, 10, words(q.Query.Text)

@@ -203,7 +203,7 @@ func TestRefusedSearches(t *testing.T) {
 	network(f, `{"results":[]}`)
 	type refusal struct{ ErrorCode, Message string }
 	for body, text := range map[string]string{
-		`{`: "body", `[]`: "body", `{"query":{"text":"a"},"more":1}`: "more", `{"query":{"text":" ,"}}`: "query.text", `{"query":{"text":"a"},"federation":"all"}`: "federation",
+		`{`: "body", `[]`: "body", `{"query":{"text":" ,"}}`: "query.text", `{"query":{"text":"a"},"federation":"all"}`: "federation",
 		`{"query":{"text":"a"},"pageSize":0}`: "pageSize", `{"query":{"text":"a"},"pageSize":101}`: "pageSize", `{"query":{"text":"a"},"pageToken":"x"}`: "pageToken",
 		`{"query":{"text":"a"},"pageToken":"-1"}`: "pageToken", `{"query":{"text":"a","filter":{"x":1}}}`: "body", `{"query":{"text":"` + strings.Repeat("a", 64<<10) + `"}}`: "body",
 	} {

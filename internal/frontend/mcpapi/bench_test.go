@@ -109,7 +109,7 @@ func serveEntries(b *testing.B, n int) http.Handler {
 	require.NoError(b, err)
 	h := discoverytest.New(b)
 	s, err := engine.NewService(engine.Parts{
-		Registry: own, Index: known, Keepers: keepsAll{h.Network, known}, Updates: silent{}, Prober: h.Prober, Now: time.Now, Random: rng.Uint64,
+		Registry: own, Index: known, Keepers: keepsAll{h.Network, known}, Updates: silent{}, Peers: h.Peers, Now: time.Now, Random: rng.Uint64,
 	}, engine.Settings{})
 	require.NoError(b, err)
 	b.Cleanup(func() {

@@ -47,9 +47,10 @@ func (s *Server) servers(w http.ResponseWriter, r *http.Request, _ string) (any,
 	values, limit, since := r.URL.Query(), 30, time.Time{}
 	var err error
 	if text := values.Get("limit"); text != "" {
-		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > maxPage {
-			return nil, fault.Invalidf("limit", text, "must be 1 to %d", maxPage)
+		if limit, err = strconv.Atoi(text); err != nil || limit < 1 {
+			return nil, fault.Invalidf("limit", text, "must be a number above 0")
 		}
+		limit = min(limit, maxPage) // clients ask for more than a page has
 	}
 	if text := values.Get("updated_since"); text != "" {
 		if since, err = time.Parse(time.RFC3339, text); err != nil {

@@ -1,10 +1,16 @@
 package mcpapi_test
 
 import (
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/frontend/httpapi"
+	"github.com/blackhole/blackhole/internal/frontend/mcpapi"
 )
 
 type listed struct {
@@ -61,7 +67,7 @@ func TestRegistry(t *testing.T) {
 	require.Equal(t, http.StatusOK, code)
 	require.Equal(t, "Weather", one.Server.Title)
 	for path, want := range map[string]int{
-		"?limit=0": 400, "?limit=101": 400, "?updated_since=today": 400, "?version=1.0.0": 400, "/example.weather%2Fx/versions": 404,
+		"?limit=0": 400, "?limit=no": 400, "?updated_since=today": 400, "?version=1.0.0": 400, "/example.weather%2Fx/versions": 404,
 		"/example.weather%2Fb/versions/9": 404, "/example.weather%2Fb/versions/1.2.0": 200,
 	} {
 		var answer map[string]any
@@ -90,4 +96,30 @@ func TestStrangersNameNoEntry(t *testing.T) {
 	require.JSONEq(t, asks, *query)
 	code, _ = f.send("GET", "/v0.1/servers/example.weather%2Fb/versions/latest", "", &list)
 	require.Equal(t, http.StatusNotFound, code)
+}
+
+// Pages of any origin may read what is public, as editors do, and nothing else.
+func TestPublicPathsOfAnyOrigin(t *testing.T) {
+	s := httpapi.New(httpapi.Config{Others: mcpapi.New(mcpapi.Config{API: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"complete":true,"results":[]}`)
+	})}).Routes()})
+	for _, c := range []struct {
+		method, path, token, allowed string
+		code                         int
+	}{
+		{"GET", "/v0.1/servers", "", "*", 200}, {"GET", "/v0.1/servers/", "", "*", 200}, {"GET", "/v0.1/servers?limit=200", "", "*", 200},
+		{"GET", "/.well-known/ard.json", "", "*", 200}, {"GET", "/agents/urn:air:a:compute:b", "", "*", 404},
+		{"GET", "/v0.1/servers", "Bearer t", "", 403}, {"POST", "/mcp", "", "", 403}, {"GET", "/v1/services", "", "", 403},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), c.method, c.path, strings.NewReader("{}"))
+		r.Host = "localhost:8500"
+		r.Header.Set("Origin", "https://editor.example")
+		if c.token != "" {
+			r.Header.Set("Authorization", c.token)
+		}
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, r)
+		require.Equal(t, c.code, w.Code, "%+v: %s", c, w.Body)
+		require.Equal(t, c.allowed, w.Header().Get("Access-Control-Allow-Origin"), "%+v", c)
+	}
 }

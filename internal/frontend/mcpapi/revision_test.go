@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -35,6 +36,9 @@ func TestStateless(t *testing.T) {
 	require.Equal(t, http.StatusOK, code)
 	require.Equal(t, "complete", m.Result["resultType"])
 	require.Equal(t, []any{"2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26"}, m.Result["supportedVersions"])
+	page, err := os.ReadFile("../../../docs/protocols.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), "| "+strings.ReplaceAll(strings.Trim(fmt.Sprint(m.Result["supportedVersions"]), "[]"), " ", ", ")+" |", "the page has a row of it")
 	require.Equal(t, "public", m.Result["cacheScope"])
 	require.Contains(t, fmt.Sprint(m.Result["_meta"]), "blackholed")
 	_, m = f.modern("tools/list", newest)

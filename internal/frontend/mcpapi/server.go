@@ -53,14 +53,20 @@ func New(c Config) *Server { return &Server{Config: c, described: sync.OnceValue
 
 // Routes returns the paths of the front. At /mcp the HTTP server answers other methods with 405, which tells clients that there is no stream and no session.
 func (s *Server) Routes() []httpapi.Route {
+	public := func(pattern string, serve func(http.ResponseWriter, *http.Request, string) (any, error)) httpapi.Route {
+		return httpapi.Route{Pattern: pattern, Role: access.RoleReadOnly, Public: true, Handler: s.resources(serve)}
+	}
 	return []httpapi.Route{
 		{Pattern: "POST /mcp", Role: access.RoleReadOnly, Waits: true, Handler: http.HandlerFunc(s.serve)},
 		{Pattern: "POST /mcp/{$}", Role: access.RoleReadOnly, Waits: true, Handler: http.HandlerFunc(s.serve)},
-		{Pattern: "GET /.well-known/ai-catalog.json", Role: access.RoleReadOnly, Handler: s.resources(s.catalog)},
+		public("GET /.well-known/ai-catalog.json", s.catalog),
+		public("GET /.well-known/ard.json", s.catalog),
+		public("GET /agents/{identifier}", s.byIdentifier),
 		{Pattern: "POST /search", Role: access.RoleReadOnly, Handler: s.resources(s.search)},
-		{Pattern: "GET /v0.1/servers", Role: access.RoleReadOnly, Handler: s.resources(s.servers)},
-		{Pattern: "GET /v0.1/servers/{name}/versions", Role: access.RoleReadOnly, Handler: s.resources(s.serverVersions)},
-		{Pattern: "GET /v0.1/servers/{name}/versions/{version}", Role: access.RoleReadOnly, Handler: s.resources(s.server)},
+		public("GET /v0.1/servers", s.servers),
+		public("GET /v0.1/servers/{$}", s.servers),
+		public("GET /v0.1/servers/{name}/versions", s.serverVersions),
+		public("GET /v0.1/servers/{name}/versions/{version}", s.server),
 	}
 }
 

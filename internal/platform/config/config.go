@@ -82,9 +82,9 @@ type Cache struct {
 
 // Health are the settings of the measurement of providers.
 type Health struct {
-	CheckInterval time.Duration `yaml:"check_interval" help:"Shortest time between two measurements of a provider: 1s to 1h. With a watch, at most 1m."`
-	CheckTimeout  time.Duration `yaml:"check_timeout" help:"Timeout of a measurement: 100ms to 1m."`
-	ConfirmAfter  time.Duration `yaml:"confirm_after" help:"Time from the first failed measurement of a provider to the second, which decides: 1s to 10m."`
+	CheckInterval time.Duration `yaml:"check_interval" help:"Time between two checks of a provider's peer by this peer while it shows its offers, unless others checked it: 1s to 1h."`
+	CheckTimeout  time.Duration `yaml:"check_timeout" help:"Timeout of a check of a peer: 100ms to 1m."`
+	ConfirmAfter  time.Duration `yaml:"confirm_after" help:"Time from the first silence of a provider's peer to the one after which answers leave it out: 1s to 10m."`
 }
 
 // Geo are the settings of places in own records.
@@ -157,7 +157,7 @@ func Default() Config {
 			RecordTTL:       24 * time.Hour,
 			RefreshInterval: 6 * time.Hour,
 			Cache:           Cache{Size: 1000, TTL: 5 * time.Minute},
-			Health:          Health{CheckInterval: 10 * time.Minute, CheckTimeout: 10 * time.Second, ConfirmAfter: 2 * time.Minute},
+			Health:          Health{CheckInterval: time.Minute, CheckTimeout: 10 * time.Second, ConfirmAfter: 2 * time.Minute},
 			Geo:             Geo{Precision: 6},
 			Limits:          Limits{ServicesPerProvider: 100},
 			Query:           Query{MaxResults: 100, Claims: "check"},

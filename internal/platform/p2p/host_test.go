@@ -82,7 +82,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	t.Run("life", func(t *testing.T) {
 		nodes := meet(t, 3)
-		nodes[1].Prober().Track("t", nodes[2].host.ID())
+		nodes[1].Prober().Suspect(nodes[2].host.ID())
 		c := testConfig(t)
 		c.Bootstrap = somePeers(t, 2, 1) // no peer at these addresses
 		start(t, c)

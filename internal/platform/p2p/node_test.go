@@ -92,7 +92,7 @@ func testConfig(t testing.TB) Config {
 		Identity:  testKey(t),
 		Listen:    []multiaddr.Multiaddr{addr(t, "/ip4/127.0.0.1/tcp/0")},
 		Datastore: memory(), Namespaces: Namespaces{"test": bigger{}},
-		Probe: probe.Config{Interval: 200 * time.Millisecond, Confirm: 200 * time.Millisecond, Timeout: patience},
+		Probe: probe.Config{Timeout: patience},
 	}
 }
 

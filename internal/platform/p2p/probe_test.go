@@ -2,7 +2,6 @@ package p2p
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,17 +56,6 @@ func (deaf) InterceptSecured(dir network.Direction, _ peer.ID, _ network.ConnMul
 }
 func (deaf) InterceptUpgraded(network.Conn) (bool, control.DisconnectReason) { return true, 0 }
 
-// awaitState waits until a node measured one of the states.
-func awaitState(t *testing.T, n *Node, id peer.ID, states ...records.Reachability) records.Reachability {
-	t.Helper()
-	var m records.Measured
-	require.Eventually(t, func() (ok bool) {
-		m, ok = n.Prober().Measured(id)
-		return ok && slices.Contains(states, m.State)
-	}, patience, 10*time.Millisecond)
-	return m.State
-}
-
 // TestRefusalIsBusy: whatever way a living peer refuses, it is not gone.
 func TestRefusalIsBusy(t *testing.T) {
 	nodes := make([]*Node, 2)
@@ -89,8 +77,7 @@ func TestRefusalIsBusy(t *testing.T) {
 				h := stranger(t, append(opts, libp2p.ListenAddrStrings(listen))...)
 				h.SetStreamHandler(ping.ID, func(s network.Stream) { _ = s.ResetWithError(network.StreamResourceLimitExceeded) })
 				n.host.Peerstore().AddAddrs(h.ID(), h.Addrs(), time.Hour)
-				n.Prober().Track("t", h.ID())
-				require.Equal(t, records.Busy, awaitState(t, n, h.ID(), records.Busy, records.Unreachable))
+				require.Equal(t, records.Busy, n.Prober().Check(t.Context(), h.ID()).State)
 			})
 		}
 	}
@@ -129,35 +116,31 @@ func TestCrowdedProviderIsNeverGone(t *testing.T) {
 	for range 10 {
 		n := start(t, testConfig(t))
 		n.host.Peerstore().AddAddrs(provider.host.ID(), provider.host.Addrs(), time.Hour)
-		n.Prober().Track("t", provider.host.ID())
-		state := awaitState(t, n, provider.host.ID(), records.Reachable, records.Busy, records.Unreachable)
-		require.NotEqual(t, records.Unreachable, state)
+		require.Contains(t, []records.Reachability{records.Reachable, records.Busy}, n.Prober().Check(t.Context(), provider.host.ID()).State)
 	}
 }
 
-// TestClosedPeerIsFound, tracked or not, by the loss of its connection.
+// TestClosedPeerIsFound by the loss of its connection: it leaves the routing tables, and its machine refuses.
 func TestClosedPeerIsFound(t *testing.T) {
-	nodes := meetWith(t, 4, probe.Config{Timeout: patience, Confirm: time.Millisecond}) // a long interval: events must do it
+	nodes := meetWith(t, 4, probe.Config{Timeout: patience})
 	victim, witness := nodes[3], nodes[1]
 	id := victim.host.ID()
-	witness.Prober().Track("t", id)
-	m, ok := witness.Prober().Measured(id)
-	require.True(t, ok && m.State == records.Reachable, "there is a connection")
-
+	require.Equal(t, records.Reachable, witness.Prober().Check(t.Context(), id).State)
 	require.NoError(t, victim.Close())
-	awaitState(t, witness, id, records.Unreachable)
-	require.Equal(t, []peer.ID{id}, witness.Prober().Unreachable())
 	for _, n := range nodes[:3] {
 		waitTable(t, n, func(size int) bool { return size == 2 })
 	}
+	o := witness.Prober().Check(t.Context(), id)
+	require.Equal(t, records.Unreachable, o.State)
+	require.True(t, o.Refused)
 }
 
 // TestSilentPeerIsFound: a peer that keeps its connections and ignores pings leaves the table.
 func TestSilentPeerIsFound(t *testing.T) {
 	t.Parallel() // waits for its own peers
-	nodes := meetWith(t, 3, probe.Config{Timeout: 3 * time.Second, Confirm: time.Millisecond})
+	nodes := meetWith(t, 3, probe.Config{Timeout: 3 * time.Second})
 	victim, witness := nodes[2], nodes[1]
 	victim.host.SetStreamHandler(ping.ID, func(network.Stream) {})
-	witness.Prober().Track("t", victim.host.ID())
+	require.Equal(t, records.Unreachable, witness.Prober().Check(t.Context(), victim.host.ID()).State)
 	waitTable(t, witness, func(size int) bool { return size == 1 })
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/multiformats/go-multistream"
 
 	"github.com/blackhole/blackhole/internal/platform/p2p/dial"
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
 var (
@@ -27,7 +28,7 @@ var (
 
 // dialer is the prober's real libp2p.
 type dialer struct {
-	host host.Host // without routing: check bounds its own lookups
+	host host.Host // without routing: dial bounds its own lookups
 	dht  *dht.IpfsDHT
 	low  int // the connection manager never trims below this number of connections
 }
@@ -44,17 +45,34 @@ func (d *dialer) watch(id peer.ID) bool {
 
 func (d *dialer) gone(id peer.ID) { d.dht.RoutingTable().RemovePeer(id) }
 
-func (d *dialer) check(ctx context.Context, p probe) outcome {
+// ping waits for one answer over the open connection.
+func (d *dialer) ping(ctx context.Context, id peer.ID) Outcome {
+	return d.exchange(libp2p.WithNoDial(libp2p.WithAllowLimitedConn(ctx, "probe"), "probe"), id, false)
+}
+
+// dial opens a new connection, regardless of the swarm's cached state, pings over it, and closes it.
+func (d *dialer) dial(ctx context.Context, id peer.ID, fresh, search bool) Outcome {
 	ctx = libp2p.WithAllowLimitedConn(ctx, "probe")
-	if d.connected(p.id) && !p.fresh {
-		return d.ping(libp2p.WithNoDial(ctx, "probe"), p.id, false)
+	if fresh {
+		_ = d.host.Network().ClosePeer(id) // an error adds nothing: the peer did not answer
 	}
 	began := time.Now()
-	if err := d.connect(ctx, p); err != nil {
-		return outcome{result: d.resultOf(p.id, err), dialed: true}
+	known := d.host.Peerstore().Addrs(id)
+	if len(known) == 0 || search {
+		found, err := d.find(ctx, id)
+		if err != nil && len(known) == 0 {
+			return Outcome{Unknown: errors.Is(err, errAddressUnknown), Dialed: true}
+		}
+		known = append(known, found.Addrs...)
 	}
-	defer d.release(p.id, began)
-	return d.ping(libp2p.WithNoDial(ctx, "probe"), p.id, true)
+	if err := dial.Peer(ctx, d.host, peer.AddrInfo{ID: id, Addrs: known}); err != nil { // after the lookup, which may dial the peer
+		if dial.Everywhere(err) {
+			return Outcome{State: records.Unreachable, Refused: true, Dialed: true}
+		}
+		return Outcome{State: d.conclude(id, dial.Interpret(err)), Dialed: true}
+	}
+	defer d.release(id, began)
+	return d.exchange(libp2p.WithNoDial(ctx, "probe"), id, true)
 }
 
 // release closes the connections to a peer that a probe opened, unless they have another use by now: a crowded
@@ -81,22 +99,6 @@ func inUse(s libp2p.Stream) bool {
 	}
 }
 
-// connect opens a new connection, regardless of the swarm's cached state.
-func (d *dialer) connect(ctx context.Context, p probe) error {
-	if p.fresh {
-		_ = d.host.Network().ClosePeer(p.id) // an error adds nothing: the peer did not answer
-	}
-	known := d.host.Peerstore().Addrs(p.id)
-	if len(known) == 0 || p.search {
-		found, err := d.find(ctx, p.id)
-		if err != nil && len(known) == 0 {
-			return err
-		}
-		known = append(known, found.Addrs...)
-	}
-	return dial.Peer(ctx, d.host, peer.AddrInfo{ID: p.id, Addrs: known}) // after the lookup, which may dial the peer
-}
-
 // find looks up a peer's addresses, for at most half of the remaining time.
 func (d *dialer) find(ctx context.Context, id peer.ID) (peer.AddrInfo, error) {
 	if deadline, ok := ctx.Deadline(); ok {
@@ -118,8 +120,8 @@ func (d *dialer) find(ctx context.Context, id peer.ID) (peer.AddrInfo, error) {
 	return info, nil
 }
 
-// ping waits for one answer over the current connection. dialed: this probe opened the connection.
-func (d *dialer) ping(ctx context.Context, id peer.ID, dialed bool) outcome {
+// exchange waits for one answer over the current connection. dialed: this check opened the connection.
+func (d *dialer) exchange(ctx context.Context, id peer.ID, dialed bool) Outcome {
 	ctx, cancel := context.WithCancel(ctx) // ends the stream after one answer
 	defer cancel()
 	var r ping.Result
@@ -128,57 +130,43 @@ func (d *dialer) ping(ctx context.Context, id peer.ID, dialed bool) outcome {
 	case <-ctx.Done():
 		r.Error = ctx.Err()
 	}
-	o := outcome{result: answered, dialed: dialed, linked: dialed, roundTrip: r.RTT}
+	o := Outcome{State: records.Reachable, RoundTrip: r.RTT, Dialed: dialed}
 	switch {
 	case r.Error != nil:
-		o.result = d.resultOfPing(id, r.Error, dialed)
+		o.State = d.resultOfPing(id, r.Error, dialed)
 	case r.RTT == 0: // closed without an answer
-		o.result = failed
+		o.State = records.Unreachable
 	}
 	return o
 }
 
-// resultOf interprets a failed dial.
-func (d *dialer) resultOf(id peer.ID, err error) result {
-	switch {
-	case errors.Is(err, errAddressUnknown):
-		return addressUnknown
-	case errors.Is(err, errNoAddress):
-		return undecided
-	}
-	if dial.Everywhere(err) {
-		return refused
-	}
-	return d.conclude(id, dial.Interpret(err))
-}
-
-// conclude converts evidence to the result of a probe. Silence says nothing without any other connection: this peer's own
-// network may be down.
-func (d *dialer) conclude(id peer.ID, e dial.Evidence) result {
+// conclude converts evidence to the result of a check. Silence says nothing without any other connection: this peer's
+// own network may be down.
+func (d *dialer) conclude(id peer.ID, e dial.Evidence) records.Reachability {
 	others := slices.ContainsFunc(d.host.Network().Peers(), func(p peer.ID) bool { return p != id })
 	switch {
 	case e == dial.Refusal:
-		return busy
+		return records.Busy
 	case e == dial.Local, e == dial.Silence && !others:
-		return undecided
+		return ""
 	}
-	return failed
+	return records.Unreachable
 }
 
 // resultOfPing interprets a failed ping. The peer authenticated itself during a successful dial, so after one
 // only silence speaks against it.
-func (d *dialer) resultOfPing(id peer.ID, err error, dialed bool) result {
+func (d *dialer) resultOfPing(id peer.ID, err error, dialed bool) records.Reachability {
 	var unsupported multistream.ErrNotSupported[protocol.ID]
 	e := dial.Interpret(err)
 	switch {
 	case errors.As(err, &unsupported):
-		return answered
+		return records.Reachable
 	case e == dial.Local && !errors.Is(err, libp2p.ErrNoConn):
-		return undecided
+		return ""
 	case dialed && e != dial.Silence, e == dial.Refusal:
-		return busy
+		return records.Busy
 	case !dialed:
-		return failed // the next probe dials
+		return records.Unreachable // a new connection decides
 	}
 	return d.conclude(id, e)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/platform/p2p/dial"
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // patience bounds each wait for the network. No assertion depends on time.
@@ -53,11 +54,11 @@ func randomID(t *testing.T) peer.ID {
 func TestEvidenceOfALonePeer(t *testing.T) {
 	lone, linked := newDialer(t), newDialer(t)
 	require.NoError(t, linked.host.Connect(t.Context(), info(newHost(t))))
-	require.Equal(t, busy, lone.conclude("x", dial.Refusal))
-	require.Equal(t, failed, lone.conclude("x", dial.Closed), "a refused connection proves that this peer's network works")
-	require.Equal(t, failed, linked.conclude("x", dial.Silence))
-	require.Equal(t, undecided, lone.conclude("x", dial.Silence), "perhaps this peer has no network")
-	require.Equal(t, undecided, linked.conclude("x", dial.Local))
+	require.Equal(t, records.Busy, lone.conclude("x", dial.Refusal))
+	require.Equal(t, records.Unreachable, lone.conclude("x", dial.Closed), "a refused connection proves that this peer's network works")
+	require.Equal(t, records.Unreachable, linked.conclude("x", dial.Silence))
+	require.Empty(t, lone.conclude("x", dial.Silence), "perhaps this peer has no network")
+	require.Empty(t, linked.conclude("x", dial.Local))
 }
 
 // TestSilenceIsNoEvidenceForALonePeer: a port that accepts and never answers.
@@ -68,38 +69,38 @@ func TestSilenceIsNoEvidenceForALonePeer(t *testing.T) {
 	at, err := manet.FromNetAddr(hole.Addr())
 	require.NoError(t, err)
 	id, d := randomID(t), newDialer(t)
-	check := func() result {
+	check := func() records.Reachability {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		d.host.Peerstore().AddAddrs(id, []multiaddr.Multiaddr{at}, time.Hour)
-		return d.check(ctx, probe{id: id}).result
+		return d.dial(ctx, id, false, false).State
 	}
-	require.Equal(t, undecided, check())
+	require.Empty(t, check())
 	require.NoError(t, d.host.Connect(t.Context(), info(newHost(t))))
-	require.Equal(t, failed, check())
+	require.Equal(t, records.Unreachable, check())
 }
 
 // TestProbeGivesItsConnectionBack, and only its own one.
 func TestProbeGivesItsConnectionBack(t *testing.T) {
 	d, h := newDialer(t), newHost(t)
 	d.host.Peerstore().AddAddrs(h.ID(), h.Addrs(), time.Hour)
-	o := d.check(t.Context(), probe{id: h.ID()})
-	require.Equal(t, answered, o.result)
-	require.True(t, o.dialed)
-	require.Positive(t, o.roundTrip)
+	o := d.dial(t.Context(), h.ID(), false, false)
+	require.Equal(t, records.Reachable, o.State)
+	require.True(t, o.Dialed)
+	require.Positive(t, o.RoundTrip)
 	require.False(t, d.connected(h.ID()))
 
 	require.NoError(t, d.host.Connect(t.Context(), info(h)))
-	o = d.check(t.Context(), probe{id: h.ID()})
-	require.Equal(t, answered, o.result)
-	require.False(t, o.dialed)
+	o = d.ping(t.Context(), h.ID())
+	require.Equal(t, records.Reachable, o.State)
+	require.False(t, o.Dialed)
 	require.True(t, d.connected(h.ID()), "this connection has another use")
 }
 
 // TestAddressUnknown probes a peer without an address.
 func TestAddressUnknown(t *testing.T) {
 	stranger := randomID(t)
-	require.Equal(t, undecided, newDialer(t).check(t.Context(), probe{id: stranger}).result, "the lookup fails")
+	require.Equal(t, Outcome{Dialed: true}, newDialer(t).dial(t.Context(), stranger, false, false), "the lookup fails")
 	door, from, to := newDialer(t), newDialer(t), newDialer(t)
 	for _, d := range []*dialer{from, to} {
 		require.NoError(t, d.host.Connect(t.Context(), info(door.host)))
@@ -107,11 +108,11 @@ func TestAddressUnknown(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return door.dht.RoutingTable().Size() == 2 && from.dht.RoutingTable().Find(door.host.ID()) != ""
 	}, patience, time.Millisecond)
-	require.Equal(t, addressUnknown, from.check(t.Context(), probe{id: stranger}).result)
+	require.Equal(t, Outcome{Unknown: true, Dialed: true}, from.dial(t.Context(), stranger, false, false))
 
 	// A lookup finds a peer that only other peers have addresses of.
 	id := to.host.ID()
 	_ = from.host.Network().ClosePeer(id)
 	from.host.Peerstore().ClearAddrs(id)
-	require.Equal(t, answered, from.check(t.Context(), probe{id: id}).result)
+	require.Equal(t, records.Reachable, from.dial(t.Context(), id, false, false).State)
 }

@@ -1,12 +1,14 @@
-// Package probe measures providers: whether they answer, and how fast.
+// Package probe speaks to peers, and says whether they live. Lookups avoid those that did not answer.
 package probe
 
 import (
 	"cmp"
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	dht "github.com/libp2p/go-libp2p-kad-dht"
 	"github.com/libp2p/go-libp2p/core/event"
 	"github.com/libp2p/go-libp2p/core/host"
@@ -14,202 +16,247 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
 
-	"github.com/blackhole/blackhole/internal/platform/pause"
+	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// probesAtOnce bounds the probes that run concurrently.
-const probesAtOnce = 16
+const (
+	checksAtOnce = 16              // of suspects
+	maxSuspects  = 1024            // that wait for a check, and peers to avoid
+	suspectAfter = 5 * time.Second // age of a check that a suspicion repeats
+
+	avoidFirst  = 30 * time.Second // about the time of a conclusive check
+	avoidMost   = 5 * time.Minute  // after repeated silence
+	avoidMemory = 10 * time.Minute // a later silence starts at avoidFirst again; a failed check counts for so long
+)
 
 // Config are the settings of the prober. Zero fields take their defaults.
 type Config struct {
-	Interval time.Duration // between two pings of one peer; default 10 min, for a watched peer at most 1 min
-	Confirm  time.Duration // from the first failed probe of a peer to the second, which decides; default 2 min
-	Timeout  time.Duration // of one dial and ping; default 10 s
-	Capacity int           // observed peers that are not unreachable; default 1024
-	Keep     time.Duration // length of an observation after its last Track; default 10 min
-	OnCheck  func()        // called after each measurement, for metrics; must not block; may be nil
+	Timeout time.Duration // of one check; default 10 s
+	OnCheck func()        // called after each check, for metrics; must not block; may be nil
 }
 
-func (c Config) complete() Config {
-	c.Interval = cmp.Or(c.Interval, 10*time.Minute)
-	c.Confirm = cmp.Or(c.Confirm, 2*time.Minute)
-	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
-	c.Keep = cmp.Or(c.Keep, 10*time.Minute)
-	c.Capacity = cmp.Or(c.Capacity, 1024)
-	return c
+// Outcome is the result of one check. It is this peer's own evidence, not the network's view.
+type Outcome struct {
+	State     records.Reachability // Reachable, Busy or Unreachable; "": the check says nothing about the peer
+	RoundTrip time.Duration        // of a Reachable peer
+	Refused   bool                 // an Unreachable peer's machine lives, and nothing listens at any of its addresses
+	Unknown   bool                 // nobody knows an address of the peer
+	Dialed    bool                 // the check opened a connection, which ends with it
 }
 
 // network is the prober's view of the network.
 type network interface {
-	// check runs one probe. It returns at the probe's end or with ctx.
-	check(ctx context.Context, p probe) outcome
 	connected(id peer.ID) bool
-	// watch reports whether the loss of a connection to an untracked peer deserves a probe.
+	// ping waits for one answer over an open connection.
+	ping(ctx context.Context, id peer.ID) Outcome
+	// dial opens a new connection and pings. With fresh it closes the open ones first, with search it asks the network
+	// for addresses.
+	dial(ctx context.Context, id peer.ID, fresh, search bool) Outcome
+	// watch reports whether the loss of a connection to a peer that nobody asked for deserves a check.
 	watch(id peer.ID) bool
-	// gone is called for a peer after its first and its second failure.
+	// gone is called for a peer that failed a check.
 	gone(id peer.ID)
 }
 
-// Prober measures providers by connection events and pings. Its results are this peer's own evidence, not the
-// network's view. It is safe for concurrent use.
+// Prober checks peers when it is asked to, those that gave no answer to a lookup, and members of the routing table
+// whose connection broke. It is safe for concurrent use.
 type Prober struct {
-	self peer.ID
-	net  network
-	conf Config
-
-	events event.Subscription // to connections
-	wake   chan struct{}      // capacity 1: an earlier probe may be due
+	self     peer.ID
+	net      network
+	conf     Config
+	events   event.Subscription // to connections
+	suspects chan peer.ID       // wait for a check
+	follow   atomic.Pointer[func(peer.ID, Change)]
 
 	mu      sync.Mutex // guards the fields below, held for computation only
-	tracker *tracker
 	pulse   pulse
-	running int // probes
-	failed  func(peer.ID)
+	known   *simplelru.LRU[peer.ID, *suspicion]
+	running map[peer.ID]*check
+}
+
+// check is one that runs. Whoever asks for another one of that peer gets its outcome.
+type check struct {
+	done    chan struct{}
+	outcome Outcome // after done
 }
 
 // New returns the prober of a host. low is the number of connections below which the connection manager never trims.
 // The caller runs Run.
 func New(h host.Host, d *dht.IpfsDHT, low int, c Config) (*Prober, error) {
-	p := newProber(h.ID(), &dialer{host: h, dht: d, low: low}, c.complete())
+	p := newProber(h.ID(), &dialer{host: h, dht: d, low: low}, c)
 	var err error
 	p.events, err = h.EventBus().Subscribe(new(event.EvtPeerConnectednessChanged), eventbus.BufSize(256), eventbus.Name("blackhole/prober"))
 	return p, err
 }
 
 func newProber(self peer.ID, net network, c Config) *Prober {
-	return &Prober{self: self, net: net, conf: c, wake: make(chan struct{}, 1), tracker: newTracker(c)}
+	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
+	return &Prober{
+		self: self, net: net, conf: c, suspects: make(chan peer.ID, maxSuspects), running: make(map[peer.ID]*check),
+		known: bounded.Map[peer.ID, *suspicion](maxSuspects, nil),
+	}
 }
 
-// Track observes the peers for another Config.Keep, on behalf of a caller. Beyond Config.Capacity, the
-// caller with the most observations loses the one with the oldest Track. Track never waits for the network.
-func (p *Prober) Track(caller string, ids ...peer.ID) {
-	p.track(caller, ids, func(peer.ID, time.Time) {})
-	p.wakeUp()
-}
+// Change is a change of the connections with a peer.
+type Change uint8
 
-// Watch is Track for peers that a watch shows: until then, they are probed at least once a minute.
-func (p *Prober) Watch(caller string, until time.Time, ids ...peer.ID) {
-	p.track(caller, ids, func(id peer.ID, now time.Time) { p.tracker.watch(id, until, now) })
-	p.wakeUp()
-}
+// The changes of connections.
+const (
+	Opened Change = iota // the first one
+	Closed               // the last one
+	Missed               // so, and the peer is in the routing table, and this host ends no connection by itself now
+)
 
-// track calls then for each tracked peer, under p.mu.
-func (p *Prober) track(caller string, ids []peer.ID, then func(peer.ID, time.Time)) {
-	now := time.Now()
-	for _, id := range ids {
-		if id == p.self || id == "" {
-			continue
+// Follow has f called with each change of connections. f must not block. The last call counts.
+func (p *Prober) Follow(f func(peer.ID, Change)) { p.follow.Store(&f) }
+
+// Check speaks to a peer: over a connection that is open, and over a new one where that does not answer. It lasts at
+// most for Config.Timeout. Lookups avoid a peer that fails.
+func (p *Prober) Check(ctx context.Context, id peer.ID) Outcome {
+	if id == p.self {
+		return Outcome{State: records.Reachable}
+	}
+	p.mu.Lock()
+	c, joined := p.running[id]
+	if !joined {
+		c = &check{done: make(chan struct{})}
+		p.running[id] = c
+	}
+	failed := p.find(id).failed
+	p.mu.Unlock()
+	if joined {
+		select {
+		case <-c.done:
+			return c.outcome
+		case <-ctx.Done():
+			return Outcome{}
 		}
-		connected := p.net.connected(id)
-		p.mu.Lock()
-		p.tracker.track(caller, id, connected, now)
-		then(id, now)
-		p.mu.Unlock()
 	}
-}
-
-// Announced reports a new record of a provider. An unreachable one is probed again soon.
-func (p *Prober) Announced(id peer.ID) {
+	o := p.speak(ctx, id, failed)
+	if p.conf.OnCheck != nil {
+		p.conf.OnCheck()
+	}
 	p.mu.Lock()
-	sooner := p.tracker.announced(id)
-	p.mu.Unlock()
-	if sooner {
-		p.wakeUp()
+	delete(p.running, id)
+	if ctx.Err() == context.Canceled {
+		o = Outcome{} // the shutdown caused the failure
 	}
+	p.find(id).checked(o.State, time.Now())
+	p.mu.Unlock()
+	if o.State == records.Unreachable {
+		p.net.gone(id)
+	}
+	c.outcome = o
+	close(c.done)
+	return o
 }
 
-// lookups is the caller of observations that lookups cause.
-const lookups = "lookups"
-
-// Suspect tracks peers that gave no answer and probes them soon. Lookups avoid them meanwhile.
-func (p *Prober) Suspect(ids ...peer.ID) {
-	p.Track(lookups, ids...)
-	now := time.Now()
-	p.mu.Lock()
-	for _, id := range ids {
-		p.tracker.suspect(id, now)
+// speak runs one check. search: the known addresses failed before.
+func (p *Prober) speak(ctx context.Context, id peer.ID, search bool) Outcome {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, p.conf.Timeout)
+	defer cancel()
+	silent := false // the open connection
+	if p.net.connected(id) {
+		deadline, _ := ctx.Deadline() // perhaps the caller's, which is sooner
+		half, cancel := context.WithTimeout(ctx, time.Until(deadline)/2)
+		defer cancel()
+		switch o := p.net.ping(half, id); {
+		case o.State == records.Unreachable && p.late(began):
+			return Outcome{} // this process may have missed the answer: the connection stays
+		case o.State != records.Unreachable && (o.State != records.Reachable || p.net.connected(id)):
+			return o // else the answer may precede the loss of the connection
+		default:
+			silent = o.State == records.Unreachable
+		}
 	}
-	p.mu.Unlock()
-	p.wakeUp()
+	o := p.net.dial(ctx, id, silent, search)
+	if o.State == records.Unreachable && p.net.connected(id) { // the dial failed, and another connection opened meanwhile
+		o = p.net.ping(ctx, id)
+	}
+	if o.State == records.Unreachable && !o.Refused && p.late(began) {
+		return Outcome{Dialed: o.Dialed}
+	}
+	return o
 }
 
-// OnFailed has f called with each peer that failed a first probe, or became unreachable. f must not block. Call it before Doubt.
-func (p *Prober) OnFailed(f func(peer.ID)) {
+func (p *Prober) late(began time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.failed = f
+	return p.pulse.lateSince(began, time.Now())
 }
 
-// Doubt reports that others got no answer of a peer. It is probed soon; if they are enough, a first failure makes it unreachable.
-func (p *Prober) Doubt(id peer.ID, enough bool) {
-	p.Track(lookups, id)
-	p.mu.Lock()
-	gone, failed := p.tracker.doubt(id, enough, time.Now()), p.failed
-	p.mu.Unlock()
-	if gone {
-		p.net.gone(id)
-		failed(id)
+// find returns what is known about a peer. The caller holds p.mu.
+func (p *Prober) find(id peer.ID) *suspicion {
+	s, ok := p.known.Get(id)
+	if !ok {
+		s = &suspicion{}
+		p.known.Add(id, s)
 	}
-	p.wakeUp()
+	return s
+}
+
+// Suspect has peers checked soon that gave no answer. Lookups avoid them meanwhile. Without room they are only
+// avoided.
+func (p *Prober) Suspect(ids ...peer.ID) {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, id := range ids {
+		s := p.find(id)
+		s.silent(now)
+		if now.Sub(s.at) >= suspectAfter {
+			p.enqueue(id)
+		}
+	}
+}
+
+// enqueue has a peer checked. The caller holds p.mu.
+func (p *Prober) enqueue(id peer.ID) {
+	s := p.find(id)
+	if s.waits || id == p.self || id == "" {
+		return
+	}
+	select {
+	case p.suspects <- id:
+		s.waits = true
+	default:
+	}
 }
 
 // Responded ends the suspicion against a peer.
 func (p *Prober) Responded(id peer.ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.tracker.find(id).responded()
+	if s, ok := p.known.Peek(id); ok {
+		s.until, s.period = time.Time{}, 0
+	}
 }
 
-// Avoid reports whether a peer is suspected, or failed its last probe.
+// Avoid reports whether a peer is suspected, or failed its last check.
 func (p *Prober) Avoid(id peer.ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.tracker.avoid(id, time.Now())
+	s, ok := p.known.Peek(id)
+	return ok && s.avoided(time.Now())
 }
 
-// Measured returns the last finding about a peer, false without evidence. This peer itself is always
-// reachable.
-func (p *Prober) Measured(id peer.ID) (records.Measured, bool) {
-	if id == p.self {
-		return records.Measured{State: records.Reachable, CheckedAt: time.Now()}, true
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.tracker.measured(id)
-}
-
-// Unreachable returns the unreachable peers, sorted, at most 4096. Answers leave them out. The caller must not
-// modify the result.
-func (p *Prober) Unreachable() []peer.ID {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.tracker.unreachable()
-}
-
-// Epoch grows with each change of the set of unreachable peers. An answer is valid for one epoch.
-func (p *Prober) Epoch() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.tracker.epoch
-}
-
-func (p *Prober) wakeUp() {
-	pause.Wake(p.wake)
-}
-
-// Run schedules probes until ctx ends, then waits for them. An undrained event bus stalls the host, so Run
-// never blocks.
+// Run checks suspects until ctx ends, then waits for the checks. An undrained event bus stalls the host, so Run never
+// blocks.
 func (p *Prober) Run(ctx context.Context) {
-	var probes sync.WaitGroup
-	defer probes.Wait()
-	defer p.events.Close() // before the wait: a probe may hang behind an event
+	var checks sync.WaitGroup
+	defer checks.Wait()
+	defer p.events.Close() // before the wait: a check may hang behind an event
 	events := p.events.Out()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	beat := time.NewTicker(pulseEvery)
 	defer beat.Stop()
-	for {
+	ended := make(chan struct{}, checksAtOnce)
+	for running := 0; ; {
+		suspects := p.suspects
+		if running == checksAtOnce {
+			suspects = nil
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -219,59 +266,83 @@ func (p *Prober) Run(ctx context.Context) {
 				continue
 			}
 			p.handle(e)
-		case <-p.wake:
-		case <-timer.C:
+		case id := <-suspects:
+			running++
+			checks.Go(func() {
+				defer func() { ended <- struct{}{} }()
+				p.Check(ctx, id)
+			})
+		case <-ended:
+			running--
 		case <-beat.C:
 			p.mu.Lock()
 			p.pulse.beat(time.Now())
 			p.mu.Unlock()
-			continue
 		}
-		due, wait := p.step(time.Now())
-		for _, pr := range due {
-			probes.Go(func() { p.probe(ctx, pr) })
-		}
-		timer.Reset(wait)
 	}
 }
 
-// step returns the due probes and the time until the next one. While all slots are taken, the end of a probe
-// wakes the loop.
-func (p *Prober) step(now time.Time) ([]probe, time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	due := p.tracker.next(probesAtOnce-p.running, now)
-	p.running += len(due)
-	at, ok := p.tracker.nextDue()
-	if !ok || p.running >= probesAtOnce {
-		return due, p.conf.Interval
+func (p *Prober) handle(e any) {
+	change, ok := e.(event.EvtPeerConnectednessChanged)
+	if !ok {
+		return
 	}
-	return due, max(at.Sub(now), 0)
-}
-
-func (p *Prober) probe(ctx context.Context, pr probe) {
-	bounded, cancel := context.WithTimeout(ctx, p.conf.Timeout)
-	defer cancel()
-	began := time.Now()
-	o := p.net.check(bounded, pr)
-	if ctx.Err() != nil {
-		o = outcome{result: undecided} // the shutdown caused the failure
+	what := Opened
+	if change.Connectedness == libp2p.NotConnected {
+		if what = Closed; p.net.watch(change.Peer) {
+			what = Missed
+		}
 	}
 	p.mu.Lock()
-	o.late = p.pulse.lateSince(began, time.Now())
-	p.running--
-	if p.conf.OnCheck != nil {
-		p.conf.OnCheck()
+	switch what {
+	case Missed:
+		p.enqueue(change.Peer)
+	case Opened:
+		if s, ok := p.known.Peek(change.Peer); ok {
+			s.until, s.period, s.failed = time.Time{}, 0, false
+		}
 	}
-	gone, failed := p.tracker.done(pr, o, time.Now()), p.failed
 	p.mu.Unlock()
-	if gone {
-		p.net.gone(pr.id)
-		if failed != nil {
-			failed(pr.id)
-		}
+	if f := p.follow.Load(); f != nil {
+		(*f)(change.Peer, what)
 	}
-	p.wakeUp()
+}
+
+// suspicion is why lookups avoid a peer.
+type suspicion struct {
+	at     time.Time // of the last check that said something
+	failed bool      // it
+	waits  bool      // for a check
+	until  time.Time // lookups avoid the peer
+	period time.Duration
+}
+
+// silent handles silence in a lookup: it avoids the peer for a period that doubles with each further silence.
+func (s *suspicion) silent(now time.Time) {
+	switch {
+	case now.Before(s.until): // the period continues
+	case s.period > 0 && now.Sub(s.until) < avoidMemory:
+		s.period = min(2*s.period, avoidMost)
+		s.until = now.Add(s.period)
+	default:
+		s.period, s.until = avoidFirst, now.Add(avoidFirst)
+	}
+}
+
+// checked handles the end of a check.
+func (s *suspicion) checked(state records.Reachability, now time.Time) {
+	s.waits = false
+	if state == "" {
+		return
+	}
+	s.at, s.failed = now, state == records.Unreachable
+	if state == records.Reachable {
+		s.until, s.period = time.Time{}, 0
+	}
+}
+
+func (s *suspicion) avoided(now time.Time) bool {
+	return now.Before(s.until) || s.failed && now.Sub(s.at) < avoidMemory
 }
 
 // pulse notices that this process runs late, on a busy machine or after a sleep: then an answer may wait unread, and its absence is
@@ -294,23 +365,4 @@ func (p *pulse) beat(now time.Time) {
 // lateSince reports whether the process ran late at some time since began, or does now.
 func (p *pulse) lateSince(began, now time.Time) bool {
 	return p.late.After(began) || !p.last.IsZero() && now.Sub(p.last) >= lateness
-}
-
-func (p *Prober) handle(e any) {
-	change, ok := e.(event.EvtPeerConnectednessChanged)
-	if !ok {
-		return
-	}
-	now := time.Now()
-	watch := change.Connectedness == libp2p.NotConnected && p.net.watch(change.Peer)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if change.Connectedness != libp2p.NotConnected {
-		p.tracker.connected(change.Peer, now)
-		return
-	}
-	if watch {
-		p.tracker.track(lookups, change.Peer, false, now)
-	}
-	p.tracker.disconnected(change.Peer, now)
 }

@@ -18,30 +18,47 @@ import (
 
 // fakeNetwork is a network of live and dead peers.
 type fakeNetwork struct {
-	mu      sync.Mutex
-	down    map[peer.ID]bool
-	linked  map[peer.ID]bool // with an open connection
-	checks  map[peer.ID]int
+	mu      sync.Mutex            // guards the fields below
+	down    map[peer.ID]bool      // like a host that drops packets
+	refuses map[peer.ID]bool      // like one without the process
+	linked  map[peer.ID]bool      // with an open connection
+	dials   map[peer.ID][]opening // to each
 	busy    int
 	peak    int
 	removed []peer.ID
-	member  peer.ID // of the routing table
+	member  peer.ID            // of the routing table
+	during  func(peer.ID) bool // happens in a dial; it reports whether the dial fails nevertheless
 }
 
-func (s *fakeNetwork) check(ctx context.Context, p probe) outcome {
+type opening struct{ fresh, search bool }
+
+func (s *fakeNetwork) ping(ctx context.Context, id peer.ID) Outcome {
+	s.mu.Lock()
+	down := s.down[id]
+	s.mu.Unlock()
+	if down {
+		<-ctx.Done()
+		return Outcome{State: records.Unreachable}
+	}
+	<-time.After(time.Millisecond)
+	return Outcome{State: records.Reachable, RoundTrip: time.Millisecond}
+}
+
+func (s *fakeNetwork) dial(ctx context.Context, id peer.ID, fresh, search bool) Outcome {
 	s.mu.Lock()
 	s.busy++
 	s.peak = max(s.peak, s.busy)
-	s.checks[p.id]++
-	down := s.down[p.id]
+	s.dials[id] = append(s.dials[id], opening{fresh, search})
+	s.linked[id] = s.linked[id] && !fresh
+	refuses, during := s.refuses[id], s.during
 	s.mu.Unlock()
 	defer func() { s.mu.Lock(); s.busy--; s.mu.Unlock() }()
-	if down {
-		<-ctx.Done() // like a host that drops packets
-		return outcome{result: failed, dialed: true}
+	if during != nil && during(id) || refuses {
+		return Outcome{State: records.Unreachable, Refused: refuses, Dialed: true}
 	}
-	<-time.After(time.Millisecond) // virtual time
-	return outcome{result: answered, dialed: !s.connected(p.id), roundTrip: time.Millisecond}
+	o := s.ping(ctx, id)
+	o.Dialed = true
+	return o
 }
 
 func (s *fakeNetwork) connected(id peer.ID) bool {
@@ -50,44 +67,26 @@ func (s *fakeNetwork) connected(id peer.ID) bool {
 	return s.linked[id]
 }
 
-// connect gives this peer an open connection to another.
-func (s *fakeNetwork) connect(id peer.ID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.linked[id] = true
-}
 func (s *fakeNetwork) watch(id peer.ID) bool { return id == s.member }
+
 func (s *fakeNetwork) gone(id peer.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.removed = append(s.removed, id)
 }
 
-// checked returns the number of probes of a peer.
-func (s *fakeNetwork) checked(id peer.ID) int {
+// edit changes the network.
+func (s *fakeNetwork) edit(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.checks[id]
+	f()
 }
 
-// lost returns the peers that gone was called for.
-func (s *fakeNetwork) lost() []peer.ID {
+// dialed returns the dials of a peer.
+func (s *fakeNetwork) dialed(id peer.ID) []opening {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.removed)
-}
-
-// atOnce returns the most probes that ran concurrently.
-func (s *fakeNetwork) atOnce() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.peak
-}
-
-func (s *fakeNetwork) set(id peer.ID, down bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.down[id] = down
+	return slices.Clone(s.dials[id])
 }
 
 // feed is an event subscription without a bus.
@@ -97,144 +96,203 @@ func (f feed) Out() <-chan any { return f }
 func (f feed) Close() error    { return nil }
 func (f feed) Name() string    { return "test" }
 
-func withProber(t *testing.T, play func(p *Prober, s *fakeNetwork, events feed)) {
+func withProber(t *testing.T, play func(t *testing.T, p *Prober, s *fakeNetwork, events feed)) {
 	synctest.Test(t, func(t *testing.T) {
-		conf := Config{}.complete()
-		s := &fakeNetwork{down: map[peer.ID]bool{}, linked: map[peer.ID]bool{}, checks: map[peer.ID]int{}, member: "member"}
-		p := newProber("self", s, conf)
+		s := &fakeNetwork{
+			down: map[peer.ID]bool{}, refuses: map[peer.ID]bool{}, linked: map[peer.ID]bool{}, dials: map[peer.ID][]opening{}, member: "member",
+		}
+		p := newProber("self", s, Config{})
 		ctx, cancel := context.WithCancel(t.Context())
 		events := make(feed)
 		done := make(chan struct{})
 		p.events = events
 		go func() { p.Run(ctx); close(done) }()
-		play(p, s, events)
+		play(t, p, s, events)
 		cancel()
 		<-done
 	})
 }
 
-func TestProberDefaults(t *testing.T) {
-	withProber(t, func(p *Prober, s *fakeNetwork, _ feed) {
-		s.set("b", true)
-		p.Track("t", "a", "b", "self", "")
-		synctest.Wait()
-		_, ok := p.Measured("a")
-		require.False(t, ok)
-		m, ok := p.Measured("self")
-		require.True(t, ok)
-		require.Equal(t, records.Reachable, m.State)
+// TestCheck: an open connection is asked first, and a new one where that is silent, within one timeout. A failure
+// leaves the routing table, is avoided, and has the next check search for addresses.
+func TestCheck(t *testing.T) {
+	withProber(t, func(t *testing.T, p *Prober, s *fakeNetwork, _ feed) {
+		require.Equal(t, Outcome{State: records.Reachable}, p.Check(t.Context(), "self"))
+		s.edit(func() { s.linked["a"], s.linked["b"], s.down["b"], s.refuses["c"] = true, true, true, true })
+		require.Equal(t, Outcome{State: records.Reachable, RoundTrip: time.Millisecond}, p.Check(t.Context(), "a"))
+		require.Empty(t, s.dialed("a"))
+		require.False(t, p.Avoid("a"))
 
-		time.Sleep(11 * time.Second) // one timeout
-		synctest.Wait()
-		m, ok = p.Measured("a")
-		require.True(t, ok)
-		require.Equal(t, records.Reachable, m.State)
-		require.Equal(t, []peer.ID{"b"}, s.lost(), "from the routing table")
-		require.Empty(t, p.Unreachable(), "one failure")
-		require.Equal(t, 1, s.checked("b"))
-		time.Sleep(2*time.Minute + 11*time.Second) // p.conf.Confirm and one timeout
-		synctest.Wait()
-		require.Equal(t, []peer.ID{"b"}, p.Unreachable())
-		require.EqualValues(t, 1, p.Epoch())
-
-		p.Track("t", "a")
-		s.set("b", false)
-		time.Sleep(10 * time.Minute) // one interval
-		synctest.Wait()
-		require.Empty(t, p.Unreachable())
-		require.EqualValues(t, 2, p.Epoch())
-		require.Equal(t, 2, s.checked("a"))
+		began := time.Now()
+		require.Equal(t, Outcome{State: records.Unreachable, Dialed: true}, p.Check(t.Context(), "b"))
+		require.Equal(t, p.conf.Timeout, time.Since(began))
+		require.Equal(t, []opening{{fresh: true}}, s.dialed("b"))
+		require.Equal(t, Outcome{State: records.Unreachable, Refused: true, Dialed: true}, p.Check(t.Context(), "c"))
+		require.Equal(t, []peer.ID{"b", "c"}, s.removed)
+		require.True(t, p.Avoid("b"))
+		p.Check(t.Context(), "c")
+		require.Equal(t, []opening{{}, {search: true}}, s.dialed("c"))
+		s.edit(func() { s.refuses["c"] = false })
+		require.Equal(t, records.Reachable, p.Check(t.Context(), "c").State)
+		require.False(t, p.Avoid("c"))
+		time.Sleep(avoidMemory)
+		require.False(t, p.Avoid("b"), "too long ago")
 	})
 }
 
-// TestWatchedPeersAreProbedEachMinute, others at most once in ten.
-func TestWatchedPeersAreProbedEachMinute(t *testing.T) {
-	withProber(t, func(p *Prober, s *fakeNetwork, _ feed) {
-		p.Track("t", "a", "w")
-		p.Watch("t", time.Now().Add(5*time.Minute+30*time.Second), "w")
-		for range 19 {
-			time.Sleep(30 * time.Second)
-			p.Track("t", "a", "w")
+// TestConnectionDuringCheck: one that opens while a dial fails is asked.
+func TestConnectionDuringCheck(t *testing.T) {
+	withProber(t, func(t *testing.T, p *Prober, s *fakeNetwork, _ feed) {
+		s.during = func(id peer.ID) bool { s.edit(func() { s.linked[id] = true }); return true }
+		require.Equal(t, records.Reachable, p.Check(t.Context(), "a").State)
+	})
+}
+
+// TestChecksOfOnePeerMeet: whoever asks while one runs gets its outcome, or nothing if it cannot wait.
+func TestChecksOfOnePeerMeet(t *testing.T) {
+	withProber(t, func(t *testing.T, p *Prober, s *fakeNetwork, _ feed) {
+		s.edit(func() { s.down["a"] = true })
+		ends := make(chan Outcome, 3)
+		for range 2 {
+			go func() { ends <- p.Check(t.Context(), "a") }()
 		}
 		synctest.Wait()
-		require.Equal(t, 1, s.checked("a"), "within 9.5 minutes, asked for 20 times")
-		require.Equal(t, 7, s.checked("w"), "the last one a minute after the one before the end")
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.Equal(t, 2, s.checked("a"))
-	})
-}
-
-// TestAnnouncementRevivesAnUnreachablePeer: a new record leads to an early probe, at most once a minute.
-func TestAnnouncementRevivesAnUnreachablePeer(t *testing.T) {
-	withProber(t, func(p *Prober, s *fakeNetwork, _ feed) {
-		s.set("a", true)
-		p.Track("t", "a")
-		time.Sleep(3 * time.Minute)
-		synctest.Wait()
-		require.Equal(t, []peer.ID{"a"}, p.Unreachable())
-		require.Equal(t, 3, s.checked("a"))
-		for range 100 {
-			p.Announced("a")
+		hasty, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.Zero(t, p.Check(hasty, "a"))
+		for range 2 {
+			require.Equal(t, records.Unreachable, (<-ends).State)
 		}
-		time.Sleep(time.Minute + 15*time.Second)
+		require.Len(t, s.dialed("a"), 1)
+		stopped, stop := context.WithCancel(t.Context())
+		go func() { ends <- p.Check(stopped, "a") }()
 		synctest.Wait()
-		require.Equal(t, 4, s.checked("a"))
-		s.set("a", false)
-		p.Announced("a")
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.Empty(t, p.Unreachable())
+		stop()
+		require.Zero(t, <-ends, "the shutdown caused the failure")
 	})
 }
 
-func TestProberEvents(t *testing.T) {
-	withProber(t, func(p *Prober, s *fakeNetwork, events feed) {
-		s.connect("a")
-		p.Track("t", "a")
-		time.Sleep(time.Second)
-		s.set("a", true)
-		events <- event.EvtPeerConnectednessChanged{Peer: "a", Connectedness: libp2p.NotConnected}
-		events <- event.EvtPeerConnectednessChanged{Peer: "stranger", Connectedness: libp2p.NotConnected}
-		s.set("member", true)
-		events <- event.EvtPeerConnectednessChanged{Peer: "member", Connectedness: libp2p.NotConnected}
-		time.Sleep(10 * time.Second)
+// TestOwnLatenessIsNoSilence: while this process runs late, a ping without an answer ends no connection, and no
+// silence counts.
+func TestOwnLatenessIsNoSilence(t *testing.T) {
+	withProber(t, func(t *testing.T, p *Prober, s *fakeNetwork, _ feed) {
+		s.edit(func() { s.linked["a"], s.down["a"], s.down["b"] = true, true, true })
+		late := func() {
+			time.Sleep(time.Second)
+			p.mu.Lock()
+			p.pulse.late = time.Now()
+			p.mu.Unlock()
+		}
+		go late()
+		require.Zero(t, p.Check(t.Context(), "a"))
+		require.True(t, s.connected("a"), "the connection stays")
+		require.Equal(t, records.Unreachable, p.Check(t.Context(), "a").State)
+		go late()
+		require.Equal(t, Outcome{Dialed: true}, p.Check(t.Context(), "b"))
+		require.False(t, p.Avoid("b"))
+	})
+}
+
+func TestPulse(t *testing.T) {
+	var p pulse
+	began := time.Unix(1000, 0)
+	at := began
+	require.False(t, p.lateSince(at, at))
+	for range 8 {
+		p.beat(at)
+		at = at.Add(pulseEvery)
+		require.False(t, p.lateSince(began, at))
+	}
+	at = at.Add(lateness)
+	require.True(t, p.lateSince(at.Add(-time.Second), at), "the beat itself is late")
+	p.beat(at)
+	require.True(t, p.lateSince(at.Add(-time.Second), at))
+	require.False(t, p.lateSince(at, at.Add(pulseEvery)), "a check that began afterwards")
+}
+
+// TestEvents: a follower hears of all connections. The loss of that with a member of the routing table alone causes a
+// check.
+func TestEvents(t *testing.T) {
+	withProber(t, func(t *testing.T, p *Prober, s *fakeNetwork, events feed) {
+		told := make(map[peer.ID]Change)
+		p.Follow(func(id peer.ID, c Change) { told[id] = c })
+		s.edit(func() { s.refuses["a"], s.refuses["member"] = true, true })
+		for _, id := range []peer.ID{"a", "member"} {
+			events <- event.EvtPeerConnectednessChanged{Peer: id, Connectedness: libp2p.NotConnected}
+		}
 		synctest.Wait()
-		require.ElementsMatch(t, []peer.ID{"a", "member"}, s.lost())
-		require.Empty(t, p.Unreachable())
-		time.Sleep(p.conf.Confirm + 10*time.Second)
+		require.Equal(t, map[peer.ID]Change{"a": Closed, "member": Missed}, told)
+		require.Empty(t, s.dialed("a"))
+		require.Equal(t, []peer.ID{"member"}, s.removed)
+		require.True(t, p.Avoid("member"))
+		events <- event.EvtPeerConnectednessChanged{Peer: "member", Connectedness: libp2p.Connected}
 		synctest.Wait()
-		require.Equal(t, []peer.ID{"a", "member"}, p.Unreachable())
-		events <- event.EvtPeerConnectednessChanged{Peer: "a", Connectedness: libp2p.Connected}
-		synctest.Wait()
-		require.Equal(t, []peer.ID{"member"}, p.Unreachable())
+		require.Equal(t, Opened, told["member"])
+		require.False(t, p.Avoid("member"))
 		close(events) // the host closed first
 		synctest.Wait()
 	})
 }
 
-func TestProberBoundsItsProbes(t *testing.T) {
-	withProber(t, func(p *Prober, s *fakeNetwork, _ feed) {
+// TestSuspectsAreChecked, few at a time, and each seldom. Beyond the room for them they are only avoided.
+func TestSuspectsAreChecked(t *testing.T) {
+	withProber(t, func(t *testing.T, p *Prober, s *fakeNetwork, _ feed) {
+		p.Suspect("a", "self", "")
+		require.True(t, p.Avoid("a"))
+		time.Sleep(time.Second)
+		require.False(t, p.Avoid("a"), "it answered")
+		p.Suspect("a", "a")
+		synctest.Wait()
+		require.Len(t, s.dialed("a"), 1, "its answer is young")
+		require.True(t, p.Avoid("a"))
+		p.Responded("a")
+		require.False(t, p.Avoid("a"))
+
 		var ids []peer.ID
-		for i := range 2000 {
-			ids = append(ids, peer.ID([]byte{byte(i), byte(i >> 8), 'p'}))
+		s.edit(func() {
+			for i := range 2 * maxSuspects {
+				ids = append(ids, peer.ID([]byte{byte(i), byte(i >> 8), 'p'}))
+				s.down[ids[i]] = true
+			}
+		})
+		p.Suspect(ids...)
+		time.Sleep(time.Hour)
+		require.Equal(t, checksAtOnce, s.peak)
+		checked := 0
+		for _, id := range ids {
+			checked += len(s.dialed(id))
 		}
-		p.Track("t", ids...)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.Equal(t, 16, s.atOnce())
-		p.mu.Lock()
-		require.Equal(t, 1024, p.tracker.observed.Len())
-		p.mu.Unlock()
-		_, ok := p.Measured(ids[0])
-		require.False(t, ok, "tracked longest ago")
-		for _, id := range ids[2000-1024:] {
-			_, ok := p.Measured(id)
-			require.True(t, ok)
-		}
-		time.Sleep(20 * time.Minute)
-		synctest.Wait()
-		_, ok = p.Measured(ids[1999])
-		require.False(t, ok, "not tracked for longer than Keep")
+		require.LessOrEqual(t, checked, maxSuspects+checksAtOnce)
+		require.GreaterOrEqual(t, checked, maxSuspects)
 	})
+}
+
+// TestSuspicionGrowsAndEnds: each further silence doubles the time for which lookups avoid a peer.
+func TestSuspicionGrowsAndEnds(t *testing.T) {
+	var s suspicion
+	now := time.Unix(1000, 0)
+	require.False(t, s.avoided(now))
+	s.silent(now)
+	require.True(t, s.avoided(now.Add(avoidFirst-1)))
+	now = now.Add(avoidFirst)
+	require.False(t, s.avoided(now))
+	s.silent(now)
+	s.silent(now)
+	require.True(t, s.avoided(now.Add(2*avoidFirst-1)))
+	require.False(t, s.avoided(now.Add(2*avoidFirst)))
+	s.checked("", now)
+	require.True(t, s.avoided(now), "that check says nothing")
+	s.checked(records.Reachable, now)
+	require.False(t, s.avoided(now))
+	for range 20 {
+		s.silent(now)
+		now = now.Add(avoidMost)
+		require.False(t, s.avoided(now))
+	}
+	now = now.Add(2 * avoidMemory)
+	s.silent(now)
+	require.True(t, s.avoided(now))
+	require.False(t, s.avoided(now.Add(avoidFirst)), "earlier silence is forgotten")
+	s.checked(records.Unreachable, now)
+	require.True(t, s.avoided(now.Add(avoidMemory-1)))
 }

@@ -1438,13 +1438,12 @@ func (x *PullResponse) GetEnvelopes() [][]byte {
 	return nil
 }
 
-// FindingsRequest exchanges measurements of providers with a keeper of the asked cell.
+// FindingsRequest exchanges measurements of a provider with one of its witnesses.
 type FindingsRequest struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Providers [][]byte               `protobuf:"bytes,1,rep,name=providers,proto3" json:"providers,omitempty"` // peer ids that the asker has no measurement of; at most 16
-	Own       []byte                 `protobuf:"bytes,2,opt,name=own,proto3" json:"own,omitempty"`             // SignedFindings of the asker; may be absent
-	// Ids of offers of one provider whose endpoints the asker shows; at most 16. A witness checks them more often for a while.
-	// A peer that shows one, asked by a witness, checks it now.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Own   []byte                 `protobuf:"bytes,2,opt,name=own,proto3" json:"own,omitempty"` // SignedFindings of the asker; may be absent
+	// Ids of offers of one provider that the asker shows; at most 16. The empty one is the provider's peer. A witness checks them more
+	// often for a while. A peer that shows one, asked by a witness, checks it now.
 	Records       []string `protobuf:"bytes,3,rep,name=records,proto3" json:"records,omitempty"`
 	Of            []byte   `protobuf:"bytes,4,opt,name=of,proto3" json:"of,omitempty"` // peer id of that provider
 	unknownFields protoimpl.UnknownFields
@@ -1479,13 +1478,6 @@ func (x *FindingsRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use FindingsRequest.ProtoReflect.Descriptor instead.
 func (*FindingsRequest) Descriptor() ([]byte, []int) {
 	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{18}
-}
-
-func (x *FindingsRequest) GetProviders() [][]byte {
-	if x != nil {
-		return x.Providers
-	}
-	return nil
 }
 
 func (x *FindingsRequest) GetOwn() []byte {
@@ -1660,14 +1652,14 @@ func (x *Findings) GetFindings() []*Finding {
 
 // Finding is one measurement of a provider.
 type Finding struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	Provider    []byte                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`                             // peer id
-	State       uint32                 `protobuf:"varint,2,opt,name=state,proto3" json:"state,omitempty"`                                  // of the provider's peer: 1 reachable, 2 busy, 3 unreachable; 0 with record_id
-	RoundTripUs uint32                 `protobuf:"varint,3,opt,name=round_trip_us,json=roundTripUs,proto3" json:"round_trip_us,omitempty"` // 0: unknown
-	CheckedMs   uint64                 `protobuf:"varint,4,opt,name=checked_ms,json=checkedMs,proto3" json:"checked_ms,omitempty"`         // Unix time by the measurer's clock
-	RecordId    string                 `protobuf:"bytes,5,opt,name=record_id,json=recordId,proto3" json:"record_id,omitempty"`             // the finding is about the endpoint of this offer, or with "domain:NAME" about that domain of the provider
-	// With record_id: 1 answers, 2 refuses, 3 wrong, 4 no such name, 5 certificate, 6 silent, 7 closed.
-	Endpoint      uint32 `protobuf:"varint,6,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Provider []byte                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"` // peer id
+	// Without record_id, of the provider's peer: 1 reachable, 2 busy, 3 unreachable.
+	// With it: 1 answers, 2 refuses, 3 wrong, 4 no such name, 5 certificate, 6 silent, 7 closed.
+	State         uint32 `protobuf:"varint,2,opt,name=state,proto3" json:"state,omitempty"`
+	RoundTripUs   uint32 `protobuf:"varint,3,opt,name=round_trip_us,json=roundTripUs,proto3" json:"round_trip_us,omitempty"` // 0: unknown
+	CheckedMs     uint64 `protobuf:"varint,4,opt,name=checked_ms,json=checkedMs,proto3" json:"checked_ms,omitempty"`         // Unix time by the measurer's clock
+	RecordId      string `protobuf:"bytes,5,opt,name=record_id,json=recordId,proto3" json:"record_id,omitempty"`             // the finding is about the endpoint of this offer, or with "domain:NAME" about that domain of the provider
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1735,13 +1727,6 @@ func (x *Finding) GetRecordId() string {
 		return x.RecordId
 	}
 	return ""
-}
-
-func (x *Finding) GetEndpoint() uint32 {
-	if x != nil {
-		return x.Endpoint
-	}
-	return 0
 }
 
 var File_blackhole_keeper_v1_keeper_proto protoreflect.FileDescriptor
@@ -1844,12 +1829,11 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\vPullRequest\x12\x10\n" +
 	"\x03ids\x18\x01 \x01(\fR\x03ids\",\n" +
 	"\fPullResponse\x12\x1c\n" +
-	"\tenvelopes\x18\x01 \x03(\fR\tenvelopes\"\x88\x01\n" +
-	"\x0fFindingsRequest\x12\x1c\n" +
-	"\tproviders\x18\x01 \x03(\fR\tproviders\x12\x10\n" +
+	"\tenvelopes\x18\x01 \x03(\fR\tenvelopes\"{\n" +
+	"\x0fFindingsRequest\x12\x10\n" +
 	"\x03own\x18\x02 \x01(\fR\x03own\x12\x18\n" +
 	"\arecords\x18\x03 \x03(\tR\arecords\x12\x0e\n" +
-	"\x02of\x18\x04 \x01(\fR\x02ofJ\x04\b\x05\x10\x06J\x04\b\x06\x10\aR\x05auditR\bomission\"P\n" +
+	"\x02of\x18\x04 \x01(\fR\x02ofJ\x04\b\x01\x10\x02J\x04\b\x05\x10\x06J\x04\b\x06\x10\aR\tprovidersR\x05auditR\bomission\"P\n" +
 	"\x10FindingsResponse\x12\x1e\n" +
 	"\n" +
 	"statements\x18\x01 \x03(\fR\n" +
@@ -1859,15 +1843,14 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x02by\x18\x02 \x01(\fR\x02by\x12\x1c\n" +
 	"\tsignature\x18\x03 \x01(\fR\tsignature\"D\n" +
 	"\bFindings\x128\n" +
-	"\bfindings\x18\x01 \x03(\v2\x1c.blackhole.keeper.v1.FindingR\bfindings\"\xb7\x01\n" +
+	"\bfindings\x18\x01 \x03(\v2\x1c.blackhole.keeper.v1.FindingR\bfindings\"\xab\x01\n" +
 	"\aFinding\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\fR\bprovider\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\rR\x05state\x12\"\n" +
 	"\rround_trip_us\x18\x03 \x01(\rR\vroundTripUs\x12\x1d\n" +
 	"\n" +
 	"checked_ms\x18\x04 \x01(\x04R\tcheckedMs\x12\x1b\n" +
-	"\trecord_id\x18\x05 \x01(\tR\brecordId\x12\x1a\n" +
-	"\bendpoint\x18\x06 \x01(\rR\bendpointBCZAgithub.com/blackhole/blackhole/proto/blackhole/keeper/v1;keeperv1b\x06proto3"
+	"\trecord_id\x18\x05 \x01(\tR\brecordIdJ\x04\b\x06\x10\aR\bendpointBCZAgithub.com/blackhole/blackhole/proto/blackhole/keeper/v1;keeperv1b\x06proto3"
 
 var (
 	file_blackhole_keeper_v1_keeper_proto_rawDescOnce sync.Once

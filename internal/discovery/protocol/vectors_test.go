@@ -1,4 +1,4 @@
-package witness
+package protocol
 
 import (
 	"bytes"
@@ -38,7 +38,7 @@ func TestVectors(t *testing.T) {
 	for i, v := range vectors {
 		data, err := hex.DecodeString(v.Statement)
 		require.NoError(t, err)
-		s, err := Open(network.Name(v.Network), data, time.UnixMilli(v.Now))
+		s, err := OpenFindings(network.Name(v.Network), data, time.UnixMilli(v.Now))
 		require.NoError(t, err)
 		require.Equal(t, v.By, s.By.String())
 		require.Len(t, s.Findings, len(v.Findings))
@@ -49,7 +49,7 @@ func TestVectors(t *testing.T) {
 			require.Equal(t, w.RoundTrip, f.RoundTrip.Microseconds())
 			require.Equal(t, w.Checked, f.CheckedAt.UnixMilli())
 		}
-		_, err = Open("another", data, time.UnixMilli(v.Now))
+		_, err = OpenFindings("another", data, time.UnixMilli(v.Now))
 		require.Error(t, err)
 
 		if i == len(vectors)-1 {
@@ -62,7 +62,7 @@ func TestVectors(t *testing.T) {
 		raw, err := key.Raw()
 		require.NoError(t, err)
 		require.Equal(t, seed, raw[:ed25519.SeedSize])
-		again, err := Sign(network.Name(v.Network), key, s.Findings)
+		again, err := SignFindings(network.Name(v.Network), key, s.Findings)
 		require.NoError(t, err)
 		require.Equal(t, v.Statement, hex.EncodeToString(again))
 	}
@@ -80,7 +80,7 @@ func FuzzLaterStatement(f *testing.F) {
 	require.NoError(f, err)
 	now := time.UnixMilli(1767225600000)
 	f.Fuzz(func(t *testing.T, unknown []byte) {
-		_, _ = Open("test", unknown, now)
+		_, _ = OpenFindings("test", unknown, now)
 		for len(unknown) > 0 {
 			number, _, n := protowire.ConsumeField(unknown)
 			if n < 0 || number <= 15 || number > protowire.MaxValidNumber {
@@ -91,7 +91,7 @@ func FuzzLaterStatement(f *testing.F) {
 			}
 			unknown = unknown[:n]
 		}
-		if len(unknown) > MaxSize/4 {
+		if len(unknown) > MaxStatement/4 {
 			return
 		}
 		finding := &pb.Finding{Provider: []byte("provider"), State: 3, CheckedMs: uint64(now.UnixMilli())}
@@ -100,13 +100,13 @@ func FuzzLaterStatement(f *testing.F) {
 		content.ProtoReflect().SetUnknown(unknown)
 		b, err := proto.Marshal(content)
 		require.NoError(t, err)
-		signature, err := key.Sign(append([]byte(domain("test")), b...))
+		signature, err := key.Sign(append([]byte(findingDomain("test")), b...))
 		require.NoError(t, err)
 		signed := &pb.SignedFindings{Findings: b, By: []byte(by), Signature: signature}
 		signed.ProtoReflect().SetUnknown(unknown)
 		data, err := proto.Marshal(signed)
 		require.NoError(t, err)
-		_, err = Open("test", data, now)
+		_, err = OpenFindings("test", data, now)
 		require.NoError(t, err, "an honest peer of a later version is blamed")
 	})
 }
