@@ -351,6 +351,9 @@ func endpointOf(v *records.View) string {
 	list := v.Metadata.Endpoints
 	switch len(list) {
 	case 0:
+		if v.Metadata.Access == records.AccessPeer {
+			return "through its peer"
+		}
 		return "-"
 	case 1:
 		return list[0]
