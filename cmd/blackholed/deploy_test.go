@@ -19,6 +19,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/blackhole/blackhole/internal/sim/loopback"
 )
 
 const deploy = root + "/deploy"
@@ -223,8 +225,8 @@ func TestUnit(t *testing.T) {
 	})
 }
 
-// TestCompose starts two peers as compose.yaml does, with its certificates and its environment: the first founds the
-// network, the second joins it by the invitation in its environment, and the health check answers.
+// TestCompose starts three peers as compose.yaml does, with its certificates and its environment: they found one group together, and the
+// health check answers.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -236,20 +238,28 @@ func TestCompose(t *testing.T) {
 	made := exec.Command(sh, deploy+"/compose/certificates.sh", secrets, "+"+strings.TrimSpace(succeeds(t, exec.Command("id", "-u"))))
 	succeeds(t, made)
 	services := find(t, decode(t, "compose/compose.yaml"), "services").(map[string]any)
-	start := func(name, invitation string) (env []string, grpc string) {
+	ports := make([]string, 3)
+	var bootstrap []string
+	for i := range ports {
+		_, port, err := net.SplitHostPort(loopback.Free(t))
+		require.NoError(t, err)
+		ports[i] = port
+		bootstrap = append(bootstrap, "/ip4/127.0.0.1/tcp/"+port)
+	}
+	start := func(name, port string) (grpc string) {
+		var env []string
 		for key, v := range find(t, services, name, "environment").(map[string]any) {
 			switch value := strings.ReplaceAll(v.(string), "/certificates", secrets); key {
 			case "BLACKHOLE_HTTP":
 				env = append(env, key+"=127.0.0.1:0")
-			case "BLACKHOLE_JOIN":
-				require.Equal(t, "${BLACKHOLE_JOIN:-}", value)
-				env = append(env, key+"="+invitation)
+			case "BLACKHOLE_BOOTSTRAP":
+				require.Contains(t, value, "/dns4/"+name+"/tcp/4801")
+				env = append(env, key+"="+strings.Join(bootstrap, ","))
 			default:
 				env = append(env, key+"="+value)
 			}
 		}
-		env = append(env, "BLACKHOLE_DATA="+filepath.Join(t.TempDir(), "data"), "BLACKHOLE_LISTEN=/ip4/127.0.0.1/tcp/0", "BLACKHOLE_DNS=127.0.0.1:0")
-		return env, run(t, env)
+		return run(t, append(env, "BLACKHOLE_DATA="+filepath.Join(t.TempDir(), "data"), "BLACKHOLE_LISTEN=/ip4/127.0.0.1/tcp/"+port, "BLACKHOLE_DNS=127.0.0.1:0"))
 	}
 	check := func(name, grpc string) {
 		test := find(t, services, name, "healthcheck", "test").([]any)
@@ -261,21 +271,31 @@ func TestCompose(t *testing.T) {
 		args = append(args, "--grpc", grpc, "--timeout", "60s") // the last one applies; a busy machine is slow
 		succeeds(t, blackholed(t, nil, args...))
 	}
-	env, first := start("peer-1", "")
-	check("peer-1", first)
-	line := succeeds(t, blackholed(t, env, "invite", "--grpc", first, "--tls-ca", filepath.Join(secrets, "ca.crt"), "--timeout", "60s"))
-	line = regexp.MustCompile(`bh1_\S+`).FindString(line)
-	require.NotEmpty(t, line)
-	_, second := start("peer-2", line)
-	check("peer-2", second)
-	require.Eventually(t, func() bool {
-		out, err := blackholed(t, nil, "status", "--grpc", second, "--tls-ca", filepath.Join(secrets, "ca.crt"), "-o", "json").Output()
-		var s struct {
-			Peers int `json:"peers"`
-			Group *struct{ Leader string }
-		}
-		return err == nil && json.Unmarshal(out, &s) == nil && s.Peers == 1 && s.Group != nil && s.Group.Leader != ""
-	}, 2*time.Minute, 200*time.Millisecond, "the second peer has joined network and group")
+	var all []string
+	for i, port := range ports {
+		all = append(all, start(fmt.Sprintf("peer-%d", i+1), port))
+	}
+	groups := make(map[string]bool)
+	for i, grpc := range all {
+		check(fmt.Sprintf("peer-%d", i+1), grpc)
+		require.Eventually(t, func() bool {
+			out, err := blackholed(t, nil, "status", "--grpc", grpc, "--tls-ca", filepath.Join(secrets, "ca.crt"), "-o", "json").Output()
+			var s struct {
+				Peers int `json:"peers"`
+				Group *struct {
+					ID     string `json:"group_id"`
+					Leader string
+				}
+			}
+			if err != nil || json.Unmarshal(out, &s) != nil || s.Peers != 2 || s.Group == nil || s.Group.Leader == "" {
+				return false
+			}
+			groups[s.Group.ID] = true
+			return true
+		}, 2*time.Minute, 200*time.Millisecond, "peer %d is in network and group", i+1)
+	}
+	require.Len(t, groups, 1)
+	require.NotContains(t, groups, "")
 }
 
 // run starts a peer and returns its gRPC address.

@@ -250,7 +250,7 @@ func (p *parts) startTrade(context.Context) (err error) {
 	p.trade, err = trade.Open(trade.Config{
 		Network: p.network.name, Key: p.key, Host: p.node.QuickHost(), Dir: filepath.Join(p.config.Data, tradeDir),
 		Own: p.discovery.Own, All: p.discovery.OwnAll, Group: p.ledgerGroup, Suspends: p.doubted,
-		Shared: p.config.Profile != string(p2p.Public) || p.network.private != nil, Logger: p.log.With("part", "trade"),
+		Shared: p.config.Profile != string(p2p.Public) || p.network.private != nil, Logger: p.log.With("part", "trade"), Conditions: p.conditions,
 	})
 	if err != nil {
 		return err

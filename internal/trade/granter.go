@@ -92,7 +92,7 @@ func (g *granter) run(ctx context.Context) {
 			err = g.work(ctx, batch)
 		}
 		if g.failed != nil {
-			g.failed(err)
+			g.failed(cmp.Or(err, g.forgets()))
 		}
 		for _, c := range batch {
 			if err != nil {
@@ -164,6 +164,11 @@ func (g *granter) may(c *change) error {
 	if err := g.suspends(); err != nil {
 		return err
 	}
+	return g.forgets()
+}
+
+// forgets refuses new grants while earlier ones may live that the ledger does not know.
+func (g *granter) forgets() error {
 	if left := g.blocked - g.now(); left > 0 {
 		return fault.New("", fault.Unavailable, "the provider has lost sight of its earlier grants, and grants again in %v", left.Round(time.Second))
 	}

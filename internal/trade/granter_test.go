@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/internal/trade/ledger"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -41,7 +42,7 @@ func (p *place) set(s shelf, name string, err error) {
 }
 
 // newGranter starts a granter on a disk.
-func newGranter(t *testing.T, fs vfs.FS, at *place) *granter {
+func newGranter(t *testing.T, fs vfs.FS, at *place, adapt ...func(*granter)) *granter {
 	t.Helper()
 	kept, err := openDisk(testStore(fs))
 	require.NoError(t, err)
@@ -51,6 +52,9 @@ func newGranter(t *testing.T, fs vfs.FS, at *place) *granter {
 		ended: func() {}, queue: make(chan *change, maxQueued),
 	}
 	g.current.Store(ledger.New())
+	for _, f := range adapt {
+		f(g)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
 	work.Go(func() { g.run(ctx) })
@@ -188,4 +192,21 @@ func testStore(fs vfs.FS) store.Config {
 	c := storeConfig(Config{Dir: "trade", Logger: slog.New(slog.DiscardHandler)}, "provider")
 	c.FS = fs
 	return c
+}
+
+// TestOutagesAreTold: what keeps a provider from granting is a condition until it ends, also the time in which it has lost sight of earlier grants.
+func TestOutagesAreTold(t *testing.T) {
+	set := condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
+	d := &Desk{Config: Config{Conditions: set}}
+	at := &place{err: fault.New("", fault.Unavailable, "no leader")}
+	g := newGranter(t, vfs.NewMem(), at, func(g *granter) { g.failed = d.tellOutage })
+	_, err := g.take(t.Context(), "a", "r", 1, 4)
+	require.ErrorIs(t, err, fault.Unavailable)
+	require.Equal(t, []string{string(condition.NoGrants)}, set.ActiveNames())
+	at.set(nil, "", nil)
+	_, err = g.take(t.Context(), "a", "r", 1, 4)
+	require.NoError(t, err)
+	require.Empty(t, set.ActiveNames())
+	d.tellOutage((&granter{blocked: time.Minute, now: func() time.Duration { return 0 }}).forgets())
+	require.Equal(t, []string{string(condition.NoGrants)}, set.ActiveNames())
 }

@@ -28,7 +28,7 @@ type groupShelf struct {
 }
 
 // LedgerKey is the key of a provider's ledger in its coordination group.
-func LedgerKey(provider string) string { return "blackhole/trade/" + provider }
+func LedgerKey(provider string) string { return coord.LedgersPrefix + provider }
 
 func (g groupShelf) read(ctx context.Context) ([]byte, int64, error) {
 	r, err := coord.Range(ctx, g.Service, &api.RangeRequest{Key: []byte(LedgerKey(g.self))})

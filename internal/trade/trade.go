@@ -29,6 +29,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/platform/bounded"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/internal/trade/ledger"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -65,6 +66,8 @@ type Config struct {
 	Shared bool
 
 	Logger *slog.Logger
+	// Conditions tells that nothing is granted now. Nil tells nobody.
+	Conditions *condition.Set
 }
 
 // Desk sells and buys for one peer. It is safe for concurrent use.
@@ -79,10 +82,9 @@ type Desk struct {
 	rates   *bounded.Buckets[string]
 	start   time.Time
 
-	mu      sync.Mutex
-	open    map[uint64]*traffic // of given grants, by token; guarded by mu
-	held    map[heldName]*held  // guarded by mu
-	outages bool                // the ledger cannot be changed; guarded by mu
+	mu   sync.Mutex
+	open map[uint64]*traffic // of given grants, by token; guarded by mu
+	held map[heldName]*held  // guarded by mu
 
 	life   context.Context
 	cancel context.CancelFunc
@@ -145,18 +147,13 @@ func (d *Desk) groupShelf() (shelf, string, error) {
 	return groupShelf{service, d.Host.ID().String()}, name, nil
 }
 
-// tellOutage logs that the ledger cannot be changed, once, and that it can again.
+// tellOutage keeps the condition of a ledger that cannot be changed.
 func (d *Desk) tellOutage(err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if failing := err != nil; failing != d.outages {
-		d.outages = failing
-		if failing {
-			d.Logger.Warn("this peer grants nothing now", "error", err)
-		} else {
-			d.Logger.Info("this peer grants again")
-		}
+	if err == nil {
+		d.Conditions.Clear(condition.NoGrants)
+		return
 	}
+	d.Conditions.Raise(condition.NoGrants, "this peer grants no units of its offers now: %s", fault.Message(err))
 }
 
 // consumerOf says who is at the other end of a stream.

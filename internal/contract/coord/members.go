@@ -46,3 +46,6 @@ const (
 
 // MembersPrefix is the prefix of the keys with standing decisions, followed by the peer id. Only members write them.
 const MembersPrefix = "blackhole/members/"
+
+// LedgersPrefix is the prefix of the keys with what peers granted of their offers, followed by the peer id. Each peer writes its own alone.
+const LedgersPrefix = "blackhole/trade/"

@@ -36,8 +36,16 @@ func checkEntry(key string, e *apiv1.DirectoryEntry, l *limits) error {
 	return nil
 }
 
-// reserved reports whether a key is in a prefix that only the directory's commands write, or only members.
+// reserved reports whether a key is in a prefix that only the directory's commands write, or only members, or one peer.
 func reserved(key string) bool {
 	return strings.HasPrefix(key, directory.Prefix) || strings.HasPrefix(key, requirements.Prefix) ||
-		strings.HasPrefix(key, coord.MembersPrefix)
+		strings.HasPrefix(key, coord.MembersPrefix) || strings.HasPrefix(key, coord.LedgersPrefix)
+}
+
+// mayWrite reports whether an owner may write a reserved key by a transaction. The commands of members have no owner.
+func mayWrite(owner, key string) bool {
+	if peer, ledger := strings.CutPrefix(key, coord.LedgersPrefix); ledger {
+		return peer == owner && owner != ""
+	}
+	return owner == "" && strings.HasPrefix(key, coord.MembersPrefix)
 }

@@ -42,6 +42,19 @@ func TestUserData(t *testing.T) {
 	require.False(t, machine.StandingOf(l.Machine).Over.Over())
 }
 
+// A peer's ledger is written by that peer alone.
+func TestLedgersBelongToTheirPeers(t *testing.T) {
+	l := newLog()
+	key := coord.LedgersPrefix + alice
+	r, _ := l.do(alice, write(put(key, "1", 0)))
+	require.NoError(t, r.Err)
+	for _, other := range []string{bob, "@app", "~" + alice, ""} {
+		l.refusedTo(t, other, write(put(key, "2", 0)), fault.Conflict, "then[0].key")
+	}
+	l.refused(t, fault.Conflict, "then[0].delete", write(del(coord.Span{From: "", To: ""})))
+	l.refused(t, fault.Conflict, "name", lock(key, l.lease(t, alice)))
+}
+
 // A group ends only for one that gives no token up to its own revision.
 func TestGivesItselfUpBelowTheOther(t *testing.T) {
 	l := newLog()

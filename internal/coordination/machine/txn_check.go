@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -212,7 +211,7 @@ func (t *txn) puttable(p *apiv1.TxnPut) error {
 		return fault.Invalidf("value", nil, "does not go with keep_value")
 	case p.GetKeepLease() && p.GetLease() != 0:
 		return fault.Invalidf("lease", nil, "does not go with keep_lease")
-	case reserved(string(p.GetKey())) && (t.owner != "" || !strings.HasPrefix(string(p.GetKey()), coord.MembersPrefix)): // members' commands have no owner
+	case reserved(string(p.GetKey())) && !mayWrite(t.owner, string(p.GetKey())):
 		return fault.Refused(fault.Conflict, "key", "is reserved: use the commands of the directory or of the group")
 	}
 	return nil

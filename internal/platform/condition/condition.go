@@ -59,6 +59,8 @@ const (
 	IndexFull Name = "index_full"
 	// CellFull: a cell without parts has more offers than one cell takes, so some are refused.
 	CellFull Name = "cell_full"
+	// NoGrants: this peer grants no units of its offers: its ledger is out of reach, or lost sight of earlier grants.
+	NoGrants Name = "no_grants"
 	// SpaceLow: a pool of the coordination group is nearly full: of its keys, bytes, leases, clients or requirements.
 	SpaceLow Name = "space_low"
 	// Disk: the disk of the data directory is nearly full, or the directory is gone.
@@ -79,7 +81,7 @@ func Names() []string {
 	return []string{
 		string(Joining), string(Isolated), string(ClockOffset), string(IdentityInUse),
 		string(NotReachable), string(AddressLimit), string(OtherNetwork), string(PrivateAddresses), string(NotStored), string(NoGroup), string(NoQuorum), string(DirectoryRefused), string(NoReserve), string(OtherGroup),
-		string(OlderKeepers), string(FeatureLevel), string(MemberStopped), string(StatesDiffer), string(IndexFull), string(CellFull), string(SpaceLow),
+		string(OlderKeepers), string(FeatureLevel), string(MemberStopped), string(StatesDiffer), string(IndexFull), string(CellFull), string(NoGrants), string(SpaceLow),
 		string(Disk), string(Certificate), string(PoolExhausted),
 		string(SetAside), string(FrontFailed),
 	}
