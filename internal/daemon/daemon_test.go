@@ -407,7 +407,7 @@ func TestIdentity(t *testing.T) {
 func TestRunReportsBadSettings(t *testing.T) {
 	c := config.Default()
 	c.Data, c.HTTP, c.GRPC, c.DNS = t.TempDir(), config.Off, config.Off, config.Off
-	c.Bootstrap = []string{"/ip4/127.0.0.1/tcp/1"}
+	c.Bootstrap = []string{"/ip4/127.0.0.1/udp/1/quic-v1"} // without an id only TCP tells who is there
 	err := Run(t.Context(), c, Options{Stderr: t.Output(), Version: "test"})
 	require.ErrorIs(t, err, fault.Invalid)
 	require.Equal(t, "bootstrap", fault.FieldOf(err))
