@@ -27,6 +27,7 @@ func unplayed() map[string]string {
 	return map[string]string{
 		"README.md: go run ./testnet":                                       ci,
 		"docs/tutorial.md: blackholed run --profile lan --network office":   tutorial,
+		"README.md: blackholed sell gpu":                                    "docs/howto/trade.md and the scenario trade of the lab play them",
 		"docs/howto/for-agents.md: git config receive.advertisePushOptions": "TestGuardedPushes of internal/cli/coordination pushes by git itself",
 		"docs/nat.md: blackholed status | grep reach":                       lab,
 		"docs/howto/from-etcd.md: BLACKHOLE_ETCD_LISTEN=":                   "TestEtcdctl of etcdapi and internal/tools/etcdclient do the same with etcd's clients",
