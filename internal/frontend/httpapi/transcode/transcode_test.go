@@ -74,7 +74,7 @@ func ask(t *testing.T, pattern, target, body string) (answers []string, err erro
 func TestCalls(t *testing.T) {
 	got, err := ask(t, "POST /v1/coordination/locks/{name}", "/v1/coordination/locks/a%2Fb", `{"lease_id":"9007199254740993","permits":2,"metadata":null}`)
 	require.NoError(t, err)
-	require.Equal(t, []string{`{"key":"a/b","fencing_token":"9007199254740993","acquired":false,"count":2}`}, got)
+	require.Equal(t, []string{`{"key":"a/b","fencing_token":"9007199254740993","acquired":false,"count":2,"fencing_tokens":[]}`}, got)
 	_, err = ask(t, "POST /v1/coordination/locks/{name}", "/v1/coordination/locks/taken", `{}`)
 	require.ErrorIs(t, err, fault.Conflict)
 	got, err = ask(t, "GET /v1/coordination/watch", "/v1/coordination/watch?key=%C3%A4&start_revision=7", "")
