@@ -97,7 +97,10 @@ func (s *Session) claim(ctx context.Context, name string, wait bool, opts []Lock
 	w := &waiter{session: s, waits: wait, lock: &api.LockRequest{
 		Name: name, LeaseId: int64(s.id), Mode: api.ShareMode(o.mode), Permits: o.permits, Metadata: o.metadata, Others: o.others,
 	}}
-	w.names = slices.Compact(slices.Sorted(slices.Values(append([]string{name}, o.others...)))) // the group refuses one that comes twice
+	w.names = []string{name}
+	if len(o.others) > 0 {
+		w.names = slices.Compact(slices.Sorted(slices.Values(append(w.names, o.others...)))) // the group refuses one that comes twice
+	}
 	if wait && o.wait > 0 {
 		w.until = s.client.clock() + o.wait
 	}

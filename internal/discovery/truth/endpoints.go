@@ -192,7 +192,8 @@ func (x *Checks) Want(list []*records.Record) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, r := range list {
-		for _, e := range x.find(r, now) {
+		all, n := x.find(r, now)
+		for _, e := range all[:n] {
 			if now.Sub(e.asked) >= endpointAsked {
 				e.shown = now
 				x.awake() // the first question to its witnesses need not wait
@@ -204,15 +205,17 @@ func (x *Checks) Want(list []*records.Record) {
 
 // find returns the state of an offer, of its provider's peer, and of its domain if it names one. The caller holds
 // x.mu.
-func (x *Checks) find(r *records.Record, now time.Time) []*endpoint {
-	list := []*endpoint{x.entry(r.Name(), r, now)}
+func (x *Checks) find(r *records.Record, now time.Time) (all [3]*endpoint, n int) { // of each cached answer: it allocates nothing
+	all[0], n = x.entry(r.Name(), r, now), 1
 	if x.Peers != nil {
-		list = append(list, x.entry(PeerOf(r.Name().Provider), r, now))
+		all[n] = x.entry(PeerOf(r.Name().Provider), r, now)
+		n++
 	}
-	if n, ok := domainOf(r); ok {
-		list = append(list, x.entry(n, r, now))
+	if name, ok := domainOf(r); ok {
+		all[n] = x.entry(name, r, now)
+		n++
 	}
-	return list
+	return all, n
 }
 
 // entry returns what is known under a name of an offer. A version with another target begins anew. The caller holds x.mu.

@@ -371,7 +371,8 @@ func (x *Checks) assume(ctx context.Context) {
 		}
 		if len(ids) > 0 {
 			x.mu.Lock()
-			for _, e := range x.find(r, now) {
+			all, n := x.find(r, now)
+			for _, e := range all[:n] {
 				e.witnesses, mine[e.name] = ids, true
 			}
 			x.mu.Unlock()
