@@ -155,6 +155,9 @@ func (s *Solo) acquire(ctx context.Context, cmd *coordv1.Command, wait time.Dura
 		return result, err
 	}
 	defer late.stop()
+	if result.GetLock().GetAcquired() && ctx.Err() == nil {
+		return result, nil
+	}
 	for _, one := range settled {
 		select {
 		case <-one:
@@ -184,6 +187,9 @@ func (s *Solo) queue(ctx context.Context, cmd *coordv1.Command, wait time.Durati
 	result := s.apply(cmd)
 	if result.Err != nil {
 		return nil, nil, late, result.Err
+	}
+	if result.Answer.GetLock().GetAcquired() {
+		return result.Answer, nil, late, nil
 	}
 	var all []<-chan struct{}
 	for _, c := range answer.Claims(cmd.GetLock(), result.Answer.GetLock()) {
