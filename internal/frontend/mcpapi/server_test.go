@@ -114,6 +114,7 @@ func TestTools(t *testing.T) {
 	require.NoError(t, err)
 	t.Logf("the texts of the tools have %d bytes", len(whole))
 	require.NotContains(t, string(whole), "event-stream", "texts for agents, not for HTTP")
+	require.NotContains(t, string(whole), ":null", "no schema")
 }
 
 func TestCalls(t *testing.T) {

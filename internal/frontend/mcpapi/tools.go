@@ -81,7 +81,10 @@ func describe() (all []description) {
 		panic("mcpapi: " + err.Error()) // impossible: a test reads the document
 	}
 	for _, t := range tools() {
-		input := map[string]any{"type": "object", "properties": t.input, "additionalProperties": false, "required": t.required}
+		input := map[string]any{"type": "object", "properties": t.input, "additionalProperties": false}
+		if len(t.required) > 0 {
+			input["required"] = t.required
+		}
 		if t.run == nil {
 			input = d.input(d.Paths[t.path][strings.ToLower(t.method)])
 		}
