@@ -257,7 +257,7 @@ func TestSuspectsAreChecked(t *testing.T) {
 		})
 		p.Suspect(ids...)
 		time.Sleep(time.Hour)
-		require.Equal(t, checksAtOnce, s.peak)
+		s.edit(func() { require.Equal(t, checksAtOnce, s.peak) })
 		checked := 0
 		for _, id := range ids {
 			checked += len(s.dialed(id))
