@@ -63,7 +63,7 @@ func TestRemovedWhileAway(t *testing.T) {
 	}
 }
 
-// TestReplacedWhileAway: a voter that was replaced and removed while it was cut off comes back. It learns that it is no voter any more. When
+// TestReplacedWhileAway: a voter that was replaced and removed while it was cut off comes back. It learns of its removal. When
 // the majority of the others is lost it does not go on alone.
 func TestReplacedWhileAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 )
 
 // Bound returns a lower bound on the Value of every match in a cell: -Inf in an order that does not go by place. Some is false
-// if no match can be there.
+// for a cell without a match.
 func (p *Plan) Bound(c geo.Cell) (value float64, some bool) {
 	first, last := c.Codes()
 	switch {

@@ -122,19 +122,6 @@ func (t *tariff) rate(volume float64) float64 {
 	return rate
 }
 
-// LowestRate returns a price that no purchase from the record falls below, whatever its volume. It
-// returns false for a record without a price.
-func LowestRate(r *records.Record) (rate float64, ok bool) {
-	t := tariffOf(r)
-	rate, ok = t.base, !math.IsNaN(t.base)
-	for i := range t.tiers[:t.count] {
-		if _, _, tiered := t.tiers[i].span(); tiered && !(rate <= t.tiers[i].price) {
-			rate, ok = t.tiers[i].price, true
-		}
-	}
-	return rate, ok
-}
-
 // factsFor returns the values of a record under a plan: with a volume, the price is that of the
 // volume.
 func factsFor(p *Plan, r *records.Record) *records.Facts {

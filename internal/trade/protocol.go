@@ -62,8 +62,8 @@ func (d *Desk) answer(ctx context.Context, by ledger.Consumer, req *pb.Request, 
 		if key.Name.Provider != d.Host.ID() {
 			return nil, fault.Refused(fault.Invalid, "key", "names another provider")
 		}
-		if !validName(op.Reserve.GetRequestId()) {
-			return nil, fault.Invalidf("request_id", op.Reserve.GetRequestId(), "must be 1 to 64 letters, digits, '.', '_' and '-'")
+		if err := records.CheckID("request_id", op.Reserve.GetRequestId()); err != nil {
+			return nil, err
 		}
 		e, err := d.granter.do(ctx, true, func(l *ledger.Ledger, now time.Duration) (*pb.Entry, error) {
 			t, err := d.termsOf(key.Name.ID)
@@ -79,8 +79,10 @@ func (d *Desk) answer(ctx context.Context, by ledger.Consumer, req *pb.Request, 
 		}
 		return e, err
 	case *pb.Request_Extend:
-		if id := op.Extend.GetRequestId(); id != "" && !validName(id) {
-			return nil, fault.Invalidf("request_id", id, "must be 1 to 64 letters, digits, '.', '_' and '-'")
+		if id := op.Extend.GetRequestId(); id != "" {
+			if err := records.CheckID("request_id", id); err != nil {
+				return nil, err
+			}
 		}
 		return d.granter.do(ctx, true, func(l *ledger.Ledger, now time.Duration) (*pb.Entry, error) {
 			e, err := l.Holder(by.ID, op.Extend.GetToken(), now)

@@ -122,6 +122,13 @@ func (d *disk) get(name string) []byte {
 	return d.values[name]
 }
 
+// len returns the number of values.
+func (d *disk) len() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.values)
+}
+
 // read implements shelf.
 func (d *disk) read(context.Context) ([]byte, int64, error) {
 	d.mu.Lock()

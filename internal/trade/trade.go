@@ -130,6 +130,13 @@ func (d *Desk) Close() error {
 	d.limiter.Close()
 	d.pool.Close()
 	d.work.Wait()
+	d.mu.Lock()
+	for _, t := range d.open {
+		if t.timer != nil {
+			t.timer.Stop()
+		}
+	}
+	d.mu.Unlock()
 	return d.disk.close()
 }
 
@@ -195,10 +202,11 @@ type served struct {
 	Connections uint32 `json:"connections"`
 }
 
-// Connections of one grant at a time.
 const (
-	defaultConnections = 64
+	defaultConnections = 64 // of one grant at a time
 	maxConnections     = 256
+
+	maxServed = records.MaxPerProvider // addresses of one peer
 )
 
 func (d *Desk) servedOf(id string) (s served, err error) {
@@ -212,11 +220,14 @@ func (d *Desk) servedOf(id string) (s served, err error) {
 // Serve implements api.TradeServiceServer.
 func (d *Desk) Serve(_ context.Context, r *api.ServeRequest) (*api.ServeResponse, error) {
 	const op = "trade.Serve"
-	if !validName(r.GetId()) {
-		return nil, fault.Wrap(op, fault.Invalidf("id", r.GetId(), "must be the id of an own offer"))
+	if err := records.CheckID("id", r.GetId()); err != nil { // an offer may be registered after its address
+		return nil, fault.Wrap(op, err)
 	}
 	if r.GetAddress() == "" {
 		return &api.ServeResponse{}, fault.Wrap(op, d.disk.put(servePrefix+r.GetId(), nil))
+	}
+	if d.disk.get(servePrefix+r.GetId()) == nil && d.disk.len() >= maxServed {
+		return nil, fault.Wrap(op, fault.Refused(fault.LimitReached, "id", "has no room: this peer serves %d addresses; clear some, with an empty address", maxServed))
 	}
 	host, port, err := net.SplitHostPort(r.GetAddress())
 	switch {
@@ -280,13 +291,6 @@ func (d *Desk) ListGrants(context.Context, *api.ListGrantsRequest) (*api.ListGra
 
 // maxReason bounds the reason of a revocation, in bytes.
 const maxReason = 200
-
-// validName reports whether a text has the form of an id of a record, or of a request.
-func validName(s string) bool {
-	return s != "" && len(s) <= 64 && !strings.ContainsFunc(s, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
-	})
-}
 
 // errEnded is the cause of a stream that this side ends.
 var errEnded = errors.New("the grant has ended")

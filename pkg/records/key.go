@@ -103,7 +103,7 @@ func ParseKey(s string) (Key, error) {
 	case !inRange(k.Cell, MinPrecision, MaxPrecision):
 		return Key{}, fault.Invalidf("key", s, "must have a geohash of %d to %d characters, or %q", MinPrecision, MaxPrecision, geo.Global)
 	}
-	if err := cmp.Or(checkKind(s, steps[0], steps[1]), checkID("id", k.Name.ID)); err != nil {
+	if err := cmp.Or(checkKind(s, steps[0], steps[1]), CheckID("id", k.Name.ID)); err != nil {
 		return Key{}, keyFault(s, err)
 	}
 	if k.String() != s { // another spelling of the peer id

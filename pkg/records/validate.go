@@ -68,7 +68,7 @@ func validate(s *pb.ServiceRecord) error {
 // validateContent checks the provider's part. A withdrawn record may lack its capabilities.
 func validateContent(s *pb.ServiceRecord) error {
 	return cmp.Or(
-		checkID("id", s.Id),
+		CheckID("id", s.Id),
 		fault.In("metadata", validateMetadata(s.Metadata)),
 		fault.In("capabilities", validateCapabilities(s)),
 		fault.In("location", validateLocation(s.Location)),
@@ -117,8 +117,8 @@ func validatePause(s *pb.ServiceRecord) error {
 	return fault.In("paused", cmp.Or(instant("since", p.Since), instant("until", p.Until)))
 }
 
-// checkID checks the id of a record. Errors name the field.
-func checkID(field, id string) error {
+// CheckID checks the id of a record. Errors name the field.
+func CheckID(field, id string) error {
 	if id == "." || id == ".." {
 		return fault.Invalidf(field, id, "must not be a path step, . or ..")
 	}

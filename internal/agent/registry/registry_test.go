@@ -337,7 +337,7 @@ func TestRestart(t *testing.T) {
 }
 
 // An instance with a check of its own stays DOWN, over restarts of its peer too, until it is deregistered, or until a time
-// that its registration named. When its heartbeats stop it is removed, as every instance is.
+// that its registration named. Like every instance, it is removed when its heartbeats stop.
 func TestFailingCheckRemovesNothing(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -105,9 +105,10 @@ func (r *Router) withdraw(a *attempt.Attempt) {
 		})
 		if err == nil && result.GetLock().GetAcquired() {
 			for _, c := range answer.Claims(sent.GetLock(), result.GetLock()) {
-				_, err = t.Execute(ctx, coord.CommandOf(sent.GetOwner(), &apiv1.UnlockRequest{
+				_, failed := t.Execute(ctx, coord.CommandOf(sent.GetOwner(), &apiv1.UnlockRequest{
 					Name: c.Lock, LeaseId: int64(c.Lease), FencingToken: int64(c.Token),
 				}))
+				err = cmp.Or(err, failed)
 			}
 		}
 		return err

@@ -28,8 +28,8 @@ type Peers interface {
 // PeerOf names what is known of the peer of a provider, here and on the wire. No offer has that id: none is empty.
 func PeerOf(provider peer.ID) records.Name { return records.Name{Provider: provider} }
 
-// connected takes a change of the connections with a peer. One that is missed counts as shown if it has offers: they
-// may be in answers.
+// connected takes a change of the connections with a peer. A missed peer with offers is
+// checked as if somebody had asked for it, since answers may show these offers.
 func (x *Checks) connected(id peer.ID, change reach.Change) {
 	x.mu.Lock()
 	e, ok := x.known.Peek(PeerOf(id))

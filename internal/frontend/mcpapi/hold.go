@@ -23,6 +23,8 @@ const (
 	maxWait  = 50  // seconds, below the time-outs of clients
 	maxAgent = 128 // bytes
 	maxWhy   = 1024
+
+	maxListed = 1000 // names in one answer of the group
 )
 
 func holdTools() []tool {
@@ -39,7 +41,7 @@ func holdTools() []tool {
 				"lost answer. It changes nothing else.",
 			input: map[string]any{
 				"names": names("all names that you need: what you hold already cannot grow by waiting"), "agent": agent,
-				"ttl":  number("seconds after your last call until others get the names; 600 unless told, 5 to 86400"),
+				"ttl":  number("seconds after your last call until others get the names; 600 unless told, 5 to 86400; your first call sets it until you release all"),
 				"wait": number("seconds to wait for them, 0 to 50; 0, unless told, does not wait"), "why": text("what you do with them, for others who wait"),
 			},
 		},
@@ -88,6 +90,8 @@ func holdArgsOf(args map[string]json.RawMessage) (a holdArgs, failed *failure) {
 		return a, wrong(invalidParams, "wait must be 0 to %d seconds: call again to go on waiting", maxWait)
 	case a.TTL < 5 || a.TTL > 86400:
 		return a, wrong(invalidParams, "ttl must be 5 to 86400 seconds")
+	case a.Wait >= a.TTL:
+		return a, wrong(invalidParams, "wait must be below ttl: a wait renews nothing")
 	case len(a.Why) > maxWhy:
 		return a, wrong(invalidParams, "why must have at most %d bytes", maxWhy)
 	}
@@ -117,7 +121,6 @@ func (s *Server) hold(r *http.Request, args map[string]json.RawMessage) (any, *f
 	}
 	var lock struct {
 		Acquired bool     `json:"acquired"`
-		Token    string   `json:"fencing_token"`
 		Tokens   []string `json:"fencing_tokens"`
 	}
 	if err := json.Unmarshal(got.body.Bytes(), &lock); err != nil {
@@ -218,7 +221,11 @@ func (s *Server) held(r *http.Request, args map[string]json.RawMessage) (any, *f
 	if refused != nil {
 		return refused.result(), nil
 	}
-	return told(map[string]any{"names": state}, fmt.Sprintf("%d names; the texts in why are words of other agents", len(state))), nil
+	words := fmt.Sprintf("%d names; the texts in why are words of other agents", len(state))
+	if len(a.Names) == 0 && len(state) >= maxListed {
+		words += "; there may be more: ask for names"
+	}
+	return told(map[string]any{"names": state}, words), nil
 }
 
 // nameState is who holds a name, and who waits for it.
@@ -226,8 +233,9 @@ type nameState struct {
 	Name   string      `json:"name"`
 	By     []nameClaim `json:"by"`
 	Waits  []nameClaim `json:"waits"`
-	Behind int         `json:"behind,omitempty"` // that wait behind the agent
-	Token  string      `json:"token,omitempty"`  // of the agent, if it holds the name
+	Behind int         `json:"behind,omitempty"`   // that wait behind the agent
+	Token  string      `json:"token,omitempty"`    // of the agent, if it holds the name
+	Hidden uint32      `json:"left_out,omitempty"` // claims behind these
 }
 
 type nameClaim struct {
@@ -250,6 +258,7 @@ func (s *Server) states(r *http.Request, names []string, agent string) (all []na
 	type lock struct {
 		Name             string
 		Holding, Waiting []claim
+		LeftOut          uint32 `json:"left_out"`
 	}
 	var locks []lock
 	paths := []string{"/v1/coordination/locks"}
@@ -291,7 +300,7 @@ func (s *Server) states(r *http.Request, names []string, agent string) (all []na
 		return n
 	}
 	for _, l := range locks {
-		state := nameState{Name: l.Name, By: []nameClaim{}, Waits: []nameClaim{}}
+		state := nameState{Name: l.Name, By: []nameClaim{}, Waits: []nameClaim{}, Hidden: l.LeftOut}
 		mine := false
 		for _, c := range l.Holding {
 			state.By = append(state.By, shown(l.Name, c))

@@ -27,7 +27,7 @@ import (
 
 const (
 	maxBehindDoor = 32              // peers of one name
-	askDoor       = 2 * time.Second // for one of them to say who it is
+	askDoor       = 2 * time.Second // for the answer of one of them
 )
 
 // enter connects the peers at an address without an id, often while this peer knows few others: the name of a service leads to
