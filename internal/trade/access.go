@@ -58,7 +58,8 @@ type traffic struct {
 	timer  *time.Timer // at the end of the grant
 }
 
-// pump carries bytes between the holder and the service until both directions have ended, or one fails. It closes the line.
+// pump carries bytes between the holder and the service until both directions have ended, or one fails. It closes
+// the line.
 func (l line) pump(holder, service duplex, t *counters) {
 	var both sync.WaitGroup
 	way := func(to, from duplex, count *atomic.Uint64) {
@@ -73,7 +74,8 @@ func (l line) pump(holder, service duplex, t *counters) {
 	_ = l.conn.Close()
 }
 
-// copyAll carries bytes to the end of a direction, and ends it at the other side too. A slow receiver slows the sender down.
+// copyAll carries bytes to the end of a direction, and ends it at the other side too. A slow receiver slows the
+// sender down.
 func copyAll(to, from duplex, count *atomic.Uint64) error {
 	buf := make([]byte, piece)
 	for {
@@ -147,8 +149,8 @@ func opening(s libp2p.Stream, strict bool) (*rpc.Codec, error) {
 	return rpc.NewCodec(s, s.Scope(), rpc.Format{MaxSize: maxOpening, Strict: strict}), nil
 }
 
-// admit connects the holder of a live grant to the local service, and confirms a grant that is held. The line belongs to the grant from
-// then on: whatever ends that cuts it. The caller must leave.
+// admit connects the holder of a live grant to the local service, and confirms a grant that is held. The line
+// belongs to the grant from then on: whatever ends that cuts it. The caller must leave.
 func (d *Desk) admit(s libp2p.Stream, token uint64) (l line, t *traffic, err error) {
 	ctx, cancel := context.WithTimeout(d.life, openTime)
 	defer cancel()

@@ -96,8 +96,8 @@ func (d *Desk) Release(ctx context.Context, r *api.ReleaseRequest) (*api.Release
 	return &api.ReleaseResponse{Grant: grant}, fault.Wrap(op, err)
 }
 
-// ask sends a request, which is safe to repeat, and remembers the grant in the answer. Errors: of the provider; Unavailable and Timeout
-// without an answer: the request may have had its effect; Unauthentic.
+// ask sends a request, which is safe to repeat, and remembers the grant in the answer. Errors: of the provider;
+// Unavailable and Timeout without an answer: the request may have had its effect; Unauthentic.
 func (d *Desk) ask(ctx context.Context, to peer.ID, req *pb.Request) (*api.Grant, []byte, error) {
 	sent := d.now()
 	resp := &pb.Response{}
@@ -432,8 +432,8 @@ func (d *Desk) dial(ctx context.Context, name heldName) (libp2p.Stream, error) {
 	return s, nil
 }
 
-// approach looks for a direct way to a provider: a relay carries bytes as the last resort. The two peers punch a hole as soon as a relay has
-// brought them together.
+// approach looks for a direct way to a provider: a relay carries bytes as the last resort. The two peers punch a
+// hole as soon as a relay has brought them together.
 func (d *Desk) approach(ctx context.Context, to peer.ID) {
 	n := d.Host.Network()
 	if n.Connectedness(to) == libp2p.Connected {

@@ -24,8 +24,8 @@ const (
 	lookMoved  = 10 * time.Second // between two looks at where the ledger is, without changes
 )
 
-// granter is the only goroutine of this peer that changes its ledger. It makes all changes that wait durable in one compare-and-swap, and
-// answers none before. Nothing is granted from memory.
+// granter is the only goroutine of this peer that changes its ledger. It makes all changes that wait durable in one
+// compare-and-swap, and answers none before. Nothing is granted from memory.
 type granter struct {
 	group    func() (shelf, string, error) // where the ledger is, and its name: see Config.Group
 	disk     *disk

@@ -77,7 +77,8 @@ func (g *granter) take(ctx context.Context, consumer, request string, units, tot
 	})
 }
 
-// TestTwins: two machines with the identity of one provider meet in its group. Together they grant the stock and no unit more.
+// TestTwins: two machines with the identity of one provider meet in its group. Together they grant the stock and no
+// unit more.
 func TestTwins(t *testing.T) {
 	group := groupShelf{coordtest.New(coordtest.Config{}), "provider"}
 	const total, buyers = 20, 40
@@ -119,8 +120,8 @@ func TestTwins(t *testing.T) {
 	require.Len(t, state.Entries, total)
 }
 
-// TestMoves: a provider that joins a group takes its grants along. One that comes back from a group that it cannot read grants nothing until
-// all that it may have granted there has ended.
+// TestMoves: a provider that joins a group takes its grants along. One that comes back from a group that it cannot
+// read grants nothing until all that it may have granted there has ended.
 func TestMoves(t *testing.T) {
 	fs := vfs.NewMem()
 	at := &place{}
@@ -194,7 +195,8 @@ func testStore(fs vfs.FS) store.Config {
 	return c
 }
 
-// TestOutagesAreTold: what keeps a provider from granting is a condition until it ends, also the time in which it has lost sight of earlier grants.
+// TestOutagesAreTold: what keeps a provider from granting is a condition until it ends, also the time in which it
+// has lost sight of earlier grants.
 func TestOutagesAreTold(t *testing.T) {
 	set := condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
 	d := &Desk{Config: Config{Conditions: set}}

@@ -16,12 +16,13 @@ import (
 type shelf interface {
 	// read returns the value and its revision: nil and 0 before the first one.
 	read(ctx context.Context) (value []byte, revision int64, err error)
-	// swap replaces the value of a revision durably. Errors: Conflict for another revision. After any other error the value may have been
-	// replaced.
+	// swap replaces the value of a revision durably. Errors: Conflict for another revision. After any other error
+	// the value may have been replaced.
 	swap(ctx context.Context, revision int64, value []byte) (next int64, err error)
 }
 
-// groupShelf keeps the value under a key of the coordination group, so that all machines with the identity of this peer meet there.
+// groupShelf keeps the value under a key of the coordination group, so that all machines with the identity of this
+// peer meet there.
 type groupShelf struct {
 	coord.Service
 	self string
@@ -52,8 +53,9 @@ func (g groupShelf) swap(ctx context.Context, revision int64, value []byte) (int
 	return result.GetTxn().GetHeader().GetRevision(), nil
 }
 
-// disk is the private memory of this peer: the local addresses of its offers, where its ledger is, and the ledger itself while the peer is
-// in no group. It opens its database with the first value, because most peers sell nothing. It is safe for concurrent use.
+// disk is the private memory of this peer: the local addresses of its offers, where its ledger is, and the ledger
+// itself while the peer is in no group. It opens its database with the first value, because most peers sell
+// nothing. It is safe for concurrent use.
 type disk struct {
 	database func() (*store.Store, error) // opens it, or makes it
 

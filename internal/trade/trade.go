@@ -1,11 +1,13 @@
-// Package trade closes the loop of a market between two peers: a consumer takes units of an offer, and reaches what it took.
+// Package trade closes the loop of a market between two peers: a consumer takes units of an offer, and reaches what
+// it took.
 //
-// The peer whose key signed an offer is the only one that grants it; package ledger has the rules. Its ledger is one value: a key of the
-// coordination group that it is a member of, or else a value of its own disk. A grant is the access: the provider's peer carries the
-// connections of its holder, the authenticated peer of the stream, to a local address that nobody else learns.
+// The peer whose key signed an offer is the only one that grants it; package ledger has the rules. Its ledger is
+// one value: a key of the coordination group that it is a member of, or else a value of its own disk. A grant is
+// the access: the provider's peer carries the connections of its holder, the authenticated peer of the stream, to a
+// local address that nobody else learns.
 //
-// A Desk is both sides of one peer. It implements api.TradeServiceServer, so that a request is one message from the application to the
-// ledger. See docs/wire.md for the two protocols.
+// A Desk is both sides of one peer. It implements api.TradeServiceServer, so that a request is one message from the
+// application to the ledger. See docs/wire.md for the two protocols.
 package trade
 
 import (
@@ -56,13 +58,13 @@ type Config struct {
 	Own func(id string) (*records.Record, error)
 	All func() []*records.Record
 
-	// Group returns the coordination group that this peer is a member of, and a name that no other group and no other life of the group
-	// has; a nil Service without one. Error: it is not known yet.
+	// Group returns the coordination group that this peer is a member of, and a name that no other group and no
+	// other life of the group has; a nil Service without one. Error: it is not known yet.
 	Group func() (coord.Service, string, error)
 	// Suspends says why this peer may grant nothing now, such as a second machine with its identity; nil: nothing does.
 	Suspends func() error
-	// Shared reports whether consumers without a relation have one address, so that addresses count for nothing: where all peers are
-	// trusted, or on one machine.
+	// Shared reports whether consumers without a relation have one address, so that addresses count for nothing:
+	// where all peers are trusted, or on one machine.
 	Shared bool
 
 	Logger *slog.Logger
@@ -172,7 +174,8 @@ func (d *Desk) consumerOf(c libp2p.Conn) ledger.Consumer {
 	return by
 }
 
-// termsOf returns the terms of an own offer now. Errors: NotFound; Unavailable for one that is paused; Unsupported for one without stock.
+// termsOf returns the terms of an own offer now. Errors: NotFound; Unavailable for one that is paused; Unsupported
+// for one without stock.
 func (d *Desk) termsOf(id string) (t ledger.Terms, err error) {
 	r, err := d.Own(id)
 	if err != nil {

@@ -187,8 +187,8 @@ func dialTo(t *testing.T, address string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// TestTrade: a consumer takes a unit and reaches the service on the provider's loopback. Each direction ends by itself, both sides count
-// the bytes, and nothing passes after the release.
+// TestTrade: a consumer takes a unit and reaches the service on the provider's loopback. Each direction ends by
+// itself, both sides count the bytes, and nothing passes after the release.
 func TestTrade(t *testing.T) {
 	seller := newSide(t)
 	key := seller.sell(t, 4)
@@ -293,7 +293,8 @@ func TestConnectionsOfGrant(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestRestart: grants survive their provider's process, with their full time. A machine whose identity is in doubt grants nothing.
+// TestRestart: grants survive their provider's process, with their full time. A machine whose identity is in doubt
+// grants nothing.
 func TestRestart(t *testing.T) {
 	h, key := newHost(t)
 	seller := &side{key: key, offers: map[string]*records.Record{}}

@@ -45,8 +45,8 @@ func Wait(d time.Duration) LockOption { return func(o *lockOptions) { o.wait = d
 // Metadata adds a description to the claim, for people and tools that inspect the lock.
 func Metadata(b []byte) LockOption { return func(o *lockOptions) { o.metadata = b } }
 
-// Also locks further names in the same moment: all or none. Whoever locks several names by one call never waits in a circle, in whatever
-// order callers name them. All have one token. At most 64 names; each once.
+// Also locks further names in the same moment: all or none. Whoever locks several names by one call never waits in
+// a circle, in whatever order callers name them. All have one token. At most 64 names; each once.
 func Also(names ...string) LockOption {
 	return func(o *lockOptions) { o.others = append(o.others, names...) }
 }

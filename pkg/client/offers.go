@@ -221,8 +221,9 @@ type Grants struct {
 	Stocks []Stock `json:"stocks"`
 }
 
-// Reserve takes units of an offer from its provider. Errors name their numbers: Conflict for another version or price, and for too few
-// free units; LimitReached for a share that is used up; Unsupported for an offer without stock; Unavailable.
+// Reserve takes units of an offer from its provider. Errors name their numbers: Conflict for another version or
+// price, and for too few free units; LimitReached for a share that is used up; Unsupported for an offer without
+// stock; Unavailable.
 func (o Offers) Reserve(ctx context.Context, r Reservation) (Grant, error) {
 	const op = "client.Offers.Reserve"
 	if r.For < 0 {
@@ -234,8 +235,8 @@ func (o Offers) Reserve(ctx context.Context, r Reservation) (Grant, error) {
 	return toGrant(resp.GetGrant(), resp.GetSigned()), calls.Fault(op, err)
 }
 
-// Extend gives a grant its time anew, and confirms one that is held; 0: the time that it has. Errors: NotFound and Gone for one that is over;
-// Conflict for an offer with another price by now; Unavailable.
+// Extend gives a grant its time anew, and confirms one that is held; 0: the time that it has. Errors: NotFound and
+// Gone for one that is over; Conflict for an offer with another price by now; Unavailable.
 func (o Offers) Extend(ctx context.Context, g Grant, to time.Duration) (Grant, error) {
 	const op = "client.Offers.Extend"
 	if to < 0 {
@@ -272,15 +273,15 @@ func (o Offers) Grants(ctx context.Context) (all Grants, err error) {
 	return all, calls.Fault("client.Offers.Grants", err)
 }
 
-// Serve names the local TCP address that holders of grants of an own offer reach through the peer; empty: none any more. Nobody else
-// learns it.
+// Serve names the local TCP address that holders of grants of an own offer reach through the peer; empty: none any
+// more. Nobody else learns it.
 func (o Offers) Serve(ctx context.Context, id, address string) error {
 	_, err := o.client.trade.Serve(ctx, &api.ServeRequest{Id: id, Address: address})
 	return calls.Fault("client.Offers.Serve", err)
 }
 
-// Connection is a local address of the peer whose TCP connections go to what a grant is for. One goroutine at a time may use it. The end of the
-// context of Connect ends it.
+// Connection is a local address of the peer whose TCP connections go to what a grant is for. One goroutine at a
+// time may use it. The end of the context of Connect ends it.
 type Connection struct {
 	stream api.TradeService_ConnectClient
 }
@@ -299,7 +300,8 @@ type ConnectionState struct {
 	Error       string `json:"error,omitempty"`       // of the last TCP connection
 }
 
-// Connect listens at a loopback address of the peer's machine, as long as ctx and the grant last. It returns when the peer listens.
+// Connect listens at a loopback address of the peer's machine, as long as ctx and the grant last. It returns when
+// the peer listens.
 func (o Offers) Connect(ctx context.Context, g Grant, listen string) (*Connection, ConnectionState, error) {
 	stream, err := o.client.trade.Connect(ctx, &api.ConnectRequest{Token: g.Token, ProviderId: g.ProviderID, Listen: listen})
 	if err != nil {

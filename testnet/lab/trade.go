@@ -27,8 +27,9 @@ func (w *world) commandsOf(p *peer) *desk {
 	return &desk{host: p.host, home: w.dir, env: w.environment(w.dir)}
 }
 
-// trade plays three commands between two homes: sell, find, connect. The first byte of the service must come in time after the start of the
-// homes, and by the way that their NATs allow. A buyer that gives up, or is killed, gives its units back.
+// trade plays three commands between two homes: sell, find, connect. The first byte of the service must come in
+// time after the start of the homes, and by the way that their NATs allow. A buyer that gives up, or is killed,
+// gives its units back.
 func trade(ctx context.Context, w *world, seller, buyer *peer, kind nat, by time.Time) error {
 	stop, err := serveText(seller)
 	if err != nil {

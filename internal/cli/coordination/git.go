@@ -87,8 +87,8 @@ func pushedTokens(con *term.Console) (map[string]fence.Token, error) {
 	return tokens, nil
 }
 
-// pushedPaths returns the paths that a push changes, sorted. It reads a line for each reference: OLD NEW NAME. A branch that begins is compared
-// with the present one; the end of a branch changes no file.
+// pushedPaths returns the paths that a push changes, sorted. It reads a line for each reference: OLD NEW NAME. A
+// branch that begins is compared with the present one; the end of a branch changes no file.
 func pushedPaths(ctx context.Context, lines io.Reader) ([]string, error) {
 	var all []string
 	refs := bufio.NewScanner(io.LimitReader(lines, 1<<20))

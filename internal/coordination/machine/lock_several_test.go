@@ -131,7 +131,8 @@ func TestSeveralLocksAreRefusedWhole(t *testing.T) {
 	require.Equal(t, before, contents(l.Machine))
 }
 
-// Whoever asks for any locks together, in any order, gets them all in the end: nobody waits in a circle. At no time have two leases one lock.
+// Whoever asks for any locks together, in any order, gets them all in the end: nobody waits in a circle. At no time
+// have two leases one lock.
 func TestNobodyWaitsInACircle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLog()

@@ -79,8 +79,9 @@ const (
 	unknown    = "unknown" // of no kind that can be measured
 )
 
-// verdict combines what this peer found with what others found. No offer is dead without a failed check of this peer: a second one decides,
-// or the failed checks of two others in other networks. An answer to this peer beats the word of any number of others.
+// verdict combines what this peer found with what others found. No offer is dead without a failed check of this
+// peer: a second one decides, or the failed checks of two others in other networks. An answer to this peer beats
+// the word of any number of others.
 func (x *Checks) verdict(e *endpoint, now time.Time) (m records.Measured, dead bool) {
 	if e.domain {
 		return x.proof(e, now)
@@ -173,8 +174,8 @@ func (x *Checks) note(e *endpoint, dead bool) bool {
 	return true
 }
 
-// spareDead has the oldest entry that lives make room for another one, so that a caller with many questions brings nothing dead back into
-// answers. More than half of the entries are never spared. The caller holds x.mu.
+// spareDead has the oldest entry that lives make room for another one, so that a caller with many questions brings
+// nothing dead back into answers. More than half of the entries are never spared. The caller holds x.mu.
 func (x *Checks) spareDead() {
 	const most = 64 // entries spared for one that comes
 	for n := 0; n < most && x.known.Len() >= maxEndpoints && x.deaths <= maxEndpoints/2; n++ {
@@ -218,7 +219,8 @@ func (x *Checks) find(r *records.Record, now time.Time) (all [3]*endpoint, n int
 	return all, n
 }
 
-// entry returns what is known under a name of an offer. A version with another target begins anew. The caller holds x.mu.
+// entry returns what is known under a name of an offer. A version with another target begins anew. The caller holds
+// x.mu.
 func (x *Checks) entry(n records.Name, r *records.Record, now time.Time) *endpoint {
 	e, ok := x.known.Get(n)
 	if ok && e.record.Sequence() >= r.Sequence() {
@@ -409,7 +411,8 @@ func (x *Checks) Run(ctx context.Context) {
 	}
 }
 
-// work returns up to n things to do now: checks, the longest due first, questions to witnesses, and news for those who asked.
+// work returns up to n things to do now: checks, the longest due first, questions to witnesses, and news for those
+// who asked.
 func (x *Checks) work(n int) (list []func(context.Context)) {
 	now := x.Now()
 	x.mu.Lock()

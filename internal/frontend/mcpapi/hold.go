@@ -58,7 +58,8 @@ func holdTools() []tool {
 	}
 }
 
-// leaseOf is the lease of an agent. Its id follows from the name, so a repeated call is one of the same holder, at any peer.
+// leaseOf is the lease of an agent. Its id follows from the name, so a repeated call is one of the same holder, at
+// any peer.
 func leaseOf(agent string) coord.LeaseID {
 	sum := sha256.Sum256([]byte("blackhole agent " + agent))
 	return coord.LeaseID(binary.BigEndian.Uint64(sum[:])&math.MaxInt64 | 1)

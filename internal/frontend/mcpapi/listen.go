@@ -21,7 +21,8 @@ const (
 	writeWithin = 10 * time.Second
 )
 
-// listen tells a client of changes of the resources that it names, until it goes. Only instances of services have changes to tell.
+// listen tells a client of changes of the resources that it names, until it goes. Only instances of services have
+// changes to tell.
 func (s *Server) listen(w http.ResponseWriter, r *http.Request, q *request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()

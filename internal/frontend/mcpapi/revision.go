@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// Revisions of the protocol. Clients of a stateless one state it in each message, and say it in headers too. Clients of the others agree on
-// one by a handshake, of which this server remembers nothing: it uses nothing in which they differ.
+// Revisions of the protocol. Clients of a stateless one state it in each message, and say it in headers too.
+// Clients of the others agree on one by a handshake, of which this server remembers nothing: it uses nothing in
+// which they differ.
 const (
 	stateless = "2026-07-28"
 	batching  = "2025-03-26"
@@ -125,7 +126,8 @@ func plainHeader(value string) string {
 	return string(text)
 }
 
-// complete adds to a result what the stateless revision demands: that it is the last word, who says it, and how long it stands.
+// complete adds to a result what the stateless revision demands: that it is the last word, who says it, and how
+// long it stands.
 func (s *Server) complete(method string, result any) any {
 	c := completed{result: result, head: map[string]any{
 		"resultType": "complete", "_meta": map[string]any{meta + "serverInfo": s.info()},

@@ -1,8 +1,10 @@
-// Package mcpapi is the front end for agents, at the address of package httpapi. It speaks the Model Context Protocol (modelcontextprotocol.io): a
-// POST of one JSON-RPC message, and the answer as JSON, or a stream for who listens. It keeps no session and sends nothing unasked. And it answers those who look for resources
-// by Agentic Resource Discovery, see entry.
+// Package mcpapi is the front end for agents, at the address of package httpapi. It speaks the Model Context
+// Protocol (modelcontextprotocol.io): a POST of one JSON-RPC message, and the answer as JSON, or a stream for who
+// listens. It keeps no session and sends nothing unasked. And it answers those who look for resources by Agentic
+// Resource Discovery, see entry.
 //
-// A tool is a route of the HTTP API: it has its words, its schema, its checks and its role. The package only translates.
+// A tool is a route of the HTTP API: it has its words, its schema, its checks and its role. The package only
+// translates.
 package mcpapi
 
 import (
@@ -31,7 +33,8 @@ const (
 
 // Config holds the parts of a Server.
 type Config struct {
-	// API is the whole HTTP API, guards included; required. A call of a tool passes on the credentials and the context of its request.
+	// API is the whole HTTP API, guards included; required. A call of a tool passes on the credentials and the
+	// context of its request.
 	API     http.Handler
 	Version string // of the program
 	// Referrals are URLs of the searches of other registries. The front names them to clients and calls none.
@@ -51,7 +54,8 @@ type Server struct {
 // New makes a server.
 func New(c Config) *Server { return &Server{Config: c, described: sync.OnceValue(describe)} }
 
-// Routes returns the paths of the front. At /mcp the HTTP server answers other methods with 405, which tells clients that there is no stream and no session.
+// Routes returns the paths of the front. At /mcp the HTTP server answers other methods with 405, which tells
+// clients that there is no stream and no session.
 func (s *Server) Routes() []httpapi.Route {
 	public := func(pattern string, serve func(http.ResponseWriter, *http.Request, string) (any, error)) httpapi.Route {
 		return httpapi.Route{Pattern: pattern, Role: access.RoleReadOnly, Public: true, Handler: s.resources(serve)}

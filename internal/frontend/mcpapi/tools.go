@@ -291,8 +291,8 @@ func parameters(args map[string]json.RawMessage) string {
 	return values.Encode()
 }
 
-// copies is how often an answer of the HTTP API is in memory: as it came, decoded, as text within the answer, and twice more while the fields
-// of the stateless revision are added.
+// copies is how often an answer of the HTTP API is in memory: as it came, decoded, as text within the answer, and
+// twice more while the fields of the stateless revision are added.
 const copies = 6
 
 // recorder keeps an answer of the HTTP API, as far as the budget has room for its copies.

@@ -12,7 +12,8 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/trade/v1"
 )
 
-// world is a small market: two granters share a durable state with a revision, and three consumers want one of two units each.
+// world is a small market: two granters share a durable state with a revision, and three consumers want one of two
+// units each.
 type world struct {
 	now      time.Duration
 	revision int
@@ -125,8 +126,8 @@ func (w world) next(r rules) (all []world) {
 	return all
 }
 
-// explore visits each world up to a number of events, and returns the number of worlds and the first one in which consumers believe in
-// more units than there are.
+// explore visits each world up to a number of events, and returns the number of worlds and the first one in which
+// consumers believe in more units than there are.
 func explore(r rules, events int) (worlds int, oversold *world) {
 	first := world{durable: &pb.Ledger{}, granters: [2]*Ledger{New(), New()}}
 	seen := map[string]bool{}
@@ -155,8 +156,8 @@ func explore(r rules, events int) (worlds int, oversold *world) {
 	return len(seen), nil
 }
 
-// TestEveryWorld: whatever two granters and three consumers do, restarts, ends and lost answers included, nothing is sold twice. Each mutant
-// sells something twice, so the search would find it.
+// TestEveryWorld: whatever two granters and three consumers do, restarts, ends and lost answers included, nothing
+// is sold twice. Each mutant sells something twice, so the search would find it.
 func TestEveryWorld(t *testing.T) {
 	worlds, oversold := explore(rules{}, 6) // 8 events are 850,000 worlds and half a minute
 	require.Nil(t, oversold)

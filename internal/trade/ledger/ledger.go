@@ -1,12 +1,14 @@
-// Package ledger is the book of the grants that one provider gave: who holds how many units of which offer, and until when.
+// Package ledger is the book of the grants that one provider gave: who holds how many units of which offer, and
+// until when.
 //
-// It is a pure state machine. Requests, terms and time are arguments, and a change either happens as a whole or is refused. The owner
-// makes each change durable as one value before anybody hears of it. So the units granted and not free again never exceed the stock
-// of an offer, as long as each change begins at the last durable value.
+// It is a pure state machine. Requests, terms and time are arguments, and a change either happens as a whole or is
+// refused. The owner makes each change durable as one value before anybody hears of it. So the units granted and
+// not free again never exceed the stock of an offer, as long as each change begins at the last durable value.
 //
-// Time is that of the provider's monotonic clock, and no time is durable. A grant ends one time to live after its last change, as
-// the provider counts it, and its units are free again a twentieth of that time later. Its holder counts from before it asked, so the
-// holder's end comes first, whatever the clocks of both say. Who loads a ledger gives each grant that it did not know its full time.
+// Time is that of the provider's monotonic clock, and no time is durable. A grant ends one time to live after its
+// last change, as the provider counts it, and its units are free again a twentieth of that time later. Its holder
+// counts from before it asked, so the holder's end comes first, whatever the clocks of both say. Who loads a ledger
+// gives each grant that it did not know its full time.
 package ledger
 
 import (
@@ -53,7 +55,8 @@ type Terms struct {
 	PriceUnit  string
 }
 
-// perOne is the share of one consumer, and perPrefix that of all consumers behind one address prefix: ids cost nothing, addresses do.
+// perOne is the share of one consumer, and perPrefix that of all consumers behind one address prefix: ids cost
+// nothing, addresses do.
 func (t *Terms) perOne() uint32 { return min(cmp.Or(t.PerOne, (t.Total+3)/4), t.Total) }
 
 func (t *Terms) perPrefix() uint32 { return max(t.perOne(), t.Total/2) }
@@ -67,8 +70,8 @@ type Ledger struct {
 // New returns an empty ledger.
 func New() *Ledger { return &Ledger{state: &pb.Ledger{}, ends: map[uint64]time.Duration{}} }
 
-// Load returns the ledger of a durable state. Grants that before has in the same state keep their end; all others have their full time. Nil
-// knows none.
+// Load returns the ledger of a durable state. Grants that before has in the same state keep their end; all others
+// have their full time. Nil knows none.
 func Load(state *pb.Ledger, before *Ledger, now time.Duration) *Ledger {
 	l := &Ledger{state: proto.CloneOf(state), ends: make(map[uint64]time.Duration, len(state.GetEntries()))}
 	for _, e := range l.state.GetEntries() {
@@ -80,8 +83,8 @@ func Load(state *pb.Ledger, before *Ledger, now time.Duration) *Ledger {
 	return l
 }
 
-// Merge returns the state that knows the grants of two ledgers of one provider, of before and after a move. One that both know is as its last
-// change left it.
+// Merge returns the state that knows the grants of two ledgers of one provider, of before and after a move. One
+// that both know is as its last change left it.
 func Merge(a, b *pb.Ledger) *pb.Ledger {
 	m := &pb.Ledger{LastToken: max(a.GetLastToken(), b.GetLastToken()), LongestMs: max(a.GetLongestMs(), b.GetLongestMs())}
 	known := map[uint64]*pb.Entry{}
@@ -109,7 +112,8 @@ func (l *Ledger) Entries() []*pb.Entry { return l.state.GetEntries() }
 
 func timeOf(e *pb.Entry) time.Duration { return time.Duration(e.TtlMs) * time.Millisecond }
 
-// spanOf is the full time of an entry in its state. One that was given back is remembered, for repetitions of its request.
+// spanOf is the full time of an entry in its state. One that was given back is remembered, for repetitions of its
+// request.
 func spanOf(e *pb.Entry) time.Duration {
 	switch ttl := timeOf(e); e.State {
 	case api.Grant_STATE_HELD:
@@ -174,9 +178,10 @@ func (l *Ledger) Next() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// Reserve grants units to a consumer, or holds them. The repetition of a request returns its grant, whatever became of it. issued is the
-// wall clock, for people and for the first token. Errors, each with its numbers: Invalid; Conflict for another version, a higher price, a
-// request id in other use, and too few free units; LimitReached for a share that is used up.
+// Reserve grants units to a consumer, or holds them. The repetition of a request returns its grant, whatever became
+// of it. issued is the wall clock, for people and for the first token. Errors, each with its numbers: Invalid;
+// Conflict for another version, a higher price, a request id in other use, and too few free units; LimitReached for
+// a share that is used up.
 func (l *Ledger) Reserve(by Consumer, r *api.ReserveRequest, t Terms, now time.Duration, issued time.Time) (*pb.Entry, error) {
 	units, ttl := max(r.GetUnits(), 1), cmp.Or(r.GetTtlMs(), uint64(t.MaxTime.Milliseconds()))
 	if e := l.Get(by.ID, r.GetRequestId()); e != nil {
@@ -288,8 +293,8 @@ func (l *Ledger) Holder(consumer string, token uint64, now time.Duration) (*pb.E
 	return l.of(consumer, token, now)
 }
 
-// Extend gives a grant its time anew and confirms one that is held; with 0, the time it has. The repetition of a request changes nothing.
-// Errors: NotFound and Gone; Invalid; Conflict for an offer with another price by now.
+// Extend gives a grant its time anew and confirms one that is held; with 0, the time it has. The repetition of a
+// request changes nothing. Errors: NotFound and Gone; Invalid; Conflict for an offer with another price by now.
 func (l *Ledger) Extend(consumer string, r *api.ExtendRequest, t Terms, now time.Duration) (*pb.Entry, error) {
 	e, err := l.of(consumer, r.GetToken(), now)
 	if err != nil {
@@ -359,7 +364,8 @@ func (l *Ledger) Revoke(token uint64, reason string, now time.Duration) (*pb.Ent
 	return e, nil
 }
 
-// Expire ends the states whose time is over, and forgets the entries whose last one it was. It reports whether the durable state changed.
+// Expire ends the states whose time is over, and forgets the entries whose last one it was. It reports whether the
+// durable state changed.
 func (l *Ledger) Expire(now time.Duration) bool {
 	changed := false
 	keep := l.state.GetEntries()[:0]

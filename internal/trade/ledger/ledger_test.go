@@ -177,8 +177,9 @@ type belief struct {
 	until time.Duration
 }
 
-// TestRandom: consumers repeat, lose and reorder requests at two granters that share the durable state, crash and start again. At no moment
-// do the consumers together believe in more units than there are, and in the end all units are free.
+// TestRandom: consumers repeat, lose and reorder requests at two granters that share the durable state, crash and
+// start again. At no moment do the consumers together believe in more units than there are, and in the end all
+// units are free.
 func TestRandom(t *testing.T) {
 	for seed := range uint64(300) {
 		draw := rand.New(rand.NewPCG(seed, 1))

@@ -30,8 +30,8 @@ const (
 	askDoor       = 2 * time.Second // for the answer of one of them
 )
 
-// enter connects the peers at an address without an id, often while this peer knows few others: the name of a service leads to
-// peers that start with this one, and to others later.
+// enter connects the peers at an address without an id, often while this peer knows few others: the name of a
+// service leads to peers that start with this one, and to others later.
 func (b *Bootstrapper) enter(ctx context.Context, door multiaddr.Multiaddr, psk pnet.PSK) {
 	known := make(map[string]peer.ID) // who answered at which of its addresses
 	for rest := firstRetry; ; {
@@ -78,7 +78,8 @@ func (b *Bootstrapper) knock(ctx context.Context, door multiaddr.Multiaddr, psk 
 	return errors.Join(errs...)
 }
 
-// who returns the id of the peer at a TCP address, which the handshake of a connection proves. psk is the key of a closed network.
+// who returns the id of the peer at a TCP address, which the handshake of a connection proves. psk is the key of a
+// closed network.
 func who(ctx context.Context, h host.Host, addr multiaddr.Multiaddr, psk pnet.PSK) (peer.ID, error) {
 	ctx, cancel := context.WithTimeout(ctx, askDoor)
 	defer cancel()

@@ -45,7 +45,8 @@ func TestWhoAnswersAtAnAddress(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestKnock: a peer knows its own address behind a name that several peers have, asks nobody twice, and forgets who is gone from the name.
+// TestKnock: a peer knows its own address behind a name that several peers have, asks nobody twice, and forgets who
+// is gone from the name.
 func TestKnock(t *testing.T) {
 	opts := []libp2p.Option{libp2p.ListenAddrStrings("/ip4/127.0.0.1/tcp/0"), libp2p.DisableMetrics(), libp2p.DisableRelay()}
 	h, err := libp2p.New(opts...)
