@@ -28,7 +28,7 @@ type proof struct {
 // Variables of tests. A proof takes longer than a test: it plays networks at size, and clients over a bad network for ten minutes, twice
 // on two processors, which play two clients at once.
 const (
-	long        = "BLACKHOLE_LONG"
+	long        = "TEST_LONG"
 	stormLength = "BLACKHOLE_STORM"
 )
 

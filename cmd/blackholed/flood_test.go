@@ -41,8 +41,8 @@ type victim struct {
 
 // floods skips a test of a flood.
 func floods(t *testing.T) {
-	if runtime.GOOS != "linux" || os.Getenv("BLACKHOLE_LONG") == "" {
-		t.Skip("reads /proc, and takes a while: set BLACKHOLE_LONG=1, as .ci/night does")
+	if runtime.GOOS != "linux" || os.Getenv("TEST_LONG") == "" {
+		t.Skip("reads /proc, and takes a while: set TEST_LONG=1, as .ci/night does")
 	}
 }
 

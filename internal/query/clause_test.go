@@ -201,7 +201,7 @@ func TestClausesAgainstTheDecodedMessage(t *testing.T) {
 // In a short run they are fewer.
 func TestQueriesAgainstBruteForce(t *testing.T) {
 	queries, perSet := 1000, 100
-	if os.Getenv("BLACKHOLE_LONG") != "" {
+	if os.Getenv("TEST_LONG") != "" {
 		queries = 10_000
 	}
 	asked, matched, matches := 0, 0, 0

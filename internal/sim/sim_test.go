@@ -39,8 +39,8 @@ func TestScenario(t *testing.T) {
 // long skips a test of minutes of a processor.
 func long(t *testing.T) {
 	t.Helper()
-	if os.Getenv("BLACKHOLE_LONG") == "" {
-		t.Skip("plays a network at size: set BLACKHOLE_LONG=1, as .ci/night and testnet prove do")
+	if os.Getenv("TEST_LONG") == "" {
+		t.Skip("plays a network at size: set TEST_LONG=1, as .ci/night and testnet prove do")
 	}
 }
 
@@ -48,7 +48,7 @@ func long(t *testing.T) {
 // its peers. At night, and in proofs, more are left than keep a cell. Larger ones are for "go run ./testnet sim".
 func TestNetwork(t *testing.T) {
 	p := Params{Scenario: "network", Peers: 24, Records: 60, Seed: 1, RTT: 50 * time.Millisecond}
-	if os.Getenv("BLACKHOLE_LONG") != "" {
+	if os.Getenv("TEST_LONG") != "" {
 		p.Peers = 32
 	}
 	play(t, p)

@@ -36,7 +36,7 @@ func play(m *testing.M) int {
 // long skips a test that takes a minute of processors or waits for several elections.
 func long(t *testing.T) {
 	t.Helper()
-	if os.Getenv("BLACKHOLE_LONG") == "" {
-		t.Skip("plays processes for a minute: set BLACKHOLE_LONG=1, as .ci/night and testnet prove do")
+	if os.Getenv("TEST_LONG") == "" {
+		t.Skip("plays processes for a minute: set TEST_LONG=1, as .ci/night and testnet prove do")
 	}
 }

@@ -115,7 +115,7 @@ func built(t *testing.T) string {
 func TestOracle(t *testing.T) {
 	t.Parallel()
 	questions := 300
-	if os.Getenv("BLACKHOLE_LONG") != "" {
+	if os.Getenv("TEST_LONG") != "" {
 		questions = 3000
 	}
 	var stdout, stderr bytes.Buffer

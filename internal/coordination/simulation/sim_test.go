@@ -36,7 +36,7 @@ func setting[T any](t *testing.T, name string, usual T, parse func(string) (T, e
 
 // usually returns the number of seeds of go test, or the larger one of the night.
 func usually(few, many int) int {
-	if os.Getenv("BLACKHOLE_LONG") == "" {
+	if os.Getenv("TEST_LONG") == "" {
 		return few
 	}
 	return many

@@ -107,7 +107,7 @@ func (m *missing) some() *lightNode { return m.nodes[1+m.random.IntN(len(m.nodes
 func TestKeeperThatMissesAChange(t *testing.T) {
 	atSize(t)
 	seeds := 15
-	if os.Getenv("BLACKHOLE_LONG") != "" {
+	if os.Getenv("TEST_LONG") != "" {
 		seeds = 1000
 	}
 	asked, complete := 0, 0

@@ -188,8 +188,8 @@ type cluster struct {
 // atSize skips a test but at night and in proofs. It plays at the size of a network what shorter tests play.
 func atSize(t *testing.T) {
 	t.Helper()
-	if os.Getenv("BLACKHOLE_LONG") == "" {
-		t.Skip("plays at size what shorter tests play: set BLACKHOLE_LONG=1, as .ci/night and testnet prove do")
+	if os.Getenv("TEST_LONG") == "" {
+		t.Skip("plays at size what shorter tests play: set TEST_LONG=1, as .ci/night and testnet prove do")
 	}
 }
 

@@ -103,10 +103,10 @@ func (c *campaign) arrive() {
 }
 
 // Complete answers at clients of the DHT, after the healing of a partition, and right after joining
-// lack no live record. BLACKHOLE_LONG asks 10,000 questions in each situation.
+// lack no live record. TEST_LONG asks 10,000 questions in each situation.
 func TestCompleteAnswersLackNothing(t *testing.T) {
 	questions := 100
-	if os.Getenv("BLACKHOLE_LONG") != "" {
+	if os.Getenv("TEST_LONG") != "" {
 		questions = 10_000
 	}
 	for _, situation := range []string{"client", "healed", "joined"} {

@@ -70,7 +70,7 @@ func TestUnknownFieldsPass(t *testing.T) {
 func TestCriticalFeatures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, size := range []int{4, 30} {
-			if size > 4 && os.Getenv("BLACKHOLE_LONG") == "" {
+			if size > 4 && os.Getenv("TEST_LONG") == "" {
 				continue
 			}
 			w := newCluster(t, size)

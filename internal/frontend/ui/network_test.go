@@ -33,8 +33,8 @@ import (
 // long skips what takes a browser a minute.
 func long(t *testing.T) {
 	t.Helper()
-	if os.Getenv("BLACKHOLE_LONG") == "" {
-		t.Skip("a browser plays it for a minute: set BLACKHOLE_LONG=1, as .ci/night does")
+	if os.Getenv("TEST_LONG") == "" {
+		t.Skip("a browser plays it for a minute: set TEST_LONG=1, as .ci/night does")
 	}
 }
 

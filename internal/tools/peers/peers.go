@@ -97,8 +97,8 @@ func (g *Group) Add(t testing.TB) {
 // Long skips a test that waits for elections and for ends of leases.
 func Long(t *testing.T) {
 	t.Helper()
-	if os.Getenv("BLACKHOLE_LONG") == "" {
-		t.Skip("waits for a minute and more: set BLACKHOLE_LONG=1, as .ci/night does")
+	if os.Getenv("TEST_LONG") == "" {
+		t.Skip("waits for a minute and more: set TEST_LONG=1, as .ci/night does")
 	}
 }
 
