@@ -116,7 +116,7 @@ func TestStorm(t *testing.T) {
 		t.Skip("builds and runs programs")
 	}
 	length := 5 * time.Second
-	if text := os.Getenv("BLACKHOLE_STORM"); text != "" { // set by testnet prove
+	if text := os.Getenv("TEST_STORM"); text != "" { // set by testnet prove
 		var err error
 		length, err = time.ParseDuration(text)
 		require.NoError(t, err)

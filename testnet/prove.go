@@ -29,7 +29,7 @@ type proof struct {
 // on two processors, which play two clients at once.
 const (
 	long        = "TEST_LONG"
-	stormLength = "BLACKHOLE_STORM"
+	stormLength = "TEST_STORM"
 )
 
 const proveUsage = `usage: go run ./testnet prove PROMISE

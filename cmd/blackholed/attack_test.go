@@ -576,25 +576,25 @@ func (b *besieged) attacks() map[string]attack {
 }
 
 // TestFiveTokens: five tokens of role service attack every pool in their reach, one way after another. An honest caller is refused nothing.
-// BLACKHOLE_SIEGE is the time of each attack, such as 5s; with -v the test says how long the honest caller waited.
+// TEST_SIEGE is the time of each attack, such as 5s; with -v the test says how long the honest caller waited.
 func TestFiveTokens(t *testing.T) {
-	text := os.Getenv("BLACKHOLE_SIEGE")
+	text := os.Getenv("TEST_SIEGE")
 	if text == "" {
-		t.Skip("takes minutes and all processors: set BLACKHOLE_SIEGE")
+		t.Skip("takes minutes and all processors: set TEST_SIEGE")
 	}
 	span, err := time.ParseDuration(text)
 	require.NoError(t, err)
-	if name := os.Getenv("BLACKHOLE_SIEGE_ATTACK"); name != "" {
-		(&besieged{t: t}).attack(name, os.Getenv("BLACKHOLE_SIEGED"))
+	if name := os.Getenv("TEST_SIEGE_ATTACK"); name != "" {
+		(&besieged{t: t}).attack(name, os.Getenv("TEST_SIEGED"))
 		return
 	}
-	if os.Getenv("BLACKHOLE_SIEGED") == "" {
+	if os.Getenv("TEST_SIEGED") == "" {
 		shell := `ip link set lo up && ip addr add ` + honestAddress + `/32 dev lo && ip addr add ` + attackAddress + `/32 dev lo`
 		if out, err := exec.Command(needs(t, "unshare"), "-rn", "sh", "-c", shell).CombinedOutput(); err != nil {
 			t.Skipf("no network with addresses of its own: %v: %s", err, out)
 		}
 		cmd := exec.Command("unshare", append([]string{"-rn", "sh", "-c", shell + ` && exec "$0" "$@"`}, os.Args...)...)
-		cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), "BLACKHOLE_SIEGED=1"), os.Stdout, os.Stderr
+		cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), "TEST_SIEGED=1"), os.Stdout, os.Stderr
 		require.NoError(t, cmd.Run())
 		return
 	}
@@ -616,7 +616,7 @@ func TestFiveTokens(t *testing.T) {
 	}
 	slices.Sort(names[1:])
 	for _, name := range names {
-		if only := os.Getenv("BLACKHOLE_SIEGE_ONLY"); only != "" && !regexp.MustCompile(only).MatchString(name) {
+		if only := os.Getenv("TEST_SIEGE_ONLY"); only != "" && !regexp.MustCompile(only).MatchString(name) {
 			continue
 		}
 		b.siege(name, all[name] != nil, span)
@@ -651,7 +651,7 @@ func (b *besieged) ready() {
 // attackers starts an attack from a process of its own, so that the honest caller waits for nothing but the peer and the processors.
 func (b *besieged) attackers(name string) (pid int, end func()) {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestFiveTokens$")
-	cmd.Env = append(os.Environ(), "BLACKHOLE_SIEGE_ATTACK="+name, "BLACKHOLE_SIEGED="+strings.Join([]string{b.dir, b.http, b.grpc, b.etcd, b.dns}, " "))
+	cmd.Env = append(os.Environ(), "TEST_SIEGE_ATTACK="+name, "TEST_SIEGED="+strings.Join([]string{b.dir, b.http, b.grpc, b.etcd, b.dns}, " "))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	require.NoError(b.t, err)

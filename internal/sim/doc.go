@@ -17,6 +17,6 @@
 // and the random numbers of libp2p differ. So tests assert properties, never traces, and print
 // figures without asserting them.
 //
-// Short scenarios run with go test, those of minutes with TEST_LONG. BLACKHOLE_SIM, a JSON object with the fields of Params, selects
+// Short scenarios run with go test, those of minutes with TEST_LONG. TEST_SIM, a JSON object with the fields of Params, selects
 // a long scenario; "go run ./testnet sim" sets it.
 package sim

@@ -17,7 +17,7 @@ import (
 )
 
 // environment names the variable that asks TestScenario for a scenario: JSON of Params.
-const environment = "BLACKHOLE_SIM"
+const environment = "TEST_SIM"
 
 // TestMain gives memory for time, as networks make much garbage.
 func TestMain(m *testing.M) {

@@ -98,7 +98,7 @@ func (s simulation) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	fmt.Fprintf(stdout, "playing %s; the first time it compiles for a minute ...\n", asked)
 	test := exec.CommandContext(ctx, "go", "test", "-count=1", "-run=^TestScenario$", "-timeout=0", "-v", "github.com/blackhole/blackhole/internal/sim")
-	test.Env = append(os.Environ(), "BLACKHOLE_SIM="+string(asked))
+	test.Env = append(os.Environ(), "TEST_SIM="+string(asked))
 	test.Stdout, test.Stderr = stdout, stderr
 	switch err := test.Run(); {
 	case ctx.Err() != nil:

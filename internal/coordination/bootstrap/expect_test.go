@@ -160,10 +160,10 @@ func TestWordIsKept(t *testing.T) {
 
 // TestOneGroupOfManyStarts plays starts in any order, crashes, cuts that heal, and answers that come late, of 3 to 7 peers, of which
 // more than half are expected. There is never a second group; and all are in the first one when everything is well again.
-// BLACKHOLE_STARTS is the number of plays.
+// TEST_STARTS is the number of plays.
 func TestOneGroupOfManyStarts(t *testing.T) {
 	plays := 1000
-	if asked := os.Getenv("BLACKHOLE_STARTS"); asked != "" {
+	if asked := os.Getenv("TEST_STARTS"); asked != "" {
 		var err error
 		plays, err = strconv.Atoi(asked)
 		require.NoError(t, err)

@@ -318,8 +318,8 @@ type crashing struct {
 }
 
 // After any crash what was synced is there, in order, and nothing is torn: the log is the
-// synced one with a beginning of what was written since. BLACKHOLE_SEEDS=18000 crashes 100,000 times, from
-// seed BLACKHOLE_FROM on.
+// synced one with a beginning of what was written since. TEST_SEEDS=18000 crashes 100,000 times, from
+// seed TEST_FROM on.
 func TestCrash(t *testing.T) {
 	crashes, from := 0, setting(t, "FROM", 0)
 	for seed := from; seed < from+setting(t, "SEEDS", 60); seed++ {

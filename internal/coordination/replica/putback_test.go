@@ -19,10 +19,10 @@ import (
 
 // TestPutBack puts the whole folder of one voter back to earlier moments, among crashes, cuts, elections and writes. In the
 // end all voters talk to each other. Then either nobody leads, or the leader has every acknowledged write and the members
-// that did not stop have its state. BLACKHOLE_SEEDS plays more seeds.
+// that did not stop have its state. TEST_SEEDS plays more seeds.
 func TestPutBack(t *testing.T) {
 	seeds := 60
-	if n, err := strconv.Atoi(os.Getenv("BLACKHOLE_SEEDS")); err == nil {
+	if n, err := strconv.Atoi(os.Getenv("TEST_SEEDS")); err == nil {
 		seeds = n
 	}
 	ends := map[string]int{}

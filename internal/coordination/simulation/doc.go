@@ -43,7 +43,7 @@
 //
 // # Running it
 //
-// go test plays some seeds, of TestSeeds, TestBold and TestMerges, and more with TEST_LONG. BLACKHOLE_SEEDS=N, and BLACKHOLE_FROM=S, play N of them from S
+// go test plays some seeds, of TestSeeds, TestBold and TestMerges, and more with TEST_LONG. TEST_SEEDS=N, and TEST_FROM=S, play N of them from S
 // on, each for BLACKHOLE_VIRTUAL (such as 60s); the figures are printed with -v. A seed plays the
 // same way each time.
 //

@@ -324,7 +324,7 @@ func (p plant) notice(t *testing.T, root, test string, n int) {
 	out, err := compile.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	run := exec.Command(binary, "-test.run", "^"+test+"$", "-test.failfast")
-	run.Env = append(os.Environ(), "BLACKHOLE_SEEDS="+strconv.Itoa(n)) // which pass without the bug
+	run.Env = append(os.Environ(), "TEST_SEEDS="+strconv.Itoa(n)) // which pass without the bug
 	out, err = run.CombinedOutput()
 	require.Error(t, err, "nobody noticed")
 	found := regexp.MustCompile(`seed (\d+) at (\S+): (?:check\.|audit\.)?(\S+): (.{0,120})`).FindSubmatch(out)

@@ -377,11 +377,11 @@ func TestLiarsAboutFullCells(t *testing.T) {
 	})
 }
 
-// A provider remembers for hours which keepers are full for which cells, and leaves only these out. BLACKHOLE_KEEPER_PEERS plays another
+// A provider remembers for hours which keepers are full for which cells, and leaves only these out. TEST_KEEPER_PEERS plays another
 // number of peers.
 func TestPublisherRemembersFullCells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := crowded(t, number(t, "BLACKHOLE_KEEPER_PEERS", 60), 26)
+		w := crowded(t, number(t, "TEST_KEEPER_PEERS", 60), 26)
 		defer w.close()
 		w.announce(w.nodes[0], world(t, 400, atCities(t))) // as many cells' fulls as 300,000
 		providers := make([]keepertest.Provider, 20)
@@ -511,9 +511,9 @@ func TestFullCellsBecomeWhole(t *testing.T) {
 }
 
 // The whole world, played: 300,000 records as people live, at 12 peers that keep nearly all cells, in a network that is not small.
-// BLACKHOLE_KEEPER_RECORDS and BLACKHOLE_KEEPER_CELL play other numbers.
+// TEST_KEEPER_RECORDS and TEST_KEEPER_CELL play other numbers.
 func TestWorldPlayed(t *testing.T) {
-	n, capacity := number(t, "BLACKHOLE_KEEPER_RECORDS", 3000), number(t, "BLACKHOLE_KEEPER_CELL", 200)
+	n, capacity := number(t, "TEST_KEEPER_RECORDS", 3000), number(t, "TEST_KEEPER_CELL", 200)
 	synctest.Test(t, func(t *testing.T) {
 		w := newLimitedCluster(t, 0, protocol.Limits{})
 		w.dht.unseen = keep.AcceptWithin
