@@ -54,7 +54,7 @@ func newLightCluster(t testing.TB, n int) *lightCluster {
 }
 
 func newLimitedCluster(t testing.TB, n int, limits protocol.Limits) *lightCluster {
-	verifier, err := records.NewVerifier("test", max(100_000, 2*number(t, "BLACKHOLE_KEEPER_RECORDS", 0))) // shared: verifies each record once
+	verifier, err := records.NewVerifier("test", max(100_000, 2*number(t, "TEST_KEEPER_RECORDS", 0))) // shared: verifies each record once
 	require.NoError(t, err)
 	w := &lightCluster{
 		t: t, dht: &directory{}, hosts: new(lightHosts), verifier: verifier,

@@ -23,7 +23,7 @@ done
 
 case $kind in
 haproxy)
-	"$program" -v | head -1
+	"$program" -v | sed -n 1p
 	cat > "$folder/conf" <<-'CONF'
 		defaults
 		    mode http
@@ -65,7 +65,7 @@ nginx)
 	"$program" -e "$folder/proxy.log" -c "$folder/conf" &
 	;;
 traefik)
-	"$program" version | head -1
+	"$program" version | sed -n 1p
 	"$program" --entrypoints.web.address=127.0.0.1:8000 --providers.consulcatalog.endpoint.address=127.0.0.1:8500 \
 		--providers.consulcatalog.exposedbydefault=false --providers.consulcatalog.refreshinterval=1s > "$folder/proxy.log" 2>&1 &
 	;;
