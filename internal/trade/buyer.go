@@ -138,11 +138,12 @@ func (d *Desk) ask(ctx context.Context, to peer.ID, req *pb.Request) (*api.Grant
 	if err != nil {
 		return nil, nil, fault.As("", fault.Internal, err)
 	}
-	return d.remember(to, grant, sent), signed, nil
+	return d.remember(to, grant, sent, time.Duration(resp.GetLeftMs())*time.Millisecond), signed, nil
 }
 
-// remember keeps a grant that is live, from the time when it was asked for.
-func (d *Desk) remember(from peer.ID, grant *api.Grant, sent time.Duration) *api.Grant {
+// remember keeps a grant that is live, from the time when it was asked for. left is what the provider says: less than
+// the time of the grant if an earlier request with the same id got it.
+func (d *Desk) remember(from peer.ID, grant *api.Grant, sent, left time.Duration) *api.Grant {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.now()
@@ -151,14 +152,12 @@ func (d *Desk) remember(from peer.ID, grant *api.Grant, sent time.Duration) *api
 			delete(d.held, name)
 		}
 	}
-	if ttl := time.Duration(min(grant.GetTtlMs(), uint64(records.MaxGrantTTL.Milliseconds()))) * time.Millisecond; ledger.Live(grant.GetState()) && len(d.held) < maxHeld {
-		if grant.GetState() == api.Grant_STATE_HELD {
-			ttl = min(ttl, ledger.HoldTime)
-		}
-		d.held[heldName{from, grant.GetToken()}] = &held{grant, sent + ttl}
-		return withLeft(grant, sent+ttl-now)
+	if !ledger.Live(grant.GetState()) || len(d.held) >= maxHeld {
+		return grant
 	}
-	return grant
+	until := sent + min(left, time.Duration(min(grant.GetTtlMs(), uint64(records.MaxGrantTTL.Milliseconds())))*time.Millisecond)
+	d.held[heldName{from, grant.GetToken()}] = &held{grant, until}
+	return withLeft(grant, until-now)
 }
 
 func withLeft(grant *api.Grant, left time.Duration) *api.Grant {

@@ -45,6 +45,7 @@ func (d *Desk) handle(s *rpc.Stream, m proto.Message, malformed error) (proto.Me
 	resp := &pb.Response{}
 	e, err := d.answer(ctx, by, m.(*pb.Request), resp)
 	if err == nil {
+		resp.LeftMs = uint64(d.granter.current.Load().Left(e.Token, d.now()).Milliseconds())
 		resp.Grant, err = d.signed(e)
 	}
 	resp.Refusal = rpc.Refuse(err)

@@ -323,6 +323,27 @@ func TestRestart(t *testing.T) {
 	require.NoError(t, seller.Close())
 }
 
+// TestLateRepetition: a repeated request returns a grant whose time has been running. Its end at the consumer still
+// comes before its end at the provider.
+func TestLateRepetition(t *testing.T) {
+	seller := newSide(t)
+	key := seller.sell(t, 4)
+	buyer := newSide(t, seller)
+	once := func(r *api.ReserveRequest) { r.RequestId = "once" }
+	name := heldName{seller.Host.ID(), buyer.reserve(t, key, once).GetToken()}
+	left := func() time.Duration { return seller.granter.current.Load().Left(name.token, seller.now()) }
+	for left() > 59_500*time.Millisecond {
+		<-time.After(10 * time.Millisecond)
+	}
+	buyer.forget(name) // as a buyer that had no answer
+	before := left()
+	g := buyer.reserve(t, key, once)
+	require.Equal(t, name.token, g.GetToken())
+	require.LessOrEqual(t, g.GetLeftMs(), uint64(before.Milliseconds()))
+	require.LessOrEqual(t, buyer.leftOf(name), before)
+	require.NotZero(t, buyer.leftOf(name))
+}
+
 // TestNewerVersion: a consumer that read an old version learns of the newest one.
 func TestNewerVersion(t *testing.T) {
 	seller := newSide(t)

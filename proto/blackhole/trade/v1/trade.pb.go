@@ -194,7 +194,9 @@ type Response struct {
 	Refusal *v11.Refusal `protobuf:"bytes,1,opt,name=refusal,proto3" json:"refusal,omitempty"`
 	Grant   *SignedGrant `protobuf:"bytes,2,opt,name=grant,proto3" json:"grant,omitempty"`
 	// Envelope of the newest version of the record, if a request named another one.
-	Record        []byte `protobuf:"bytes,3,opt,name=record,proto3" json:"record,omitempty"`
+	Record []byte `protobuf:"bytes,3,opt,name=record,proto3" json:"record,omitempty"`
+	// Time that the grant has left, by the provider's clock. A repeated request returns a grant whose time has been running.
+	LeftMs        uint64 `protobuf:"varint,6,opt,name=left_ms,json=leftMs,proto3" json:"left_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -248,6 +250,13 @@ func (x *Response) GetRecord() []byte {
 		return x.Record
 	}
 	return nil
+}
+
+func (x *Response) GetLeftMs() uint64 {
+	if x != nil {
+		return x.LeftMs
+	}
+	return 0
 }
 
 // SignedGrant is a grant with the signature of its provider, over the domain blackhole:NETWORK:grant: and the bytes of the grant.
@@ -641,11 +650,12 @@ const file_blackhole_trade_v1_trade_proto_rawDesc = "" +
 	"\n" +
 	"GetRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\"\x8f\x01\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\"\xa8\x01\n" +
 	"\bResponse\x124\n" +
 	"\arefusal\x18\x01 \x01(\v2\x1a.blackhole.peer.v1.RefusalR\arefusal\x125\n" +
 	"\x05grant\x18\x02 \x01(\v2\x1f.blackhole.trade.v1.SignedGrantR\x05grant\x12\x16\n" +
-	"\x06record\x18\x03 \x01(\fR\x06record\"A\n" +
+	"\x06record\x18\x03 \x01(\fR\x06record\x12\x17\n" +
+	"\aleft_ms\x18\x06 \x01(\x04R\x06leftMs\"A\n" +
 	"\vSignedGrant\x12\x14\n" +
 	"\x05grant\x18\x01 \x01(\fR\x05grant\x12\x1c\n" +
 	"\tsignature\x18\x02 \x01(\fR\tsignature\"#\n" +
