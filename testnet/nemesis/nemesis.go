@@ -44,6 +44,7 @@ type Config struct {
 	Duration time.Duration // of load and faults
 	Founders int           // peers that bootstrap the group; three vote
 	Others   int           // peers that never become members
+	Buyers   int           // clients that take units of offers; 0: none
 
 	// Faults names the faults to choose from; empty means all. See Faults.
 	Faults []string
@@ -74,12 +75,13 @@ type seen struct {
 	ledger  history.EventLog
 	beliefs history.Beliefs
 	offers  *history.Offers
+	grants  *history.Grants
 }
 
 // Run starts the peers, applies load and faults, and checks the histories. The error concerns the
 // run itself; the report has the violations.
 func Run(ctx context.Context, c Config) (*Report, error) {
-	r := &run{Config: c, recorder: newRecorder(), seen: seen{offers: history.NewOffers(comparison)}}
+	r := &run{Config: c, recorder: newRecorder(), seen: seen{offers: history.NewOffers(comparison), grants: history.NewGrants(stock)}}
 	r.report, r.resources = newReport(c), make(map[string]*resource)
 	for i := range lockKeys {
 		r.resources[fmt.Sprintf("%s/%d", contended, i)] = new(resource)
@@ -160,19 +162,26 @@ func (r *run) dissolve() {
 
 // play runs load and faults, then repairs everything and waits for the watches.
 func (r *run) play(ctx context.Context) error {
+	sales, err := r.openSales(ctx)
+	if err != nil {
+		return err
+	}
 	load := r.startLoad(ctx)
 	watches := r.startWatches(ctx)
 	market := r.startMarket(ctx)
+	buyers := r.startBuyers(ctx, sales)
 	faults := newFaults(r)
-	err := r.disturb(ctx, faults)
+	err = r.disturb(ctx, faults)
 	if err == nil {
 		err = faults.heal(ctx)
 	}
 	load.stop()
 	market.close()
+	buyers.stop()
 	if err == nil {
 		r.settle(ctx, watches)
 		r.settleMarket(ctx)
+		r.settleSales(ctx, sales)
 	}
 	watches.stop()
 	if ctx.Err() != nil {
@@ -200,7 +209,10 @@ func (r *run) judge() {
 	if r.Upgrade != "" {
 		results = append(results, r.seen.offers.Result())
 	}
-	r.report.Resumed, r.report.Answers = int(r.resumed.Load()), r.seen.offers.Counts()
+	if r.Buyers > 0 {
+		results = append(results, r.seen.grants.Result())
+	}
+	r.report.Resumed, r.report.Answers, r.report.Trades = int(r.resumed.Load()), r.seen.offers.Counts(), r.seen.grants.Counts()
 	r.report.conclude(h, results)
 }
 

@@ -24,6 +24,7 @@ type Report struct {
 	Watches    int                       `json:"watches"`
 	Resumed    int                       `json:"resumed"`    // watches resumed at another peer
 	Answers    history.Answers           `json:"answers"`    // to questions for all offers, during an upgrade
+	Trades     history.Trades            `json:"trades"`     // requests for units of offers
 	Leaders    int                       `json:"leaders"`    // terms with an observed leader
 	Recoveries []float64                 `json:"recoveries"` // from the end of a fault until every peer answers
 	Freed      []float64                 `json:"freed"`      // from the death of a client to the end of its locks
@@ -91,6 +92,9 @@ func (r *Report) Show(w io.Writer) error {
 	if a := r.Answers; a != (history.Answers{}) {
 		fmt.Fprintf(t, "questions for all offers: %d complete answers, %d incomplete, %d failed; %d complete answers lacked a change that not all keepers had taken\n",
 			a.Complete, a.Incomplete, a.Failed, a.Late)
+	}
+	if n := r.Trades; n != (history.Trades{}) {
+		fmt.Fprintf(t, "%d requests for units of offers: %d with effect, %d refused, %d without an answer\n", n.Granted+n.Refused+n.Unknown, n.Granted, n.Refused, n.Unknown)
 	}
 	fmt.Fprintf(t, "\nFAULT\tTIMES\n")
 	for _, kind := range slices.Sorted(maps.Keys(r.Faults)) {

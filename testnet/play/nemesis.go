@@ -50,6 +50,7 @@ func parseTrial(c call) (t trial, err error) {
 	f.Uint64Var(&t.Seed, "seed", 1, "of faults and load")
 	f.IntVar(&t.Founders, "peers", nemesis.Founders, "peers that found the group, 4 to 9; three of them vote")
 	f.IntVar(&t.Others, "others", nemesis.Others, "peers that are never members, 0 to 9")
+	f.IntVar(&t.Buyers, "buyers", nemesis.Buyers, "clients that take units of four offers, 0 to 1000")
 	f.StringVar(&t.scenario, "scenario", "all", scenarioNames())
 	f.IntVar(&t.seeds, "seeds", 1, "to play, one after the other, of the scripts; they have their own peers")
 	f.DurationVar(&t.Pause, "pause", 30*time.Second, "longest time that a process is stopped or a network cut")
@@ -73,6 +74,8 @@ func (t *trial) validate() error {
 		return fault.Invalidf("-peers", t.Founders, "must be 4 to 9, not %d", t.Founders)
 	case t.Others < 0 || t.Others > 9:
 		return fault.Invalidf("-others", t.Others, "must be 0 to 9, not %d", t.Others)
+	case t.Buyers < 0 || t.Buyers > 1000:
+		return fault.Invalidf("-buyers", t.Buyers, "must be 0 to 1000, not %d", t.Buyers)
 	case t.Pause < time.Second:
 		return fault.Invalidf("-pause", t.Pause, "must be at least 1s, not %v", t.Pause)
 	case t.Recovery < time.Second:

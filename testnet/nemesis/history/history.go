@@ -15,6 +15,7 @@
 // D1  acknowledged operations are in the history, refused operations are not
 // E1  no operation is applied twice
 // W   all watches see the same events, in revision order, without gap or duplicate
+// T1  no unit of an offer is sold twice, and tokens of grants rise
 // P   a complete answer of the discovery plane has every offer in its last acknowledged version, and no withdrawn one
 package history
 
