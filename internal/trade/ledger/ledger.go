@@ -31,7 +31,7 @@ const (
 	HoldTime   = time.Minute // of units that are held and not confirmed
 	MinTime    = time.Second // of a grant
 	maxHolds   = 4           // unconfirmed grants of one address prefix
-	maxEntries = 1000        // grants of all offers, ended ones included until their time is over
+	maxEntries = 1000        // grants of all offers; ended ones are remembered while there is room
 
 	marginPart = 20 // of the time of a grant pass between its end and the next use of its units: one in so many
 )
@@ -193,6 +193,7 @@ func (l *Ledger) Reserve(by Consumer, r *api.ReserveRequest, t Terms, now time.D
 	if err := l.admits(by, r, t, units, ttl); err != nil {
 		return nil, err
 	}
+	l.makeRoom(by)
 	l.state.LastToken = records.NextSequence(l.state.LastToken, issued)
 	l.state.LongestMs = max(l.state.LongestMs, ttl)
 	e := &pb.Entry{
@@ -222,6 +223,9 @@ func (l *Ledger) admits(by Consumer, r *api.ReserveRequest, t Terms, units uint3
 	for _, e := range l.state.GetEntries() {
 		mine := e.ConsumerId == by.ID
 		sameNet := by.Prefix != "" && e.Prefix == by.Prefix
+		if !counts(e) {
+			continue
+		}
 		all++
 		if mine || sameNet {
 			entries++
@@ -229,7 +233,7 @@ func (l *Ledger) admits(by Consumer, r *api.ReserveRequest, t Terms, units uint3
 		if e.State == api.Grant_STATE_HELD && (mine || sameNet) {
 			holds++
 		}
-		if e.OfferId != t.Offer || !counts(e) {
+		if e.OfferId != t.Offer {
 			continue
 		}
 		if mine {
@@ -250,9 +254,32 @@ func (l *Ledger) admits(by Consumer, r *api.ReserveRequest, t Terms, units uint3
 	case r.GetHold() && holds >= maxHolds:
 		return fault.Refused(fault.LimitReached, "hold", "is used up: %d grants of yours or of your network are held and not confirmed, at most %d may be", holds, maxHolds)
 	case !share.Fits(entries, 1, maxEntries-min(all, maxEntries)):
-		return fault.Refused(fault.LimitReached, "request_id", "names one grant too many: the provider remembers %d of at most %d, %d of them of you or your network", all, maxEntries, entries)
+		return fault.Refused(fault.LimitReached, "request_id", "names one grant too many: the provider has %d of at most %d, %d of them of you or your network", all, maxEntries, entries)
 	}
 	return nil
+}
+
+// makeRoom forgets a grant that was given back or taken, if there is no room for another one: of the asker or its
+// network before those of others, so that a flood forgets its own, and of these the one whose memory ends first.
+func (l *Ledger) makeRoom(by Consumer) {
+	if len(l.state.GetEntries()) < maxEntries {
+		return
+	}
+	near := func(e *pb.Entry) bool { return e.ConsumerId == by.ID || by.Prefix != "" && e.Prefix == by.Prefix }
+	at := -1
+	for i, e := range l.state.Entries {
+		if counts(e) {
+			continue
+		}
+		if at < 0 || near(e) && !near(l.state.Entries[at]) ||
+			near(e) == near(l.state.Entries[at]) && l.ends[e.Token] < l.ends[l.state.Entries[at].Token] {
+			at = i
+		}
+	}
+	if at >= 0 {
+		delete(l.ends, l.state.Entries[at].Token)
+		l.state.Entries = slices.Delete(l.state.Entries, at, at+1)
+	}
 }
 
 // Get returns the grant of a request; nil for an unknown one.

@@ -151,11 +151,17 @@ func TestRefusals(t *testing.T) {
 	require.ErrorContains(t, err, "has another price than version 8 of the offer")
 }
 
-// TestFlood: neither reservations nor their releases of one network fill the ledger.
+// TestFlood: one network neither fills the ledger nor makes it forget the requests of others, whether it gives back what it
+// takes or not.
 func TestFlood(t *testing.T) {
 	l, offer := New(), terms(1_000_000)
+	early := Consumer{ID: "early", Prefix: "203.0.113.0/24"}
+	first, err := l.Reserve(early, ask(1, "r"), offer, 0, epoch())
+	require.NoError(t, err)
+	_, err = l.Release(early.ID, first.Token, 0)
+	require.NoError(t, err)
 	refused := 0
-	for i := range 2 * maxEntries {
+	for i := range 3 * maxEntries {
 		by := Consumer{ID: fmt.Sprint("flood", i), Prefix: "192.0.2.0/24"}
 		e, err := l.Reserve(by, ask(1, "r"), offer, 0, epoch())
 		if err != nil {
@@ -163,11 +169,18 @@ func TestFlood(t *testing.T) {
 			refused++
 			continue
 		}
-		_, err = l.Release(by.ID, e.Token, 0)
-		require.NoError(t, err)
+		if i < 2*maxEntries {
+			_, err = l.Release(by.ID, e.Token, 0)
+			require.NoError(t, err)
+		}
+		require.LessOrEqual(t, len(l.Entries()), maxEntries)
 	}
-	require.Greater(t, refused, maxEntries)
-	_, err := l.Reserve(Consumer{ID: "other", Prefix: "198.51.100.0/24"}, ask(1, "r"), offer, 0, epoch())
+	require.NotZero(t, refused)
+	require.Less(t, refused, maxEntries, "who gives units back may take others")
+	again, err := l.Reserve(early, ask(1, "r"), offer, 0, epoch())
+	require.NoError(t, err)
+	require.Equal(t, first.Token, again.Token, "an earlier request is still known")
+	_, err = l.Reserve(Consumer{ID: "other", Prefix: "198.51.100.0/24"}, ask(1, "r"), offer, 0, epoch())
 	require.NoError(t, err)
 }
 
