@@ -62,7 +62,7 @@ func parts() []part {
 		{"find", (*session).find}, {"register", (*session).register}, {"heartbeats", (*session).heartbeats}, {"dns", (*session).dns},
 		{"locks", grouped((*session).locks)}, {"contended", grouped((*session).contended)}, {"keepalive", grouped((*session).keepalive)},
 		{"reads", grouped((*session).reads)}, {"watch", grouped((*session).watch)}, {"failover", grouped((*session).failover)},
-		{"wake", (*session).wake},
+		{"wake", (*session).wake}, {"trade", (*session).trade},
 	}
 }
 
