@@ -50,6 +50,9 @@ func (c *Check) Normalize() error {
 	if err := fault.Text("endpoint", c.Endpoint, maxEndpoint); err != nil {
 		return err
 	}
+	if c.Type == Script && !c.endpointFits() {
+		return fault.Invalidf("endpoint", c.Endpoint, "must be a name in agent.checks.scripts, a setting of the peer that has the commands")
+	}
 	if !c.endpointFits() {
 		return fault.Invalidf("endpoint", c.Endpoint, "is not an endpoint of a %s check", c.Type)
 	}

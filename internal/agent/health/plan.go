@@ -73,7 +73,7 @@ func (p *plan) parse(scripts map[string][]string) error {
 	switch p.target.Check.Type {
 	case instance.Script:
 		if _, ok := scripts[endpoint]; !ok {
-			return unfit(p, "is no script of this peer's configuration")
+			return unfit(p, "is no name in agent.checks.scripts, the setting of this peer that has the commands")
 		}
 		return nil
 	case instance.HTTP:

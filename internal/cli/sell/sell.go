@@ -126,7 +126,9 @@ func (s *seller) run(ctx context.Context, c *operator.Client, _ []string) error 
 	}
 	s.Say("wrote %s", s.file)
 	if !s.yes {
-		s.Say("%s", strings.TrimSpace(string(text)))
+		for line := range strings.Lines(strings.TrimSpace(string(text))) {
+			s.Say("%s", strings.TrimSuffix(line, "\n"))
+		}
 		if yes, err := a.agreed(ctx, "Register this offer?"); err != nil || !yes {
 			s.Say("not registered: edit %s, then %s", s.file, again)
 			return err
