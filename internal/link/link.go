@@ -30,6 +30,9 @@ const DefaultAddress = "127.0.0.1:8502"
 // maxMessage bounds received messages, in bytes. The peer bounds sent messages.
 const maxMessage = 64 << 20
 
+// window is that of a stream, in bytes. Without a fixed one gRPC measures the bandwidth by a PING for nearly each call.
+const window = 1 << 20
+
 // Settings of a Link. The zero value suits a peer on loopback without TLS and without authentication.
 type Settings struct {
 	Token *string           // bearer token of each call; nil: none
@@ -62,6 +65,7 @@ func Open(address string, s Settings) (*Link, error) {
 	opts := append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(4 * window),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 5 * time.Second}),
 		grpc.WithConnectParams(reconnect()),
 	}, s.Dial...)

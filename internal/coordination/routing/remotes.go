@@ -24,6 +24,9 @@ type Remote interface {
 // maxMessage bounds received messages, in bytes. The other peer bounds sent messages.
 const maxMessage = 64 << 20
 
+// window is that of a stream, in bytes. Without a fixed one gRPC measures the bandwidth by a PING for nearly each call.
+const window = 1 << 20
+
 // connection is the contract at another peer, with its connections.
 type connection struct {
 	*calls.Peer
@@ -35,6 +38,7 @@ type connection struct {
 func Connect(target string, options []grpc.DialOption, begin calls.BeginSpan) (Remote, error) {
 	options = append([]grpc.DialOption{
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(4 * window),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 5 * time.Second}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
