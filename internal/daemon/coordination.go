@@ -251,12 +251,13 @@ func (p *parts) startTrade(context.Context) (err error) {
 		Network: p.network.name, Key: p.key, Host: p.node.QuickHost(), Dir: filepath.Join(p.config.Data, tradeDir),
 		Own: p.discovery.Own, All: p.discovery.OwnAll, Group: p.ledgerGroup, Suspends: p.doubted,
 		Shared: p.config.Profile != string(p2p.Public) || p.network.private != nil, Logger: p.log.With("part", "trade"), Conditions: p.conditions,
+		Tell: p.memory.Grant,
 	})
 	if err != nil {
 		return err
 	}
 	p.onClose(p.trade.Close)
-	return nil
+	return metrics.RegisterTrade(p.gatherer, func() metrics.Trade { return metrics.Trade(p.trade.Stats()) })
 }
 
 // ledgerGroup returns the group that keeps the ledger of this peer, and the name of its present life: nil for a peer that is a member of none.

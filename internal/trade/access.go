@@ -47,8 +47,8 @@ func (l line) cut() {
 	_ = l.conn.Close()
 }
 
-// counters count the bytes of the lines of one grant, at either side: those of its holder, and those of the service.
-type counters struct{ sent, received atomic.Uint64 }
+// counters count the bytes of lines, those of the holder and those of the service, and the lines that are open.
+type counters struct{ open, sent, received atomic.Uint64 }
 
 // traffic is what goes through the lines of a given grant. Desk.mu guards all but the counters.
 type traffic struct {
@@ -59,16 +59,18 @@ type traffic struct {
 }
 
 // pump carries bytes between the holder and the service until both directions have ended, or one fails. It closes
-// the line.
-func (l line) pump(holder, service duplex, t *counters) {
+// the line. It counts for the grant, and for this side of all grants.
+func (l line) pump(holder, service duplex, one, all *counters) {
+	all.open.Add(1)
+	defer all.open.Add(^uint64(0)) // one less
 	var both sync.WaitGroup
-	way := func(to, from duplex, count *atomic.Uint64) {
-		if copyAll(to, from, count) != nil {
+	way := func(to, from duplex, counts ...*atomic.Uint64) {
+		if copyAll(to, from, counts) != nil {
 			l.cut()
 		}
 	}
-	both.Go(func() { way(service, holder, &t.sent) })
-	way(holder, service, &t.received)
+	both.Go(func() { way(service, holder, &one.sent, &all.sent) })
+	way(holder, service, &one.received, &all.received)
 	both.Wait()
 	_ = l.stream.Close()
 	_ = l.conn.Close()
@@ -76,7 +78,7 @@ func (l line) pump(holder, service duplex, t *counters) {
 
 // copyAll carries bytes to the end of a direction, and ends it at the other side too. A slow receiver slows the
 // sender down.
-func copyAll(to, from duplex, count *atomic.Uint64) error {
+func copyAll(to, from duplex, counts []*atomic.Uint64) error {
 	buf := make([]byte, piece)
 	for {
 		n, err := from.Read(buf)
@@ -84,7 +86,9 @@ func copyAll(to, from duplex, count *atomic.Uint64) error {
 			if _, err := to.Write(buf[:n]); err != nil {
 				return err
 			}
-			count.Add(uint64(n))
+			for _, c := range counts {
+				c.Add(uint64(n))
+			}
 		}
 		if errors.Is(err, io.EOF) {
 			return to.CloseWrite()
@@ -122,6 +126,7 @@ func (d *Desk) serve(s libp2p.Stream) error {
 	}
 	l, t, err := d.admit(s, req.GetToken())
 	if err != nil {
+		d.refused(err)
 		if err := codec.WriteMessage(&pb.OpenResponse{Refusal: rpc.Refuse(err)}); err != nil {
 			return err
 		}
@@ -133,7 +138,7 @@ func (d *Desk) serve(s libp2p.Stream) error {
 		return err
 	}
 	_ = s.SetDeadline(time.Time{})
-	l.pump(s, l.conn, &t.counters)
+	l.pump(s, l.conn, &t.counters, &d.sold)
 	return nil
 }
 
@@ -228,11 +233,13 @@ func (d *Desk) leave(l line, token uint64) {
 	}
 }
 
-// endStreams cuts the lines of the grants that have ended. It runs at each end, and after each change of the ledger.
+// endStreams cuts the lines of the given grants that have ended, and forgets such grants of others. It runs at each
+// end, after each change of the ledger, and each lookMoved.
 func (d *Desk) endStreams() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l, now := d.granter.current.Load(), d.now()
+	d.endExpired(now)
 	for token, t := range d.open {
 		left := l.Left(token, now)
 		if t.timer != nil && left > 0 {

@@ -89,7 +89,9 @@ func (d *Desk) Release(ctx context.Context, r *api.ReleaseRequest) (*api.Release
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	d.forget(name) // before the provider may give the units to somebody else
+	d.mu.Lock()
+	d.end(name, api.Grant_STATE_RELEASED, "") // before the provider may give the units to somebody else
+	d.mu.Unlock()
 	r = proto.CloneOf(r)
 	r.ProviderId = name.provider.String()
 	grant, _, err := d.ask(ctx, name.provider, &pb.Request{Op: &pb.Request_Release{Release: r}})
@@ -141,22 +143,26 @@ func (d *Desk) ask(ctx context.Context, to peer.ID, req *pb.Request) (*api.Grant
 	return d.remember(to, grant, sent, time.Duration(resp.GetLeftMs())*time.Millisecond), signed, nil
 }
 
-// remember keeps a grant that is live, from the time when it was asked for. left is what the provider says: less than
-// the time of the grant if an earlier request with the same id got it.
+// remember keeps a grant that is live, from the time when it was asked for, and forgets one that its provider ended.
+// left is what the provider says: less than the time of the grant if an earlier request with the same id got it.
 func (d *Desk) remember(from peer.ID, grant *api.Grant, sent, left time.Duration) *api.Grant {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.now()
-	for name, h := range d.held {
-		if h.until <= now {
-			delete(d.held, name)
-		}
-	}
-	if !ledger.Live(grant.GetState()) || len(d.held) >= maxHeld {
+	d.endExpired(now)
+	name := heldName{from, grant.GetToken()}
+	if !ledger.Live(grant.GetState()) {
+		d.end(name, grant.GetState(), grant.GetReason())
 		return grant
 	}
+	if d.held[name] == nil {
+		if len(d.held) >= maxHeld {
+			return grant
+		}
+		d.Tell(false, grant)
+	}
 	until := sent + min(left, time.Duration(min(grant.GetTtlMs(), uint64(records.MaxGrantTTL.Milliseconds())))*time.Millisecond)
-	d.held[heldName{from, grant.GetToken()}] = &held{grant, until}
+	d.held[name] = &held{grant, until}
 	return withLeft(grant, until-now)
 }
 
@@ -167,10 +173,23 @@ func withLeft(grant *api.Grant, left time.Duration) *api.Grant {
 	return grant
 }
 
-func (d *Desk) forget(name heldName) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.held, name)
+// end forgets a grant that this peer holds, and tells why. The caller has d.mu.
+func (d *Desk) end(name heldName, as api.Grant_State, reason string) {
+	if h := d.held[name]; h != nil {
+		delete(d.held, name)
+		g := proto.CloneOf(h.grant)
+		g.State, g.Reason = as, reason
+		d.Tell(false, g)
+	}
+}
+
+// endExpired ends the grants whose time is over. The caller has d.mu.
+func (d *Desk) endExpired(now time.Duration) {
+	for name, h := range d.held {
+		if h.until <= now {
+			d.end(name, api.Grant_STATE_EXPIRED, "")
+		}
+	}
 }
 
 // heldBy returns the name of a grant. Without a provider it must be one that this peer holds.
@@ -281,7 +300,7 @@ func (c *connection) tell(ctx context.Context, listen string, send func(*api.Con
 		now := c.state(listen)
 		left := c.desk.leftOf(c.name)
 		if left == 0 {
-			return fault.As("", fault.Gone, errEnded)
+			return fault.New("", fault.Gone, "%s", cmp.Or(now.GetError(), errEnded.Error()))
 		}
 		if last != nil {
 			last.LeftMs, last.RoundTripUs = now.LeftMs, now.RoundTripUs // they change all the time
@@ -375,7 +394,7 @@ func (c *connection) carry(ctx context.Context, conn *net.TCPConn) {
 	if err == nil && ctx.Err() == nil {
 		c.lines[l] = struct{}{}
 		c.mu.Unlock()
-		l.pump(conn, s, &c.counters)
+		l.pump(conn, s, &c.counters, &c.desk.bought)
 		c.mu.Lock()
 		delete(c.lines, l)
 		c.mu.Unlock()
@@ -386,6 +405,12 @@ func (c *connection) carry(ctx context.Context, conn *net.TCPConn) {
 	_ = conn.Close()
 	if err == nil {
 		_ = s.Reset()
+	}
+	c.desk.mu.Lock()
+	h := c.desk.held[c.name]
+	c.desk.mu.Unlock()
+	if fault.KindOf(err) == fault.Gone && h != nil { // before its time: the provider signs why
+		_, _, _ = c.desk.ask(ctx, c.name.provider, &pb.Request{Op: &pb.Request_Get{Get: &pb.GetRequest{RequestId: h.grant.GetRequestId()}}})
 	}
 }
 

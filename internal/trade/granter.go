@@ -30,10 +30,11 @@ type granter struct {
 	group    func() (shelf, string, error) // where the ledger is, and its name: see Config.Group
 	disk     *disk
 	now      func() time.Duration
-	suspends func() error // why this peer may grant nothing; nil: nothing does
-	ended    func()       // hears of each new ledger, and of the ends of grants
-	failed   func(error)  // hears of each outage, and of its end by nil
-	queue    chan *change // bounded
+	suspends func() error                   // why this peer may grant nothing; nil: nothing does
+	ended    func()                         // hears of each new ledger, and of the ends of grants
+	told     func(began, ended []*pb.Entry) // hears of each durable change; nil: nobody does
+	failed   func(error)                    // hears of each outage, and of its end by nil
+	queue    chan *change                   // bounded
 	current  atomic.Pointer[ledger.Ledger]
 
 	// Of the goroutine alone:
@@ -245,7 +246,10 @@ func (g *granter) keep(ctx context.Context, l *ledger.Ledger) error {
 	if err := g.note(home{g.at, longest}); err != nil { // after a move: the grants of before are at the new place
 		return err
 	}
-	g.current.Store(l)
+	before := g.current.Swap(l)
+	if g.told != nil {
+		g.told(l.News(before))
+	}
 	return nil
 }
 

@@ -40,13 +40,18 @@ func (d *Desk) handle(s *rpc.Stream, m proto.Message, malformed error) (proto.Me
 	defer cancel()
 	by := d.consumerOf(s.Conn())
 	if !d.rates.Of(by.ID).Allow() || by.Prefix != "" && !d.rates.Of(by.Prefix).Allow() {
-		return &pb.Response{Refusal: rpc.Refuse(fault.New("", fault.LimitReached, "more than %d requests a second of you or of your network: try again later", requestRate))}, nil
+		err := fault.New("", fault.LimitReached, "more than %d requests a second of you or of your network: try again later", requestRate)
+		d.refused(err)
+		return &pb.Response{Refusal: rpc.Refuse(err)}, nil
 	}
 	resp := &pb.Response{}
 	e, err := d.answer(ctx, by, m.(*pb.Request), resp)
 	if err == nil {
 		resp.LeftMs = uint64(d.granter.current.Load().Left(e.Token, d.now()).Milliseconds())
 		resp.Grant, err = d.signed(e)
+	}
+	if err != nil {
+		d.refused(err)
 	}
 	resp.Refusal = rpc.Refuse(err)
 	return resp, nil

@@ -16,11 +16,13 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -47,7 +49,7 @@ func Protocol(n network.Name) protocol.ID { return protocol.ID(n.Protocol("trade
 // AccessProtocol returns the protocol of the streams to what was bought.
 func AccessProtocol(n network.Name) protocol.ID { return protocol.ID(n.Protocol("access", "1.0.0")) }
 
-// Config are the settings of a Desk. Group, Suspends and Shared may be nil, and Logger.
+// Config are the settings of a Desk. Group, Suspends, Shared and Tell may be nil, and Logger.
 type Config struct {
 	Network network.Name
 	Key     crypto.PrivKey // of this peer: it signs grants
@@ -67,6 +69,9 @@ type Config struct {
 	// where all peers are trusted, or on one machine.
 	Shared bool
 
+	// Tell hears of each grant that this peer gave or took, and of its end, by its state. It does not wait. Nil tells nobody.
+	Tell func(given bool, g *api.Grant)
+
 	Logger *slog.Logger
 	// Conditions tells that nothing is granted now. Nil tells nobody.
 	Conditions *condition.Set
@@ -84,9 +89,13 @@ type Desk struct {
 	rates   *bounded.Buckets[string]
 	start   time.Time
 
-	mu   sync.Mutex
-	open map[uint64]*traffic // of given grants, by token; guarded by mu
-	held map[heldName]*held  // guarded by mu
+	sold, bought counters // of all lines for given and held grants
+	units        atomic.Uint64
+
+	mu       sync.Mutex          // guards the fields below
+	open     map[uint64]*traffic // of given grants, by token
+	held     map[heldName]*held
+	refusals map[[2]string]uint64
 
 	life   context.Context
 	cancel context.CancelFunc
@@ -99,14 +108,18 @@ func Open(c Config) (*Desk, error) {
 	if c.Suspends == nil {
 		c.Suspends = func() error { return nil }
 	}
+	if c.Tell == nil {
+		c.Tell = func(bool, *api.Grant) {}
+	}
 	kept, err := openDisk(storeConfig(c, c.Host.ID().String()))
 	if err != nil {
 		return nil, fault.Wrap("trade.Open", err)
 	}
-	d := &Desk{Config: c, disk: kept, start: time.Now(), open: map[uint64]*traffic{}, held: map[heldName]*held{}}
+	d := &Desk{Config: c, disk: kept, start: time.Now(), open: map[uint64]*traffic{}, held: map[heldName]*held{}, refusals: map[[2]string]uint64{}}
 	d.life, d.cancel = context.WithCancel(context.Background())
 	d.granter = granter{
-		group: d.groupShelf, disk: kept, now: d.now, suspends: c.Suspends, ended: d.endStreams, failed: d.tellOutage, queue: make(chan *change, maxQueued),
+		group: d.groupShelf, disk: kept, now: d.now, suspends: c.Suspends, ended: d.endStreams, told: d.news, failed: d.tellOutage,
+		queue: make(chan *change, maxQueued),
 	}
 	d.rates = bounded.NewBuckets[string](maxKnown, requestRate, requestBurst)
 	d.granter.current.Store(ledger.New())
@@ -163,6 +176,53 @@ func (d *Desk) tellOutage(err error) {
 		return
 	}
 	d.Conditions.Raise(condition.NoGrants, "this peer grants no units of its offers now: %s", fault.Message(err))
+}
+
+// news counts the grants that this peer gave, and tells of them and of those that ended.
+func (d *Desk) news(began, ended []*pb.Entry) {
+	for _, e := range began {
+		d.units.Add(uint64(e.Units))
+		g := d.grantOf(e)
+		g.State, g.Reason = api.Grant_STATE_ACTIVE, ""
+		d.Tell(true, g)
+	}
+	for _, e := range ended {
+		d.Tell(true, d.grantOf(e))
+	}
+}
+
+// refused counts a refusal.
+func (d *Desk) refused(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refusals[[2]string{fault.KindOf(err).String(), fault.FieldOf(err)}]++
+}
+
+// Stats is what a desk has now, and did since its start.
+type Stats struct {
+	Given, Held  int                  // live grants
+	Units        uint64               // granted
+	Refused      map[[2]string]uint64 // requests and connections of consumers, by kind of error and field
+	Sold, Bought carried
+}
+
+// carried is what the connections of holders carry, in bytes.
+type carried = struct{ Open, Sent, Received uint64 }
+
+func (c *counters) carried() carried { return carried{c.open.Load(), c.sent.Load(), c.received.Load()} }
+
+// Stats returns the figures of this peer.
+func (d *Desk) Stats() Stats {
+	s := Stats{Held: len(d.heldGrants()), Units: d.units.Load(), Sold: d.sold.carried(), Bought: d.bought.carried()}
+	for _, e := range d.granter.current.Load().Entries() {
+		if ledger.Live(e.State) {
+			s.Given++
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.Refused = maps.Clone(d.refusals)
+	return s
 }
 
 // consumerOf says who is at the other end of a stream.

@@ -36,6 +36,7 @@ type side struct {
 	mu     sync.Mutex
 	offers map[string]*records.Record // guarded by mu
 	lies   error                      // of Suspends
+	news   chan string                // of Tell
 }
 
 func newHost(t *testing.T) (host.Host, crypto.PrivKey) {
@@ -52,7 +53,7 @@ func newHost(t *testing.T) (host.Host, crypto.PrivKey) {
 func newSide(t *testing.T, others ...*side) *side {
 	t.Helper()
 	h, key := newHost(t)
-	s := &side{key: key, offers: map[string]*records.Record{}}
+	s := &side{key: key, offers: map[string]*records.Record{}, news: make(chan string, 100)}
 	for _, o := range others {
 		require.NoError(t, h.Connect(t.Context(), peer.AddrInfo{ID: o.Host.ID(), Addrs: o.Host.Addrs()}))
 	}
@@ -64,6 +65,12 @@ func newSide(t *testing.T, others ...*side) *side {
 func (s *side) open(t *testing.T, h host.Host, dir string) *Desk {
 	d, err := Open(Config{
 		Network: name, Key: s.key, Host: h, Dir: dir, Shared: true, Own: s.own, All: s.all, Suspends: func() error { return s.lies },
+		Tell: func(given bool, g *api.Grant) {
+			select {
+			case s.news <- fmt.Sprintf("given %t: %d %s %s", given, g.GetUnits(), g.GetState(), g.GetReason()):
+			default:
+			}
+		},
 	})
 	require.NoError(t, err)
 	return d
@@ -231,11 +238,66 @@ func TestTrade(t *testing.T) {
 	c = dialTo(t, address)
 	_, err = io.ReadAll(c)
 	require.Error(t, err)
-	_, err = buyer.Release(t.Context(), &api.ReleaseRequest{Token: g.GetToken()})
-	require.NoError(t, err)
-	require.ErrorIs(t, <-ended, fault.Gone)
+	err = <-ended
+	require.ErrorIs(t, err, fault.Gone)
+	require.ErrorContains(t, err, "was revoked (maintenance)")
+	require.Empty(t, buyer.heldGrants(), "the buyer knows that it holds nothing any more")
 	_, err = net.Dial("tcp", address)
 	require.Error(t, err, "nobody listens any more")
+}
+
+// TestNews: both sides hear of each grant and of its end, once, and count what they carry and refuse.
+func TestNews(t *testing.T) {
+	seller := newSide(t)
+	key := seller.sell(t, 4)
+	seller.serve(t, echo)
+	buyer := newSide(t, seller)
+	heard := func(s *side, want ...string) {
+		t.Helper()
+		for _, text := range want {
+			require.Equal(t, text, <-s.news)
+		}
+		require.Empty(t, s.news)
+	}
+	_, err := buyer.Reserve(t.Context(), &api.ReserveRequest{Key: key, Units: 5})
+	require.Error(t, err)
+	once := func(r *api.ReserveRequest) { r.Units, r.RequestId = 2, "once" }
+	g := buyer.reserve(t, key, once)
+	buyer.reserve(t, key, once)
+	_, err = buyer.Extend(t.Context(), &api.ExtendRequest{Token: g.GetToken()})
+	require.NoError(t, err)
+	heard(seller, "given true: 2 STATE_ACTIVE ")
+	heard(buyer, "given false: 2 STATE_ACTIVE ")
+
+	address, ended, _ := buyer.connect(t, g)
+	c := dialTo(t, address)
+	_, err = io.WriteString(c, "hello")
+	require.NoError(t, err)
+	_, err = io.ReadFull(c, make([]byte, 5))
+	require.NoError(t, err)
+	for _, s := range []*side{seller, buyer} {
+		now := s.Stats()
+		require.Equal(t, carried{1, 5, 5}, carried{now.Sold.Open + now.Bought.Open, now.Sold.Sent + now.Bought.Sent, now.Sold.Received + now.Bought.Received})
+		require.Equal(t, 1, now.Given+now.Held)
+	}
+	require.Equal(t, uint64(2), seller.Stats().Units)
+	require.Equal(t, map[[2]string]uint64{{"limit_reached", "units"}: 1}, seller.Stats().Refused)
+	_, err = seller.Revoke(t.Context(), &api.RevokeRequest{Token: g.GetToken(), Reason: "maintenance"})
+	require.NoError(t, err)
+	heard(seller, "given true: 2 STATE_REVOKED maintenance")
+	_, err = io.ReadAll(c)
+	require.Error(t, err)
+	_, err = io.ReadAll(dialTo(t, address)) // the next connection learns it, with the signature of the seller
+	require.Error(t, err)
+	<-ended
+	heard(buyer, "given false: 2 STATE_REVOKED maintenance")
+
+	g = buyer.reserve(t, key)
+	_, err = buyer.Release(t.Context(), &api.ReleaseRequest{Token: g.GetToken()})
+	require.NoError(t, err)
+	heard(seller, "given true: 1 STATE_ACTIVE ", "given true: 1 STATE_RELEASED ")
+	heard(buyer, "given false: 1 STATE_ACTIVE ", "given false: 1 STATE_RELEASED ")
+	require.Zero(t, buyer.Stats().Held+seller.Stats().Given)
 }
 
 // TestStrangers: without a live grant of their own, nobody gets a byte of the service, and the service hears of nobody.

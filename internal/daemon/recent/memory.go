@@ -1,10 +1,11 @@
 // Package recent remembers what mattered at this peer within the last hour: the leader, the voters, conditions, ended
-// instances, lost locks, offers and lost peers. A note says what changed and why, and names neither leases nor
+// instances, lost locks, offers, grants and lost peers. A note says what changed and why, and names neither leases nor
 // principals, so everybody who may read the peer's state may read it.
 package recent
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -13,7 +14,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/clean"
 )
 
-// Bounds of the memory.
+// Bounds of the memory. Where it is full, the kind of notes with most of it makes room: what strangers cause pushes nothing else out.
 const (
 	// MaxNotes is the number of notes that a peer remembers, the last ones.
 	MaxNotes = 500
@@ -29,13 +30,14 @@ type Memory struct {
 	mu      sync.Mutex
 	notes   []discovery.Note // oldest first, each later than the one before
 	bytes   int
-	led     bool          // a leader was seen; see LocksLost
-	changed chan struct{} // closed by the next note
+	shares  map[string]int // of the memory, by kind: see share
+	led     bool           // a leader was seen; see LocksLost
+	changed chan struct{}  // closed by the next note
 }
 
 // New returns an empty memory.
 func New(now func() time.Time) *Memory {
-	return &Memory{now: now, changed: make(chan struct{})}
+	return &Memory{now: now, shares: map[string]int{}, changed: make(chan struct{})}
 }
 
 // Note remembers what changed.
@@ -49,12 +51,28 @@ func (m *Memory) Note(kind, subject, format string, args ...any) {
 	}
 	m.notes = append(m.notes, n)
 	m.bytes += size(n)
-	for len(m.notes) > MaxNotes || m.bytes > maxBytes || n.At.Sub(m.notes[0].At) >= keep {
-		m.bytes -= size(m.notes[0])
-		m.notes = slices.Delete(m.notes, 0, 1)
+	m.shares[kind] += share(n)
+	for n.At.Sub(m.notes[0].At) >= keep {
+		m.drop(0)
+	}
+	for len(m.notes) > MaxNotes || m.bytes > maxBytes {
+		most := kind
+		for _, k := range slices.Sorted(maps.Keys(m.shares)) {
+			if m.shares[k] > m.shares[most] {
+				most = k
+			}
+		}
+		m.drop(slices.IndexFunc(m.notes, func(n discovery.Note) bool { return n.Kind == most }))
 	}
 	close(m.changed)
 	m.changed = make(chan struct{})
+}
+
+func (m *Memory) drop(at int) {
+	n := m.notes[at]
+	m.bytes -= size(n)
+	m.shares[n.Kind] -= share(n)
+	m.notes = slices.Delete(m.notes, at, at+1)
 }
 
 // Since returns the notes after a time, oldest first, at most of the last hour. The channel is closed by the next note.
@@ -74,3 +92,6 @@ func (m *Memory) Since(after time.Time) ([]discovery.Note, <-chan struct{}) {
 }
 
 func size(n discovery.Note) int { return len(n.Kind) + len(n.Subject) + len(n.Text) }
+
+// share is what a note takes of both bounds.
+func share(n discovery.Note) int { return size(n) + maxBytes/MaxNotes }

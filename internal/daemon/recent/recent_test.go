@@ -19,6 +19,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/pkg/records"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // peer is a peer whose states a test sets, in virtual time.
@@ -202,6 +203,50 @@ func TestLostLocks(t *testing.T) {
 	})
 }
 
+func TestGrants(t *testing.T) {
+	m := recent.New(time.Now)
+	g := &api.Grant{Token: 7, Key: "test/id-1/gpu", ProviderId: "id-1", ConsumerId: "id-2", Units: 2, TtlMs: 60_000, State: api.Grant_STATE_ACTIVE}
+	m.Grant(true, g)
+	m.Grant(false, g)
+	for _, state := range []api.Grant_State{api.Grant_STATE_EXPIRED, api.Grant_STATE_RELEASED, api.Grant_STATE_REVOKED} {
+		g.State = state
+		m.Grant(true, g)
+	}
+	g.Reason = "maintenance"
+	m.Grant(false, g)
+	var got []string
+	notes, _ := m.Since(time.Time{})
+	for _, n := range notes {
+		require.Equal(t, []string{"grant", "7"}, []string{n.Kind, n.Subject})
+		got = append(got, n.Text)
+	}
+	require.Equal(t, []string{
+		"2 units of gpu granted to id-2 for 1m0s", "2 units of gpu taken from id-1 for 1m0s", "2 units of gpu granted to id-2: expired",
+		"2 units of gpu granted to id-2: given back", "2 units of gpu granted to id-2: revoked", "2 units of gpu taken from id-1: revoked (maintenance)",
+	}, got)
+}
+
+// TestShares: notes that strangers cause push no others out.
+func TestShares(t *testing.T) {
+	m := recent.New(time.Now)
+	for n := range 50 {
+		m.Note("leader", "", "%d", n)
+		m.Note("offer", "", "%d", n)
+	}
+	for range 10 * recent.MaxNotes {
+		m.Grant(true, &api.Grant{Token: 7, Key: "test/id-1/gpu", Units: 2, State: api.Grant_STATE_REVOKED, Reason: strings.Repeat("x", 200)})
+	}
+	notes, _ := m.Since(time.Time{})
+	counts := map[string]int{}
+	for i, n := range notes {
+		counts[n.Kind]++
+		require.True(t, i == 0 || n.At.After(notes[i-1].At))
+	}
+	require.Equal(t, 50, counts["leader"])
+	require.Equal(t, 50, counts["offer"])
+	require.Greater(t, counts["grant"], 300)
+}
+
 // TestBounds: a memory has the last notes of an hour, within bounds of their number and bytes, and readers can continue.
 func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -217,6 +262,8 @@ func TestBounds(t *testing.T) {
 		rest, _ := m.Since(notes[10].At)
 		require.Equal(t, notes[11:], rest, "notes of one instant have different times")
 
+		m = recent.New(time.Now)
+		_, changed = m.Since(time.Time{})
 		for range recent.MaxNotes {
 			m.Note("condition", "", "%s", strings.Repeat("ü", 10_000))
 		}

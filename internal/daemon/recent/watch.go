@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // Kinds of notes.
@@ -26,6 +29,7 @@ const (
 	kindInstance  = "instance"  // ended
 	kindLock      = "lock"      // lost by its holder
 	kindOffer     = "offer"     // of this peer
+	kindGrant     = "grant"     // given or held by this peer
 )
 
 const (
@@ -95,6 +99,27 @@ func (m *Memory) LocksLost(names []string) {
 	default:
 		m.Note(kindLock, "", "%d locks are lost: the lease of their holder expired: %s", len(names), few(names))
 	}
+}
+
+// Grant notes a grant that this peer gave or took, and its end. It does not block.
+func (m *Memory) Grant(given bool, g *api.Grant) {
+	whose := "taken from " + g.GetProviderId()
+	if given {
+		whose = "granted to " + g.GetConsumerId()
+	}
+	how := fmt.Sprintf(" for %v", time.Duration(g.GetTtlMs())*time.Millisecond)
+	switch g.GetState() {
+	case api.Grant_STATE_EXPIRED:
+		how = ": expired"
+	case api.Grant_STATE_RELEASED:
+		how = ": given back"
+	case api.Grant_STATE_REVOKED:
+		how = ": revoked"
+	}
+	if g.GetReason() != "" {
+		how += " (" + g.GetReason() + ")"
+	}
+	m.Note(kindGrant, strconv.FormatUint(g.GetToken(), 10), "%s of %s %s%s", fault.Counted(int(g.GetUnits()), "unit"), path.Base(g.GetKey()), whose, how)
 }
 
 func (w *Watch) look() {

@@ -146,6 +146,27 @@ func (l *Ledger) entry(token uint64) *pb.Entry {
 	return l.state.Entries[i]
 }
 
+// News returns the grants that began after an earlier state of the same ledger, and those that ended since.
+func (l *Ledger) News(before *Ledger) (began, ended []*pb.Entry) {
+	for _, e := range l.state.GetEntries() {
+		known := before.entry(e.Token)
+		if known == nil {
+			began = append(began, e)
+		}
+		if !Live(e.State) && (known == nil || Live(known.State)) {
+			ended = append(ended, e)
+		}
+	}
+	for _, e := range before.state.GetEntries() {
+		if Live(e.State) && l.entry(e.Token) == nil { // its margin is over too
+			e = proto.CloneOf(e)
+			e.State = api.Grant_STATE_EXPIRED
+			ended = append(ended, e)
+		}
+	}
+	return began, ended
+}
+
 // Used returns the units of an offer that are not free.
 func (l *Ledger) Used(offer string) (units uint32) {
 	for _, e := range l.state.GetEntries() {

@@ -52,6 +52,43 @@ func TestTimes(t *testing.T) {
 	require.Equal(t, 10*time.Second, Load(l.State(), l, 90*time.Second).Left(e.Token, 90*time.Second))
 }
 
+// TestNews: what began and what ended between two states, each once, also if nothing of it is left.
+func TestNews(t *testing.T) {
+	l, offer := New(), terms(8)
+	tokens := func(all []*pb.Entry) (list []string) {
+		for _, e := range all {
+			list = append(list, e.RequestId+" "+e.State.String())
+		}
+		return list
+	}
+	is := func(before *Ledger, began, ended []string) {
+		t.Helper()
+		b, e := l.News(before)
+		require.Equal(t, began, tokens(b))
+		require.Equal(t, ended, tokens(e))
+	}
+	before := l.Clone()
+	first, err := l.Reserve(Consumer{ID: "a"}, ask(1, "r1"), offer, 0, epoch())
+	require.NoError(t, err)
+	short, err := l.Reserve(Consumer{ID: "a"}, ask(1, "r2"), offer, 0, epoch())
+	require.NoError(t, err)
+	_, err = l.Release("a", short.Token, 0)
+	require.NoError(t, err)
+	is(before, []string{"r1 STATE_ACTIVE", "r2 STATE_RELEASED"}, []string{"r2 STATE_RELEASED"})
+	before = l.Clone()
+	_, err = l.Extend("a", &api.ExtendRequest{Token: first.Token}, offer, time.Second)
+	require.NoError(t, err)
+	is(before, nil, nil)
+	for at, ended := range map[time.Duration][]string{102 * time.Second: {"r1 STATE_EXPIRED"}, time.Hour: {"r1 STATE_EXPIRED"}} {
+		l = before.Clone()
+		require.True(t, l.Expire(at))
+		is(before, nil, ended)
+	}
+	before = l.Clone()
+	l.Expire(2 * time.Hour)
+	is(before, nil, nil)
+}
+
 // TestRepetitions: a repeated request has one effect, also after the end of its grant.
 func TestRepetitions(t *testing.T) {
 	l, offer := New(), terms(8)
