@@ -26,7 +26,10 @@ func TestSellAsksOnATerminal(t *testing.T) {
 		"yes": {answers: "500\ncheap\n0.02\n\nBerlim\nBerlin\nwg://disk.example.com:1\n\n", says: []string{
 			"Bandwidth to sell, Mbit/s: ", `--price: must be a number, not "cheap"`, "wrote ", "Register this offer? [Y/n] ",
 		}},
-		"no":           {answers: "500\n0.02\nBerlin\nwg://disk.example.com:1\nn\n", says: []string{"not registered: edit "}},
+		"no": {answers: "500\n0.02\nBerlin\nwg://disk.example.com:1\nn\n", says: []string{"not registered: edit "}},
+		"local": {answers: "500\n0.02\nBerlin\n127.0.0.1:11434\nn\n", says: []string{
+			"URL that buyers use, or HOST:PORT of a local service", "access: peer", "not registered: edit ",
+		}},
 		"unknown city": {answers: "500\n0.02\nBerlim\n", code: 2, says: []string{`--city: "Berlim" is no known city`, "did you mean Berlin", "--city: has no answer: the input has ended"}},
 		"host missing": {answers: "500\n0.02\nBerlin\nberlin.example.com\n", code: 2, says: []string{"--endpoint: must be a URL with a host", "--endpoint: has no answer"}},
 		"not agreed":   {answers: "500\n0.02\nBerlin\nwg://disk.example.com:1\n", says: []string{"not registered: edit "}},
@@ -54,6 +57,7 @@ func TestSellAsksOnATerminal(t *testing.T) {
 			require.Equal(t, uint64(500), offers[0].Capabilities.CDN.BandwidthMbps)
 			require.Equal(t, "DE", offers[0].Location.Country)
 			require.Equal(t, name == "yes", stdout.Len() > 0)
+			require.Equal(t, name == "local", offers[0].Metadata.Access == records.AccessPeer)
 		})
 	}
 }

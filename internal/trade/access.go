@@ -59,18 +59,25 @@ type traffic struct {
 }
 
 // pump carries bytes between the holder and the service until both directions have ended, or one fails. It closes
-// the line. It counts for the grant, and for this side of all grants.
-func (l line) pump(holder, service duplex, one, all *counters) {
-	all.open.Add(1)
-	defer all.open.Add(^uint64(0)) // one less
+// the line.
+func (l line) pump(holder, service duplex, counts ...*counters) {
+	for _, c := range counts {
+		c.open.Add(1)
+		defer c.open.Add(^uint64(0)) // one less
+	}
 	var both sync.WaitGroup
-	way := func(to, from duplex, counts ...*atomic.Uint64) {
-		if copyAll(to, from, counts) != nil {
+	way := func(to, from duplex, of func(*counters) *atomic.Uint64) {
+		err := copyAll(to, from, func(n int) {
+			for _, c := range counts {
+				of(c).Add(uint64(n))
+			}
+		})
+		if err != nil {
 			l.cut()
 		}
 	}
-	both.Go(func() { way(service, holder, &one.sent, &all.sent) })
-	way(holder, service, &one.received, &all.received)
+	both.Go(func() { way(service, holder, func(c *counters) *atomic.Uint64 { return &c.sent }) })
+	way(holder, service, func(c *counters) *atomic.Uint64 { return &c.received })
 	both.Wait()
 	_ = l.stream.Close()
 	_ = l.conn.Close()
@@ -78,7 +85,7 @@ func (l line) pump(holder, service duplex, one, all *counters) {
 
 // copyAll carries bytes to the end of a direction, and ends it at the other side too. A slow receiver slows the
 // sender down.
-func copyAll(to, from duplex, counts []*atomic.Uint64) error {
+func copyAll(to, from duplex, count func(n int)) error {
 	buf := make([]byte, piece)
 	for {
 		n, err := from.Read(buf)
@@ -86,9 +93,7 @@ func copyAll(to, from duplex, counts []*atomic.Uint64) error {
 			if _, err := to.Write(buf[:n]); err != nil {
 				return err
 			}
-			for _, c := range counts {
-				c.Add(uint64(n))
-			}
+			count(n)
 		}
 		if errors.Is(err, io.EOF) {
 			return to.CloseWrite()

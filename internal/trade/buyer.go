@@ -45,6 +45,7 @@ type heldName struct {
 type held struct {
 	grant *api.Grant
 	until time.Duration
+	*counters
 }
 
 // Reserve implements api.TradeServiceServer.
@@ -155,14 +156,16 @@ func (d *Desk) remember(from peer.ID, grant *api.Grant, sent, left time.Duration
 		d.end(name, grant.GetState(), grant.GetReason())
 		return grant
 	}
-	if d.held[name] == nil {
-		if len(d.held) >= maxHeld {
-			return grant
-		}
+	carried := &counters{}
+	if h := d.held[name]; h != nil {
+		carried = h.counters
+	} else if len(d.held) < maxHeld {
 		d.Tell(false, grant)
+	} else {
+		return grant
 	}
 	until := sent + min(left, time.Duration(min(grant.GetTtlMs(), uint64(records.MaxGrantTTL.Milliseconds())))*time.Millisecond)
-	d.held[name] = &held{grant, until}
+	d.held[name] = &held{grant, until, carried}
 	return withLeft(grant, until-now)
 }
 
@@ -231,7 +234,9 @@ func (d *Desk) heldGrants() (all []*api.Grant) {
 	defer d.mu.Unlock()
 	for _, h := range d.held {
 		if left := h.until - d.now(); left > 0 {
-			all = append(all, withLeft(h.grant, left))
+			g := withLeft(h.grant, left)
+			g.SentBytes, g.ReceivedBytes = h.sent.Load(), h.received.Load()
+			all = append(all, g)
 		}
 	}
 	slices.SortFunc(all, func(a, b *api.Grant) int {
@@ -387,14 +392,17 @@ func (c *connection) carry(ctx context.Context, conn *net.TCPConn) {
 	<-c.near // at the latest at the end of ctx
 	s, err := c.desk.dial(ctx, c.name)
 	l := line{s, conn}
+	c.desk.mu.Lock()
+	h := c.desk.held[c.name]
+	c.desk.mu.Unlock()
 	c.mu.Lock()
 	if c.last = ""; err != nil {
 		c.last = fault.Message(err)
 	}
-	if err == nil && ctx.Err() == nil {
+	if err == nil && ctx.Err() == nil && h != nil {
 		c.lines[l] = struct{}{}
 		c.mu.Unlock()
-		l.pump(conn, s, &c.counters, &c.desk.bought)
+		l.pump(conn, s, &c.counters, h.counters, &c.desk.bought)
 		c.mu.Lock()
 		delete(c.lines, l)
 		c.mu.Unlock()
@@ -406,9 +414,6 @@ func (c *connection) carry(ctx context.Context, conn *net.TCPConn) {
 	if err == nil {
 		_ = s.Reset()
 	}
-	c.desk.mu.Lock()
-	h := c.desk.held[c.name]
-	c.desk.mu.Unlock()
 	if fault.KindOf(err) == fault.Gone && h != nil { // before its time: the provider signs why
 		_, _, _ = c.desk.ask(ctx, c.name.provider, &pb.Request{Op: &pb.Request_Get{Get: &pb.GetRequest{RequestId: h.grant.GetRequestId()}}})
 	}

@@ -280,6 +280,7 @@ func TestNews(t *testing.T) {
 		require.Equal(t, carried{1, 5, 5}, carried{now.Sold.Open + now.Bought.Open, now.Sold.Sent + now.Bought.Sent, now.Sold.Received + now.Bought.Received})
 		require.Equal(t, 1, now.Given+now.Held)
 	}
+	require.Equal(t, uint64(5), buyer.heldGrants()[0].GetReceivedBytes())
 	require.Equal(t, uint64(2), seller.Stats().Units)
 	require.Equal(t, map[[2]string]uint64{{"limit_reached", "units"}: 1}, seller.Stats().Refused)
 	_, err = seller.Revoke(t.Context(), &api.RevokeRequest{Token: g.GetToken(), Reason: "maintenance"})

@@ -22,8 +22,10 @@ import (
 	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // The states of a finding.
@@ -50,6 +52,9 @@ type facts struct {
 	groupBy error             // why the group is unknown
 	peers   []discovery.PeerInfo
 	failing []*instance.Instance // of this peer, in the default namespace: down, or without a result
+	sold    client.Grants        // without the role service, empty
+	bare    []string             // ids of own offers with access through the peer and no address to serve
+	here    bool                 // the peer runs on this machine
 
 	// running are settings of the running peer by their keys; nil without the role admin, or if the peer runs on another machine.
 	running  map[string]string
@@ -81,6 +86,9 @@ func checks() []check {
 		{"identity", true, conditions("no other machine with this identity found", "identity_in_use")},
 		{"records", true, checkRecords},
 		{"instances", true, checkInstances},
+		{"grants", true, checkGrants},
+		{"served", true, checkServed},
+		{"buyers", true, checkBuyers},
 		{"group", true, checkGroup},
 		{"other", true, checkOther},
 	}
@@ -126,6 +134,7 @@ func factsOf(s *settings.Settings, cmd *cobra.Command, r *remote.Peer) (*facts, 
 		return nil, f.down
 	}
 	if address, err := r.Address(); err == nil && f.down == nil && onThisMachine(address) {
+		f.here = true
 		_ = r.Call(cmd.Context(), nil, f.askSettings) // optional: it needs the role admin
 	}
 	return f, nil
@@ -142,6 +151,15 @@ func (f *facts) ask(ctx context.Context, c *operator.Client, _ []string) (err er
 	notUp := instances.ListQuery{Selector: instance.Selector{Statuses: []instance.Status{instance.StatusDown, instance.StatusUnknown}}}
 	if list, err := c.Agent().List(ctx, notUp); err == nil { // a peer can be without the agent
 		f.failing = slices.DeleteFunc(slices.Clone(list.Instances), func(i *instance.Instance) bool { return i.Peer != f.status.PeerID })
+	}
+	if f.sold, err = c.Offers().Grants(ctx); err == nil && len(f.sold.Stocks) > 0 {
+		own, err := c.Offers().List(ctx)
+		for _, o := range own {
+			addressed := slices.ContainsFunc(f.sold.Stocks, func(s client.Stock) bool { return s.ID == o.ID && s.Serve != "" })
+			if err == nil && o.Metadata.Access == records.AccessPeer && !addressed {
+				f.bare = append(f.bare, o.ID)
+			}
+		}
 	}
 	switch g, err := c.Coordination().Group(ctx); {
 	case err == nil:
@@ -348,6 +366,80 @@ func checkInstances(f *facts) finding {
 	}
 }
 
+// checkGrants says whether this peer grants what it sells.
+func checkGrants(f *facts) finding {
+	found := conditions("", "no_grants")(f)
+	if found.State == broken {
+		found.Text += "; buyers get nothing, and holders keep what they have"
+		found.Do = "see `" + command.Program + " group status" + f.given + "`"
+		return found
+	}
+	const shown = 3
+	for i, s := range f.sold.Stocks {
+		switch {
+		case i < shown:
+			found.Text += fmt.Sprintf(", %d of %d %s of %s free", s.Free, s.Total, s.Unit, s.ID)
+		case i == shown:
+			found.Text += fmt.Sprintf(", and %d more", len(f.sold.Stocks)-shown)
+		}
+	}
+	found.Text = strings.TrimPrefix(found.Text, ", ")
+	return found
+}
+
+// checkServed calls the services that this peer carries connections to.
+func checkServed(f *facts) finding {
+	const most = 8 // addresses; one that swallows packets takes its time
+	if len(f.bare) > 0 {
+		id := f.bare[0]
+		return finding{
+			State: broken, Text: fault.Counted(len(f.bare), "offer") + " with access through this peer and without an address, such as " + id + ": who takes it reaches nothing",
+			Do: "`curl -X PUT http://" + cmp.Or(f.running["http"], f.settings.HTTP) + "/v1/trade/served/" + id + ` -d '{"address": "HOST:PORT"}'` + "`",
+		}
+	}
+	asked := map[string]bool{}
+	for _, s := range f.sold.Stocks {
+		if s.Serve == "" || asked[s.Serve] || len(asked) == most || !f.here {
+			continue
+		}
+		asked[s.Serve] = true
+		if err := f.machine.answers(s.Serve); err != nil {
+			return finding{
+				State: broken, Text: fmt.Sprintf("the service of %s gives no answer at %s: %v: who takes it reaches nothing", s.ID, s.Serve, exit.Cause(err)),
+				Do: "start it; until it runs, `" + command.Program + " offer pause " + remote.Quoted(s.ID) + f.given + "`",
+			}
+		}
+	}
+	if len(asked) == 0 {
+		return finding{}
+	}
+	return finding{State: fine, Text: fault.Counted(len(asked), "service") + " that this peer serves to buyers answered"}
+}
+
+// checkBuyers says how buyers come to the services that this peer carries connections to.
+func checkBuyers(f *facts) finding {
+	if !slices.ContainsFunc(f.sold.Stocks, func(s client.Stock) bool { return s.Serve != "" }) {
+		return finding{}
+	}
+	switch r := f.status.Reach; {
+	case r.State == "checking":
+		return finding{State: waiting, Text: "other peers still test how buyers reach this one"}
+	case r.State == "unreachable":
+		return finding{
+			State: broken, Text: "no buyer from outside reaches this peer, and so nothing that it serves",
+			Do: "give a public peer by `" + command.Program + " run --bootstrap ADDRESS`, or forward a port and name it by `--announce ADDRESS`",
+		}
+	case r.State == "relayed" && r.Punched == 0 && r.Unpunched > 0:
+		return finding{
+			State: warned, Text: fmt.Sprintf("a relay carries the bytes of buyers, within its bounds: none of %d tries made a direct way", r.Unpunched),
+			Do: "forward a port and name it by `" + command.Program + " run --announce ADDRESS`",
+		}
+	case r.State == "relayed":
+		return finding{State: fine, Text: "buyers come through a hole in both routers where these allow one, else a relay carries their bytes"}
+	}
+	return finding{State: fine, Text: "buyers connect directly"}
+}
+
 func checkGroup(f *facts) finding {
 	switch g := f.group; {
 	case f.groupBy != nil:
@@ -390,7 +482,7 @@ func silent(voters []coord.Member) (names []string) {
 
 // checkOther shows the conditions that no other check knows.
 func checkOther(f *facts) finding {
-	known := []string{"isolated", "address_limit", "private_addresses", "clock_offset", "identity_in_use", "joining", "not_reachable", "no_quorum", "no_reserve"}
+	known := []string{"isolated", "address_limit", "private_addresses", "clock_offset", "identity_in_use", "joining", "not_reachable", "no_quorum", "no_reserve", "no_grants"}
 	var texts []string
 	for _, c := range f.status.Conditions {
 		if !slices.Contains(known, c.Name) {

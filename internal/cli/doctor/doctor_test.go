@@ -15,6 +15,7 @@ import (
 	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/disk"
+	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -29,6 +30,8 @@ func (m fakeMachine) writable(dir string) (bool, error) { return false, m[dir] }
 func (m fakeMachine) open(_, address string) error { return m[address] }
 
 func (m fakeMachine) resolves(address string) error { return m[address] }
+
+func (m fakeMachine) answers(address string) error { return m[address] }
 
 func (m fakeMachine) free(dir string) (uint64, error) {
 	if m[dir] != nil {
@@ -74,6 +77,10 @@ func TestDoctor(t *testing.T) {
 			f.status.Conditions = []discovery.Condition{{Name: name, Message: "because of " + name, Since: time.Unix(0, 0)}}
 		}
 	}
+	sells := func(f *facts) {
+		f.here = true
+		f.sold.Stocks = []client.Stock{{ID: "mine", Unit: "gpu", Free: 1, Total: 4, Serve: "127.0.0.1:11434"}, {ID: "other", Unit: "slot", Total: 1}}
+	}
 	for name, c := range map[string]struct {
 		change func(*facts)
 		area   string
@@ -118,6 +125,27 @@ func TestDoctor(t *testing.T) {
 		"failing instance": {func(f *facts) {
 			f.failing = []*instance.Instance{{Key: instance.Key{Service: "sell-gpu", ID: "mine"}, Spec: instance.Spec{Offer: []byte("{}")}}}
 		}, "instances", warned, "1 instance of this peer not up, among them sell-gpu mine; nobody finds their offers until the check passes"},
+		"sells":          {sells, "grants", fine, "1 of 4 gpu of mine free"},
+		"grants nothing": {condition("no_grants"), "grants", broken, "because of no_grants; buyers get nothing"},
+		"serves":         {sells, "served", fine, "1 service that this peer serves to buyers answered"},
+		"served by nobody": {func(f *facts) {
+			sells(f)
+			f.machine = fakeMachine{"127.0.0.1:11434": errors.New("connection refused")}
+		}, "served", broken, "the service of mine gives no answer at 127.0.0.1:11434: connection refused: who takes it reaches nothing"},
+		"no address": {func(f *facts) { f.bare = []string{"mine"} }, "served", broken, "1 offer with access through this peer and without an address, such as mine"},
+		"buyers":     {sells, "buyers", fine, "buyers come through a hole in both routers where"},
+		"buyers by a relay": {func(f *facts) {
+			sells(f)
+			f.status.Reach.Unpunched = 4
+		}, "buyers", warned, "none of 4 tries made a direct way"},
+		"no buyers": {func(f *facts) {
+			sells(f)
+			f.status.Reach.State = "unreachable"
+		}, "buyers", broken, "no buyer from outside reaches this peer"},
+		"direct buyers": {func(f *facts) {
+			sells(f)
+			f.status.Reach.State = "local"
+		}, "buyers", fine, "buyers connect directly"},
 		"new condition": {condition("disk_full"), "other", broken, "disk_full: because of disk_full"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -220,6 +248,8 @@ func TestThisMachine(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }()
 	require.Error(t, m.open("tcp", l.Addr().String()))
+	require.NoError(t, m.answers(l.Addr().String()))
+	require.Error(t, m.answers("127.0.0.1:1"))
 	require.NoError(t, m.open("udp", "127.0.0.1:0"))
 	require.NoError(t, m.open("tcp", "127.0.0.1:0"))
 }

@@ -101,8 +101,8 @@ func checkVersions(f *facts) finding {
 	return finding{State: fine, Text: fmt.Sprintf("%s here, of %s connected: %s", f.status.Version, fault.Counted(len(f.peers), "peer"), strings.Join(list, ", "))}
 }
 
-// resolveTime bounds the question to the name server. A server on this machine needs some milliseconds.
-const resolveTime = 2 * time.Second
+// answerTime bounds a question to a service of this machine, such as the name server. It needs some milliseconds.
+const answerTime = 2 * time.Second
 
 // machine is what doctor examines besides the peer.
 type machine interface {
@@ -114,6 +114,8 @@ type machine interface {
 	open(network, address string) error
 	// resolves reports whether a name server answers at an address.
 	resolves(address string) error
+	// answers reports whether a TCP service takes a connection.
+	answers(address string) error
 }
 
 // thisMachine is the machine of this process.
@@ -146,8 +148,16 @@ func (thisMachine) free(dir string) (uint64, error) {
 // resolves sends one question. Each answer counts, a refusal too.
 func (thisMachine) resolves(address string) error {
 	q := new(dns.Msg).SetQuestion(dns.Fqdn(config.Default().DNSDomain[0]), dns.TypeSOA)
-	_, _, err := (&dns.Client{Timeout: resolveTime}).Exchange(q, address)
+	_, _, err := (&dns.Client{Timeout: answerTime}).Exchange(q, address)
 	return err
+}
+
+func (thisMachine) answers(address string) error {
+	c, err := net.DialTimeout("tcp", address, answerTime)
+	if err != nil {
+		return err
+	}
+	return c.Close()
 }
 
 func (thisMachine) open(network, address string) error {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 
@@ -65,7 +66,8 @@ func (a *asker) lacks() error {
 		usage := a.cmd.Flags().Lookup(strings.TrimPrefix(a.missing[0], "--")).Usage
 		return fault.Invalidf(a.missing[0], nil, "is required without a terminal: %s", strings.TrimSuffix(usage, " (required without a terminal)"))
 	}
-	return fault.Invalidf(strings.Join(a.missing, ", "), nil, "are required without a terminal")
+	all := strings.Replace(strings.Join(a.missing, ", "), "--endpoint", "--endpoint URL or --serve HOST:PORT", 1)
+	return fault.Invalidf(all, nil, "are required without a terminal")
 }
 
 // agreed asks whether to go on. An empty answer is yes, the end of the input no.
@@ -94,10 +96,11 @@ func (a *asker) line(ctx context.Context, question string) (text string, ended b
 	}
 }
 
-// link is the type of --endpoint: a URL with a host.
+// link is the type of --endpoint: a URL with a host. HOST:PORT of this machine or its network is that of --serve.
 type link struct {
-	text string
-	url  *url.URL
+	text  string
+	url   *url.URL
+	serve *string
 }
 
 // String implements pflag.Value.
@@ -108,10 +111,16 @@ func (*link) Type() string { return "URL" }
 
 // Set implements pflag.Value.
 func (l *link) Set(text string) error {
+	if host, _, err := net.SplitHostPort(text); err == nil {
+		if ip := net.ParseIP(host); host == "localhost" || ip.IsLoopback() || ip.IsPrivate() {
+			*l.serve = text
+			return nil
+		}
+	}
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme == "" || u.Hostname() == "" {
-		return fault.Invalidf("", text, "must be a URL with a host: https://gpu.example.com/v1")
+		return fault.Invalidf("", text, "must be a URL with a host: https://gpu.example.com/v1; or HOST:PORT of a local service, as with --serve")
 	}
-	*l = link{text, u}
+	l.text, l.url = text, u
 	return nil
 }

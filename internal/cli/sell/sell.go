@@ -77,7 +77,8 @@ func sellCommand(con *term.Console, k kind) *cobra.Command {
 	f.Float64Var(&s.price, "price", 0, "price per "+k.per+", in "+queries.DefaultCurrency+" or --currency")
 	f.StringVar(&s.currency, "currency", queries.DefaultCurrency, "currency of the price")
 	f.Var(&s.city, "city", "place: a city (berlin, \"San Jose, US\") or degrees (52.52,13.40)")
-	f.Var(&s.endpoint, "endpoint", "URL that buyers use")
+	s.endpoint.serve = &s.serve
+	f.Var(&s.endpoint, "endpoint", "URL that buyers use, or HOST:PORT of a local service, as with --serve")
 	f.StringVar(&s.serve, "serve", "", "HOST:PORT of a local TCP service: buyers reach it through this peer, with a grant; nobody else learns the address")
 	f.Uint32Var(&s.stock, "stock", 0, "with --serve: units that can be taken (default: the GPUs, or 1)")
 	f.StringVar(&s.check, "check", "", "URL of HTTP to check, or none (default: --endpoint, if it is HTTP)")
@@ -199,6 +200,9 @@ func (s *seller) offer(ctx context.Context, a *asker) (records.Offer, error) {
 	}
 	if err := a.lacks(); err != nil {
 		return records.Offer{}, err
+	}
+	if _, port, err := net.SplitHostPort(s.serve); s.serve != "" && (err != nil || port == "") {
+		return records.Offer{}, fault.Invalidf("--serve", s.serve, "must be HOST:PORT of a TCP service, such as 127.0.0.1:11434")
 	}
 	where := s.city.Location()
 	near := where.City
