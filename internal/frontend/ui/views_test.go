@@ -2,11 +2,13 @@ package ui
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -134,7 +136,7 @@ func TestViews(t *testing.T) {
 	run("empty", func() {
 		for hash, want := range map[string]string{
 			"map": "No offers yet", "search": "Ask for something", "services": "No services yet", "locks": "Nobody holds a lock", "peers": "Alone so far",
-			"keys": "No keys", "names": "Choose a service", "requirements": "No requirements", "timeline": "this peer started",
+			"grants": "No grants", "keys": "No keys", "names": "Choose a service", "requirements": "No requirements", "timeline": "this peer started",
 		} {
 			b.visit(p.url("#/" + hash))
 			b.text(want)
@@ -183,6 +185,7 @@ func TestViews(t *testing.T) {
 	run("keyboard", func() { b.playsKeyboard(p) })
 	run("newcomer", func() { b.playsNewcomer(p) })
 	run("tabs", func() { b.playsTabs(p) })
+	run("grants", func() { b.playsGrants(p) })
 	run("restart", func() { b.playsRestart(p) })
 }
 
@@ -328,6 +331,57 @@ func (b *browser) playsKeyboard(p *peer) {
 }
 
 const drainedInstances = "[...document.querySelectorAll('.badge')].filter(b => b.textContent === 'OUT_OF_SERVICE').length"
+
+// playsGrants: what another peer took of this one, and this one of the other, with the bytes that passed.
+func (b *browser) playsGrants(p *peer) {
+	other := runPeer(p.t, p.program, "--grpc", "off", "--bootstrap", p.status(p.t).Listen[0])
+	sold := func(of *peer, id string) (key string) {
+		of.json("POST /v1/discovery/records", `{"id": %q, "metadata": {"type": "tool", "name": "a tool", "version": "1.0.0", "access": "peer", "stock": {"unit": "slot", "total": 4}}}`, id)
+		of.json("PUT /v1/trade/served/"+id, `{"address": %q}`, of.http)
+		var own struct{ Records []struct{ ID, Key string } }
+		of.get("/v1/discovery/records", &own)
+		for _, r := range own.Records {
+			if r.ID == id {
+				key = r.Key
+			}
+		}
+		return key
+	}
+	require.Eventually(b.t, func() bool { // a peer that joins a group grants nothing yet
+		s, ok := other.look(p.t)
+		return ok && s.Ready && s.Group != nil && slices.Contains([]string{"learner", "voter"}, s.Group.Role)
+	}, waitForPeer, pollEvery)
+	mine, theirs := sold(p, "mine"), sold(other, "theirs")
+	other.json("POST /v1/trade/grants", `{"key": %q}`, mine)
+	p.json("POST /v1/trade/grants", `{"key": %q, "ttl_ms": 60000}`, theirs)
+	b.visit(p.url("#/grants"))
+	for _, want := range []string{"held", "theirs", "1 unit", "stock", "3 of 4 slot free", p.http, "given", "1 slot", "active", "0 B ↑ 0 B ↓"} {
+		b.text(want)
+	}
+	var all struct{ Given []struct{ Token string } }
+	p.get("/v1/trade/grants", &all)
+	p.json("POST /v1/trade/given/"+all.Given[0].Token+"/revoke", `{"reason": "<img src=x>"}`)
+	b.text("revoked")
+	b.text("<img src=x>")
+	b.text("4 of 4 slot free")
+	b.size(390, 800)
+	b.until("document.documentElement.scrollWidth <= 390")
+	b.size(1440, 900)
+	b.shoot("grants")
+	b.playsCommands(p)
+	b.visit(p.url("#/timeline"))
+	b.text("1 unit of mine granted to")
+	b.text("1 unit of theirs taken from")
+	b.clean()
+}
+
+func (p *peer) get(path string, into any) {
+	p.t.Helper()
+	resp, err := http.Get("http://" + p.http + path)
+	require.NoError(p.t, err)
+	defer resp.Body.Close()
+	require.NoError(p.t, json.NewDecoder(resp.Body).Decode(into))
+}
 
 // playsTabs: a second tab of the same browser is as live as the first, and each sees what the other does.
 func (b *browser) playsTabs(p *peer) {

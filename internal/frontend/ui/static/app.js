@@ -5,18 +5,19 @@ import { follow, peopled, useLive } from './live.js';
 import { OverviewView } from './overview.js';
 import { MapView } from './map.js';
 import { SearchView } from './search.js';
+import { GrantsView } from './trade.js';
 import { ServicesView } from './services.js';
 import { GroupView, KeysView, LocksView, RequirementsView } from './coordination.js';
 import { FiguresView, NamesView, PeersView, TimelineView } from './network.js';
 
 const views = {
   overview: ['Overview', OverviewView],
-  map: ['Map', MapView], search: ['Search', SearchView], services: ['Services', ServicesView], locks: ['Locks', LocksView], requirements: ['Requirements', RequirementsView], group: ['Group', GroupView],
+  map: ['Map', MapView], search: ['Search', SearchView], grants: ['Grants', GrantsView], services: ['Services', ServicesView], locks: ['Locks', LocksView], requirements: ['Requirements', RequirementsView], group: ['Group', GroupView],
   peers: ['Peers', PeersView], timeline: ['Timeline', TimelineView], keys: ['Keys', KeysView], names: ['DNS', NamesView], figures: ['Figures', FiguresView],
 };
 
 // The views of a group, the first one where its link leads.
-const groups = [['Overview', 'overview'], ['Market', 'map', 'search'], ['Apps', 'services', 'names', 'requirements'], ['Coordination', 'locks', 'keys', 'group'], ['Network', 'peers', 'timeline', 'figures']];
+const groups = [['Overview', 'overview'], ['Market', 'map', 'search', 'grants'], ['Apps', 'services', 'names', 'requirements'], ['Coordination', 'locks', 'keys', 'group'], ['Network', 'peers', 'timeline', 'figures']];
 
 // Mark is a black disc with its ring of light, as in icon.svg.
 const Mark = () => html`<svg class="mark" viewBox="0 0 32 32" aria-hidden="true"><circle cx="16" cy="16" r="11" fill="#05070b" /><circle cx="16" cy="16" r="12.5" fill="none" stroke="#f2a33c" stroke-width="2.4" /><path d="M5 20.5A12.5 12.5 0 0 0 27 20.5" fill="none" stroke="#ffd9a0" stroke-width="2.4" stroke-linecap="round" /></svg>`;

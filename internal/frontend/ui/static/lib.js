@@ -123,6 +123,12 @@ export function span(ms) {
   return `${Math.round(s / 86400)} d`;
 }
 
+// size is a number of bytes as people write it.
+export function size(bytes) {
+  const power = Math.min(Math.floor(Math.log10(Math.max(bytes, 1)) / 3), 5);
+  return `${+(bytes / 1000 ** power).toPrecision(3)} ${['B', 'kB', 'MB', 'GB', 'TB', 'PB'][power]}`;
+}
+
 // textOf decodes base64; undefined if the bytes are no text.
 export function textOf(base64) {
   try { return new TextDecoder('utf-8', { fatal: true }).decode(Uint8Array.from(atob(base64), c => c.charCodeAt(0))); } catch { return undefined; }
