@@ -99,11 +99,11 @@ func peer(t *testing.T, dir string) string {
 }
 
 // daemon runs a peer.
-func daemon(t *testing.T, dir string) *process.Process {
+func daemon(t *testing.T, dir string, bootstrap ...string) *process.Process {
 	t.Helper()
 	binary, err := process.Build(t.Context(), dir)
 	require.NoError(t, err)
-	p, err := process.Start(process.Spec{Name: "peer", Binary: binary, Data: filepath.Join(dir, "data"), Check: 2 * time.Second})
+	p, err := process.Start(process.Spec{Name: "peer", Binary: binary, Data: filepath.Join(dir, "data"), Check: 2 * time.Second, Bootstrap: bootstrap})
 	require.NoError(t, err)
 	t.Cleanup(p.Stop)
 	c, err := operator.New(p.GRPC)
@@ -117,6 +117,18 @@ func daemon(t *testing.T, dir string) *process.Process {
 		return err
 	}))
 	return p
+}
+
+// pair starts a peer that sells and one that buys, and returns their addresses of HTTP.
+func pair(t *testing.T) (seller, buyer string) {
+	t.Helper()
+	one := daemon(t, t.TempDir())
+	c, err := operator.New(one.GRPC)
+	require.NoError(t, err)
+	defer c.Close()
+	s, err := c.Status(t.Context())
+	require.NoError(t, err)
+	return "http://" + one.HTTP, "http://" + daemon(t, t.TempDir(), s.Listen[0]).HTTP
 }
 
 // TestPrograms runs provider and consumer on one real peer.

@@ -17,7 +17,8 @@ func TestPython(t *testing.T) {
 	if err != nil {
 		t.Skip("no Python: its client does not run")
 	}
-	cmd := exec.CommandContext(t.Context(), binary, "-B", "test_blackholed.py", "http://"+daemon(t, t.TempDir()).HTTP)
+	seller, buyer := pair(t)
+	cmd := exec.CommandContext(t.Context(), binary, "-B", "test_blackholed.py", seller, buyer)
 	cmd.Dir = "../sdk/python"
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)

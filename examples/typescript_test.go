@@ -59,6 +59,8 @@ func TestTypeScript(t *testing.T) {
 	const sdk = "../sdk/typescript/"
 	run := typescript(t, sdk+"blackholed.ts", sdk+"test.ts", sdk+"tsconfig.json", sdk+"package.json")
 	run("node_modules/typescript/bin/tsc")
-	t.Setenv("BLACKHOLED", "http://"+daemon(t, t.TempDir()).HTTP)
-	require.Contains(t, run("--test-timeout=100000", "out/test.js"), "# pass 11")
+	seller, buyer := pair(t)
+	t.Setenv("BLACKHOLED", seller)
+	t.Setenv("BUYER", buyer)
+	require.Contains(t, run("--test-timeout=100000", "out/test.js"), "# pass 14")
 }

@@ -183,7 +183,9 @@ func (d *Desk) news(began, ended []*pb.Entry) {
 	for _, e := range began {
 		d.units.Add(uint64(e.Units))
 		g := d.grantOf(e)
-		g.State, g.Reason = api.Grant_STATE_ACTIVE, ""
+		if !ledger.Live(g.State) { // it has ended in the same moment
+			g.State, g.Reason = api.Grant_STATE_ACTIVE, ""
+		}
 		d.Tell(true, g)
 	}
 	for _, e := range ended {

@@ -1,4 +1,4 @@
-"""Client of a blackholed peer on the same host: instances, locks with fencing tokens, and keys. The standard library is enough.
+"""Client of a blackholed peer on the same host: instances, locks with fencing tokens, keys, and grants. The standard library is enough.
 
     from blackholed import Client
 
@@ -8,6 +8,8 @@
         with peer.session(ttl=15) as s, s.lock("jobs", wait=30) as held:
             work(token=held.token)                    # the resource refuses smaller tokens
             held.check()                              # raises Lost after the lease ended
+        grant = peer.reserve(key, ttl=3600)           # then: blackholed connect TOKEN
+        peer.release(grant)
 
 A lock is a promise about time, and a paused program loses track of time: give the token to the resource behind the lock.
 What is kept survives every error, and says so: see Client. No proxy is used but the one that is given: it would get the token.
@@ -19,6 +21,7 @@ import http.client
 import json
 import logging
 import random
+import secrets
 import socket
 import ssl
 import sys
@@ -94,7 +97,7 @@ class Client:
 
     def call(self, method, path, body=None, timeout=None, repeat=None, raw=False, **query):
         """One request. Returns the decoded JSON, with raw the bytes. Raises Error, or OSError without a whole answer. A callable
-        body makes the body of each attempt."""
+        body makes the body of each attempt. repeat="cut" repeats it without an answer alone."""
         query = {k: v for k, v in query.items() if v is not None}
         url = self.address + path + ("?" + urllib.parse.urlencode(query, doseq=True) if query else "")
         headers = {"Authorization": "Bearer " + self.token} if self.token else {}
@@ -110,7 +113,7 @@ class Client:
                 return self.once(urllib.request.Request(url, data, headers, method=method), timeout or self.timeout, raw)
             except (Error, OSError) as e:
                 e.attempts = attempts
-                if isinstance(e, Error) and e.status not in (502, 503) or clock() >= end:
+                if isinstance(e, Error) and (e.status not in (502, 503) or repeat == "cut") or clock() >= end:
                     raise
             time.sleep(min(pause * random.uniform(0.8, 1.2), max(0.0, end - clock())))
             pause = min(pause * 2, 2.0)
@@ -225,6 +228,36 @@ class Client:
         """A lease that is kept alive until close() or the end of a with block: the owner of locks and keys."""
         return Session(self, ttl, application)
 
+    # Grants: units of what another peer sells. A grant is a dictionary: token, provider_id, units, state ("active"), left_ms, ...
+
+    def reserve(self, key, units=1, ttl=None, max_price=None, sequence=None, hold=False, request_id=None):
+        """Takes units of the offer with a key, for ttl seconds (None: as long as it allows), or raises Error: its message has what is
+        free, your share, the price. hold: for a minute, until extend or a connection confirms it. One request_id has one effect."""
+        body = {"key": key, "units": units, "max_price": max_price, "sequence": sequence, "hold": hold, "ttl_ms": milliseconds(ttl)}
+        body = {k: v for k, v in body.items() if v is not None}
+        return granted(self.trade("POST", "", {**body, "request_id": request_id or secrets.token_hex(16)}))
+
+    def extend(self, grant, ttl=None):
+        """Gives a grant its time anew, or ttl seconds from now on. Raises Error with status 410 after its end."""
+        body = {"provider_id": grant["provider_id"], "ttl_ms": milliseconds(ttl) or 0, "request_id": secrets.token_hex(16)}
+        return granted(self.trade("PUT", f"/{grant['token']}/extend", body))
+
+    def release(self, grant):
+        """Gives the units of a grant back."""
+        return granted(self.trade("DELETE", f"/{grant['token']}", provider_id=grant["provider_id"]))
+
+    def revoke(self, token, reason=""):
+        """Takes a grant that this peer gave from its holder. Its connections end at once."""
+        return granted(self.call("POST", f"/v1/trade/given/{token}/revoke", {"reason": reason}))
+
+    def grants(self):
+        """held and given grants, and the stocks of own offers: id, unit, free, total, serve."""
+        answer = self.call("GET", "/v1/trade/grants")
+        return {**answer, **{side: [granted({"grant": g}) for g in answer[side]] for side in ("held", "given")}}
+
+    def trade(self, method, path, body=None, **query):
+        return self.call(method, "/v1/trade/grants" + path, body, max(self.timeout, 30.0), "cut", **query)  # the peer asks the other one for 20 s
+
     # Keys: text, or bytes. A key that is no UTF-8 is shown as text with surrogates (PEP 383), and taken back as such.
 
     def get(self, key, revision=None):
@@ -264,6 +297,18 @@ class Client:
     def change(self, key, step, if_revision):
         compare = [] if if_revision is None else [{"target": "MOD_REVISION", "operator": "EQUAL", "key": base64.b64encode(encoded(key)).decode(), "number": if_revision}]
         return self.command("/v1/coordination/txn", {"compare": compare, "then": [step]})["succeeded"]
+
+
+def milliseconds(seconds):
+    return None if seconds is None else int(seconds * 1000)
+
+
+def granted(answer):
+    """A grant with numbers in place of their digits. signed is for others who want a proof."""
+    grant = Answer(answer["grant"])
+    numbers = ("token", "sequence", "ttl_ms", "issued_ms", "left_ms", "sent_bytes", "received_bytes")
+    grant.update({n: int(grant[n]) for n in numbers if n in grant}, state=grant["state"].removeprefix("STATE_").lower())
+    return {**grant, "signed": answer["signed"]} if answer.get("signed") else dict(grant)
 
 
 def encoded(text):
@@ -398,11 +443,12 @@ class Session(Kept):
         if self.lost():
             raise Lost("the lease is lost: others may hold its locks")
 
-    def lock(self, name, wait=None, shared=False, permits=None, metadata=b""):
-        """Takes a lock within wait seconds (None: without a limit, 0: at once), or raises NotAcquired. The queue is fair."""
+    def lock(self, name, wait=None, shared=False, permits=None, metadata=b"", also=()):
+        """Takes a lock within wait seconds (None: without a limit, 0: at once), or raises NotAcquired. The queue is fair. also: further
+        names in the same moment, all or none; who names several by one call never waits in a circle. The session must hold none yet."""
         self.check()
         end = None if wait is None else clock() + wait
-        body = {"lease_id": self.lease, "metadata": base64.b64encode(metadata).decode()}
+        body = {"lease_id": self.lease, "metadata": base64.b64encode(metadata).decode(), "others": list(also)}
         if permits is not None:
             body["mode"], body["permits"] = "SHARE_MODE_PERMIT", permits
         elif shared:
@@ -412,9 +458,9 @@ class Session(Kept):
 
         answer = self.client.command("/v1/coordination/lock", limited, 86400 if wait is None else wait + self.client.timeout, name=name)
         if not answer["acquired"]:
-            raise NotAcquired(f"others hold the lock {name!r}")
+            raise NotAcquired(f"others hold the lock {name!r}" + (f", or one of {also!r}" if also else ""))
         self.check()
-        return Held(self, name, int(answer["fencing_token"]))
+        return Held(self, name, int(answer["fencing_token"]), also)
 
     def close(self):
         if self.stop():
@@ -427,20 +473,21 @@ class Session(Kept):
 
 
 class Held:
-    """A held lock. token rises from holder to holder; check() before each step that must not run twice."""
+    """A held lock, with those of also. token rises from holder to holder; check() before each step that must not run twice."""
 
-    def __init__(self, session, name, token):
-        self.session, self.name, self.token = session, name, token
+    def __init__(self, session, name, token, also=()):
+        self.session, self.name, self.token, self.also = session, name, token, also
 
     def check(self):
         self.session.check()
 
     def release(self):
-        try:
-            self.session.client.call("DELETE", "/v1/coordination/lock", repeat=True, name=self.name, lease_id=self.session.lease, fencing_token=self.token)
-        except Error as e:
-            if e.status != 404 and not (e.status == 409 and e.attempts > 1):  # an earlier attempt released it
-                raise
+        for name in (self.name, *self.also):
+            try:
+                self.session.client.call("DELETE", "/v1/coordination/lock", repeat=True, name=name, lease_id=self.session.lease, fencing_token=self.token)
+            except Error as e:
+                if e.status != 404 and not (e.status == 409 and e.attempts > 1):  # an earlier attempt released it
+                    raise
 
     def __enter__(self):
         return self

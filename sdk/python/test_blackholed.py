@@ -1,4 +1,4 @@
-"""python3 test_blackholed.py ADDRESS: plays the client against a running peer."""
+"""python3 test_blackholed.py ADDRESS BUYER: plays the client against a running peer, and another one that buys of it."""
 
 import contextlib
 import json
@@ -13,6 +13,7 @@ import unittest.mock
 import blackholed
 from blackholed import Client, Error, Kept, Lost, NotAcquired
 
+BUYER = sys.argv.pop() if len(sys.argv) > 2 else ""
 ADDRESS = sys.argv.pop() if len(sys.argv) > 1 else "http://127.0.0.1:8500"
 
 
@@ -152,6 +153,17 @@ class Broken(unittest.TestCase):
             self.assertEqual(session.lock("x", wait=60).token, 5)
             session.stop()
 
+    def test_a_grant_is_asked_for_once(self):
+        said = []
+
+        def answer(n, line):
+            said.append(line)
+            return b"" if n == 0 else http({"error": "unavailable", "field": "key", "message": "is paused"}, "503 Busy")
+
+        with liar(answer) as (address, _), self.assertRaises(Error) as e:
+            Client(address).reserve("x")
+        self.assertEqual((len(said), e.exception.field), (2, "key"), "a cut answer is repeated, a refusal is not")
+
     def test_a_put_is_applied_once(self):
         said = []
 
@@ -205,6 +217,48 @@ class Tests(unittest.TestCase):
             with self.assertRaises(Lost):
                 held.check()
             two.lock("py/jobs", wait=0).release()
+
+    def test_several_locks(self):
+        with self.peer.session() as one, self.peer.session() as two:
+            with one.lock("py/a", also=["py/c", "py/b"]) as held:
+                with self.assertRaises(NotAcquired):
+                    two.lock("py/d", wait=0, also=["py/b"])
+                two.lock("py/d", wait=0).release()  # all or none
+            got = two.lock("py/c", wait=0, also=["py/b", "py/a"])
+            self.assertGreater(got.token, held.token)
+            got.release()
+            with self.assertRaises(Error):
+                one.lock("py/e", also=["py/f", "py/f"])
+            for name in ("py/a", "py/b", "py/c"):
+                one.lock(name, wait=0).release()
+
+    @unittest.skipUnless(BUYER, "needs a second peer")
+    def test_grants(self):
+        offer = {"id": "py-gpu", "metadata": {"type": "tool", "name": "a tool", "version": "1.0.0", "access": "peer", "stock": {"unit": "slot", "total": 4}}}
+        self.peer.call("POST", "/v1/discovery/records", offer)
+        key = [r["key"] for r in self.peer.call("GET", "/v1/discovery/records")["records"] if r["id"] == "py-gpu"][0]
+        buyer = Client(BUYER)
+        grant = buyer.reserve(key, ttl=60, request_id="py-once")
+        self.assertEqual((grant["units"], grant["state"]), (1, "active"))
+        self.assertLessEqual(grant["left_ms"], 60000)
+        self.assertTrue(grant["signed"])
+        self.assertEqual(buyer.reserve(key, ttl=60, request_id="py-once")["token"], grant["token"])
+        with self.assertRaises(Error) as e:
+            buyer.reserve(key, units=9)
+        self.assertEqual((e.exception.word, e.exception.field), ("rate_limit_exceeded", "units"))
+        self.assertGreater(buyer.extend(grant, ttl=600)["left_ms"], 60000)
+        self.assertIn(grant["token"], [g["token"] for g in buyer.grants()["held"]])
+        sold = self.peer.grants()
+        self.assertEqual([(s["free"], s["total"]) for s in sold["stocks"] if s["id"] == "py-gpu"], [(3, 4)])
+        self.assertIn(grant["token"], [g["token"] for g in sold["given"]])
+        self.assertEqual(buyer.release(grant)["state"], "released")
+        self.assertEqual(buyer.release(grant)["state"], "released")
+        with self.assertRaises(Error) as e:
+            buyer.extend(grant)
+        self.assertEqual(e.exception.status, 410)
+        gone = buyer.reserve(key, hold=True)
+        self.assertEqual(gone["state"], "held")
+        self.assertEqual(self.peer.revoke(gone["token"], "maintenance")["reason"], "maintenance")
 
     def test_keys(self):
         self.assertIsNone(self.peer.get("py/a b/c"))

@@ -1,5 +1,5 @@
 /**
- * Client of a blackholed peer on the same host: instances, locks with fencing tokens, and keys. It needs nothing but fetch.
+ * Client of a blackholed peer on the same host: instances, locks with fencing tokens, keys, and grants. It needs nothing but fetch.
  *
  *     const peer = new Client()                                  // http://127.0.0.1:8500
  *     const mail = await peer.register("mail", {host: "10.0.0.9", port: 25})
@@ -8,6 +8,8 @@
  *     const held = await session.lock("jobs", {wait: 30})
  *     await work(held.token)                                     // the resource refuses smaller tokens
  *     held.check()                                               // throws Lost after the lease ended
+ *     const grant = await peer.reserve(key, {ttl: 3600})         // then: blackholed connect TOKEN
+ *     await peer.release(grant)
  *
  * A lock is a promise about time, and a paused program loses track of time: give the token to the resource behind the lock.
  * What is kept survives every error, and says so: see Options.onTrouble. In Node no proxy of the environment is used: it would get the token.
@@ -67,6 +69,38 @@ export interface Entry {
   modRevision: string
 }
 
+/** Units of what another peer sells. */
+export interface Grant {
+  /** Rises over all grants of the provider. Compare it as BigInt(token). */
+  token: string
+  key: string
+  provider_id: string
+  consumer_id: string
+  units: number
+  /** held, active, expired, released, revoked */
+  state: string
+  /** Why it was revoked. */
+  reason: string
+  left_ms?: number
+  ttl_ms: number
+  price?: number
+  currency: string
+  price_unit: string
+  /** By the holder. */
+  sent_bytes: number
+  received_bytes: number
+  /** The grant as its provider signed it, in base64, for others who want a proof. */
+  signed?: string
+  [field: string]: unknown
+}
+
+export interface Grants {
+  held: Grant[]
+  given: Grant[]
+  /** Of own offers. */
+  stocks: { id: string; unit: string; free: number; total: number; serve: string }[]
+}
+
 type Values = Record<string, string | number | boolean | Uint8Array | string[] | undefined>
 
 interface Call {
@@ -75,8 +109,8 @@ interface Call {
   body?: unknown
   /** Seconds for one attempt. */
   timeout?: number
-  /** Repeat while the peer does not answer; default for GET. */
-  repeat?: boolean
+  /** Repeat while the peer does not answer; default for GET. "cut": without an answer alone. */
+  repeat?: boolean | "cut"
   signal?: AbortSignal
 }
 
@@ -164,7 +198,7 @@ export class Client {
         return await this.once(url, c, { method, headers })
       } catch (e) {
         if (e instanceof Refused) e.attempts = attempts
-        if (!transient(e) || c.signal?.aborted || seconds() >= end) throw e
+        if (!transient(e) || (c.repeat === "cut" && e instanceof Refused) || c.signal?.aborted || seconds() >= end) throw e
       }
       await sleep(Math.max(0, Math.min(pause * (0.8 + 0.4 * Math.random()), end - seconds())), c.signal)
     }
@@ -295,6 +329,43 @@ export class Client {
     return s
   }
 
+  /**
+   * Takes units of the offer with a key, for ttl seconds (absent: as long as it allows), or throws Refused: its message has what is free,
+   * your share, the price. hold: for a minute, until extend or a connection confirms it. One requestId has one effect.
+   */
+  async reserve(key: string, o: { units?: number; ttl?: number; maxPrice?: number; sequence?: string; hold?: boolean; requestId?: string } = {}): Promise<Grant> {
+    const body = { key, units: o.units, ttl_ms: milliseconds(o.ttl), max_price: o.maxPrice, sequence: o.sequence, hold: o.hold, request_id: o.requestId ?? crypto.randomUUID() }
+    return granted(await this.trade("POST", "", { body }))
+  }
+
+  /** Gives a grant its time anew, or ttl seconds from now on. Throws Refused with status 410 after its end. */
+  async extend(grant: Grant, ttl?: number): Promise<Grant> {
+    const body = { provider_id: grant.provider_id, ttl_ms: milliseconds(ttl), request_id: crypto.randomUUID() }
+    return granted(await this.trade("PUT", `/${grant.token}/extend`, { body }))
+  }
+
+  /** Gives the units of a grant back. */
+  async release(grant: Grant): Promise<Grant> {
+    return granted(await this.trade("DELETE", `/${grant.token}`, { query: { provider_id: grant.provider_id } }))
+  }
+
+  /** Takes a grant that this peer gave from its holder. Its connections end at once. */
+  async revoke(token: string, reason = ""): Promise<Grant> {
+    return granted(await this.call("POST", `/v1/trade/given/${token}/revoke`, { body: { reason } }))
+  }
+
+  /** The grants that the peer holds and gave, and the stocks of its offers. */
+  async grants(): Promise<Grants> {
+    const all = await this.call("GET", "/v1/trade/grants")
+    const list = (side: string): Grant[] => must(all, side).map((grant: object) => granted({ grant }))
+    return { ...all, held: list("held"), given: list("given") }
+  }
+
+  /** The peer asks the other one for 20 s. */
+  private trade(method: string, path: string, c: Call) {
+    return this.call(method, "/v1/trade/grants" + path, { ...c, timeout: Math.max(this.timeout, 30), repeat: "cut" })
+  }
+
   /** The value of a key, undefined without it. */
   async get(key: string | Uint8Array, revision?: string): Promise<Uint8Array | undefined> { return (await this.entry(key, revision))?.value }
 
@@ -339,6 +410,14 @@ export class Client {
 const must = (answer: any, field: string): any => {
   if (answer[field] === undefined) throw new Broken(`the answer of the peer is broken: it has no ${field}`)
   return answer[field]
+}
+const milliseconds = (s?: number) => (s === undefined ? undefined : Math.trunc(s * 1000))
+/** A grant with numbers in place of their digits, but for what compares as BigInt. */
+const granted = (answer: { grant?: object; signed?: string }): Grant => {
+  const grant = { ...must(answer, "grant") }
+  for (const name of ["ttl_ms", "issued_ms", "left_ms", "sent_bytes", "received_bytes"]) if (grant[name] !== undefined) grant[name] = Number(grant[name])
+  grant.state = must(grant, "state").replace("STATE_", "").toLowerCase()
+  return answer.signed ? { ...grant, signed: answer.signed } : grant
 }
 const entryOf = (kv: { key: string; value: string; mod_revision: string }): Entry =>
   ({ key: new TextDecoder().decode(bytes(kv.key)), raw: bytes(kv.key), value: bytes(kv.value), modRevision: String(kv.mod_revision) })
@@ -467,18 +546,21 @@ export class Session extends Kept {
 
   check(): void { if (this.lost()) throw new Lost("the lease is lost: others may hold its locks") }
 
-  /** Takes a lock within wait seconds (absent: without a limit, 0: at once), or throws NotAcquired. The queue is fair. */
-  async lock(name: string, o: { wait?: number; shared?: boolean; permits?: number; metadata?: string | Uint8Array } = {}): Promise<Held> {
+  /**
+   * Takes a lock within wait seconds (absent: without a limit, 0: at once), or throws NotAcquired. The queue is fair. also: further names in
+   * the same moment, all or none; who names several by one call never waits in a circle. The session must hold none yet.
+   */
+  async lock(name: string, o: { wait?: number; shared?: boolean; permits?: number; metadata?: string | Uint8Array; also?: string[] } = {}): Promise<Held> {
     this.check()
     const mode = o.permits !== undefined ? "SHARE_MODE_PERMIT" : o.shared ? "SHARE_MODE_SHARED" : undefined
     const end = o.wait === undefined ? undefined : seconds() + o.wait
     const answer = await this.client.command("/v1/coordination/lock", () => ({
       lease_id: this.lease, timeout_ms: end === undefined ? -1 : Math.max(0, Math.trunc((end - seconds()) * 1000)), mode, permits: o.permits,
-      metadata: base64(encoded(o.metadata ?? "")),
+      metadata: base64(encoded(o.metadata ?? "")), others: o.also,
     }), { query: { name }, timeout: o.wait === undefined ? 86400 : o.wait + this.client.timeout })
-    if (!must(answer, "acquired")) throw new NotAcquired(`others hold the lock ${name}`)
+    if (!must(answer, "acquired")) throw new NotAcquired(`others hold the lock ${[name, ...(o.also ?? [])].join(", or ")}`)
     this.check()
-    return new Held(this.client, this, name, answer.fencing_token)
+    return new Held(this.client, this, name, answer.fencing_token, o.also)
   }
 
   async close(): Promise<void> {
@@ -488,15 +570,17 @@ export class Session extends Kept {
   }
 }
 
-/** A held lock. token rises from holder to holder; compare it as BigInt(token). check() before each step that must not run twice. */
+/** A held lock, with those of also. token rises from holder to holder; compare it as BigInt(token). check() before each step that must not run twice. */
 export class Held {
-  constructor(private readonly client: Client, private readonly session: Session, readonly name: string, readonly token: string) {}
+  constructor(private readonly client: Client, private readonly session: Session, readonly name: string, readonly token: string, readonly also: string[] = []) {}
 
   check(): void { this.session.check() }
 
   async release(): Promise<void> {
-    const query = { name: this.name, lease_id: this.session.lease, fencing_token: this.token }
     const released = (e: unknown) => gone(e) || (e instanceof Refused && e.status === 409 && e.attempts > 1) // by an earlier attempt
-    await this.client.call("DELETE", "/v1/coordination/lock", { query, repeat: true }).catch((e) => { if (!released(e)) throw e })
+    for (const name of [this.name, ...this.also]) {
+      const query = { name, lease_id: this.session.lease, fencing_token: this.token }
+      await this.client.call("DELETE", "/v1/coordination/lock", { query, repeat: true }).catch((e) => { if (!released(e)) throw e })
+    }
   }
 }

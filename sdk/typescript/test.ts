@@ -1,4 +1,4 @@
-// node out/test.js ADDRESS: plays the client against a running peer.
+// node out/test.js: plays the client against the peer BLACKHOLED, and BUYER, which buys of it.
 import assert from "node:assert/strict"
 import { createServer, type AddressInfo } from "node:net"
 import { test } from "node:test"
@@ -50,6 +50,42 @@ test("locks", async () => {
   await (await two.lock("ts/jobs", { wait: 0 })).release()
   await one.close()
   await two.close()
+})
+
+test("several locks", async () => {
+  const one = await peer.session(), two = await peer.session()
+  const held = await one.lock("ts/a", { also: ["ts/c", "ts/b"] })
+  await assert.rejects(two.lock("ts/d", { wait: 0, also: ["ts/b"] }), NotAcquired)
+  await (await two.lock("ts/d", { wait: 0 })).release() // all or none
+  await held.release()
+  const got = await two.lock("ts/c", { wait: 0, also: ["ts/b", "ts/a"] })
+  assert.ok(BigInt(got.token) > BigInt(held.token))
+  await got.release()
+  for (const name of ["ts/a", "ts/b", "ts/c"]) await (await one.lock(name, { wait: 0 })).release()
+  await one.close()
+  await two.close()
+})
+
+test("grants", { skip: !process.env.BUYER }, async () => {
+  const stock = { unit: "slot", total: 4 }
+  await peer.call("POST", "/v1/discovery/records", { body: { id: "ts-gpu", metadata: { type: "tool", name: "a tool", version: "1.0.0", access: "peer", stock } } })
+  const key = (await peer.call("GET", "/v1/discovery/records")).records.find((r: { id: string }) => r.id === "ts-gpu").key
+  const buyer = new Client({ address: process.env.BUYER })
+  const grant = await buyer.reserve(key, { ttl: 60, requestId: "ts-once" })
+  assert.deepEqual([grant.units, grant.state, typeof grant.signed], [1, "active", "string"])
+  assert.ok(grant.left_ms! <= 60000)
+  assert.equal((await buyer.reserve(key, { ttl: 60, requestId: "ts-once" })).token, grant.token)
+  await assert.rejects(buyer.reserve(key, { units: 9 }), (e: Refused) => e.field === "units")
+  assert.ok((await buyer.extend(grant, 600)).left_ms! > 60000)
+  assert.ok((await buyer.grants()).held.some((g) => g.token === grant.token))
+  const sold = await peer.grants()
+  assert.deepEqual(sold.stocks.filter((s) => s.id === "ts-gpu").map((s) => [s.free, s.total]), [[3, 4]])
+  assert.ok(sold.given.some((g) => g.token === grant.token))
+  for (let n = 0; n < 2; n++) assert.equal((await buyer.release(grant)).state, "released")
+  await assert.rejects(buyer.extend(grant), (e: Refused) => e.status === 410)
+  const held = await buyer.reserve(key, { hold: true })
+  assert.equal(held.state, "held")
+  assert.equal((await peer.revoke(held.token, "maintenance")).reason, "maintenance")
 })
 
 test("keys", async () => {
@@ -183,6 +219,15 @@ test("a long wait that is cut", async () => {
     const session = await new Client({ address, patience: 0.2 }).session(600)
     assert.equal((await session.lock("x", { wait: 60 })).token, "5")
     await session.close()
+  })
+})
+
+test("a grant is asked for once", async () => {
+  const answer = (n: number) => (n === 0 ? "" : http({ error: "unavailable", field: "key", message: "is paused" }, "503 Busy"))
+  await liar(answer, async (address, seen) => {
+    await assert.rejects(new Client({ address }).reserve("x"), (e: Refused) => e.field === "key")
+    assert.equal(seen.length, 2, "a cut answer is repeated, a refusal is not")
+    assert.equal(seen[0].split("\r\n\r\n")[1], seen[1].split("\r\n\r\n")[1])
   })
 })
 

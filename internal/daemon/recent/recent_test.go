@@ -208,7 +208,7 @@ func TestGrants(t *testing.T) {
 	g := &api.Grant{Token: 7, Key: "test/id-1/gpu", ProviderId: "id-1", ConsumerId: "id-2", Units: 2, TtlMs: 60_000, State: api.Grant_STATE_ACTIVE}
 	m.Grant(true, g)
 	m.Grant(false, g)
-	for _, state := range []api.Grant_State{api.Grant_STATE_EXPIRED, api.Grant_STATE_RELEASED, api.Grant_STATE_REVOKED} {
+	for _, state := range []api.Grant_State{api.Grant_STATE_HELD, api.Grant_STATE_EXPIRED, api.Grant_STATE_RELEASED, api.Grant_STATE_REVOKED} {
 		g.State = state
 		m.Grant(true, g)
 	}
@@ -221,7 +221,8 @@ func TestGrants(t *testing.T) {
 		got = append(got, n.Text)
 	}
 	require.Equal(t, []string{
-		"2 units of gpu granted to id-2 for 1m0s", "2 units of gpu taken from id-1 for 1m0s", "2 units of gpu granted to id-2: expired",
+		"2 units of gpu granted to id-2 for 1m0s", "2 units of gpu taken from id-1 for 1m0s", "2 units of gpu granted to id-2, held until it is confirmed",
+		"2 units of gpu granted to id-2: expired",
 		"2 units of gpu granted to id-2: given back", "2 units of gpu granted to id-2: revoked", "2 units of gpu taken from id-1: revoked (maintenance)",
 	}, got)
 }

@@ -109,6 +109,8 @@ func (m *Memory) Grant(given bool, g *api.Grant) {
 	}
 	how := fmt.Sprintf(" for %v", time.Duration(g.GetTtlMs())*time.Millisecond)
 	switch g.GetState() {
+	case api.Grant_STATE_HELD:
+		how = ", held until it is confirmed"
 	case api.Grant_STATE_EXPIRED:
 		how = ": expired"
 	case api.Grant_STATE_RELEASED:
