@@ -90,10 +90,10 @@ func copyAll(to, from duplex, count func(n int)) error {
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
+			count(n) // before anybody has them: who answers finds them counted
 			if _, err := to.Write(buf[:n]); err != nil {
 				return err
 			}
-			count(n)
 		}
 		if errors.Is(err, io.EOF) {
 			return to.CloseWrite()
