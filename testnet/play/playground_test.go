@@ -171,7 +171,7 @@ func TestStepsFit(t *testing.T) {
 	out.Reset()
 	p.end(tour.Result{Name: "x", Detail: strings.Repeat("why ", 50)})
 	require.Equal(t, 50, strings.Count(out.String(), "why"), "a failure is told in full")
-	require.Equal(t, "1 of 24 steps held", summary([]tour.Result{{OK: true}, {}}))
+	require.Equal(t, "1 of 25 steps held", summary([]tour.Result{{OK: true}, {}}))
 }
 
 // TestHowTo: the page has the commands and orders of the program, and no others.
