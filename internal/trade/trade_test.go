@@ -413,7 +413,9 @@ func TestLateRepetition(t *testing.T) {
 	for left() > 59_500*time.Millisecond {
 		<-time.After(10 * time.Millisecond)
 	}
-	buyer.forget(name) // as a buyer that had no answer
+	buyer.Desk.mu.Lock()
+	delete(buyer.held, name) // as a buyer that had no answer
+	buyer.Desk.mu.Unlock()
 	before := left()
 	g := buyer.reserve(t, key, once)
 	require.Equal(t, name.token, g.GetToken())
