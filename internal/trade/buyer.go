@@ -5,8 +5,11 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"math"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,6 +32,9 @@ const (
 	askTime    = 8 * time.Second  // for one attempt of a request
 	askFor     = 20 * time.Second // for all: a provider that has just started is not found at once
 	firstPause = 500 * time.Millisecond
+	quoteTime  = 2 * time.Second // for all quotes of one call
+	maxQuoted  = 100             // keys of one call
+	maxTerms   = 64              // bytes of a currency or unit
 	punchTime  = 8 * time.Second // for a direct way, before a relay carries bytes
 	tellEvery  = time.Second
 	maxLocal   = 256 // connections of one Connect at a time
@@ -68,6 +74,71 @@ func (d *Desk) Reserve(ctx context.Context, r *api.ReserveRequest) (*api.Reserve
 		return nil, fault.Wrap(op, err)
 	}
 	return &api.ReserveResponse{Grant: grant, Signed: signed}, nil
+}
+
+// Quote implements api.TradeServiceServer. It asks all providers at once, each once.
+func (d *Desk) Quote(ctx context.Context, r *api.QuoteRequest) (*api.QuoteResponse, error) {
+	const op = "trade.Quote"
+	keys := r.GetKeys()
+	if len(keys) == 0 || len(keys) > maxQuoted {
+		return nil, fault.Wrap(op, fault.Invalidf("keys", len(keys), "must be 1 to %d", maxQuoted))
+	}
+	of := map[peer.ID][]int{}
+	for i, text := range keys {
+		key, err := records.ParseKey(text)
+		if err != nil {
+			return nil, fault.Wrap(op, fault.Invalidf(fmt.Sprintf("keys[%d]", i), text, "%s", fault.Message(err)))
+		}
+		of[key.Name.Provider] = append(of[key.Name.Provider], i)
+	}
+	all := make([]*api.Quote, len(keys))
+	ctx, cancel := context.WithTimeout(ctx, quoteTime)
+	defer cancel()
+	var work sync.WaitGroup
+	for provider, places := range of {
+		for part := range slices.Chunk(places, maxQuotes) {
+			work.Go(func() {
+				asked := make([]string, len(part))
+				for n, i := range part {
+					asked[n] = keys[i]
+				}
+				quotes, err := d.quotesOf(ctx, provider, asked)
+				for n, i := range part {
+					if all[i] = (&api.Quote{Key: keys[i], Refusal: rpc.Refuse(err)}); err == nil {
+						all[i] = quotes[n]
+					}
+				}
+			})
+		}
+	}
+	work.Wait()
+	return &api.QuoteResponse{Quotes: all}, nil
+}
+
+// quotesOf asks one provider. Errors: of the provider; Unavailable and Timeout without an answer; Unauthentic.
+func (d *Desk) quotesOf(ctx context.Context, of peer.ID, keys []string) ([]*api.Quote, error) {
+	if of == d.Host.ID() {
+		return d.quotes(ledger.Consumer{ID: of.String()}, keys)
+	}
+	resp := &pb.Response{}
+	if err := d.pool.Call(ctx, of, &pb.Request{Op: &pb.Request_Quote{Quote: &api.QuoteRequest{Keys: keys}}}, resp); err != nil {
+		return nil, fault.New("", fault.KindOf(err), "the provider gave no quote within %v: %s", quoteTime, fault.Message(err))
+	}
+	if err := rpc.Restore("", resp.GetRefusal()); err != nil {
+		return nil, err
+	}
+	fits := len(resp.GetQuotes()) == len(keys)
+	for i, q := range resp.GetQuotes() {
+		fits = fits && q.GetKey() == keys[i] && q.GetFree() <= q.GetTotal() && q.GetMost() <= q.GetFree() && records.CheckNumber("price", q.Price, 0, math.MaxFloat64) == nil
+		for _, text := range []string{q.GetCurrency(), q.GetPriceUnit()} {
+			fits = fits && len(text) <= maxTerms && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
+		}
+		q.Refusal = rpc.Refuse(rpc.Restore("", q.GetRefusal())) // free of what only its text could do
+	}
+	if !fits {
+		return nil, fault.New("", fault.Unauthentic, "the provider %s gave quotes that cannot be", of)
+	}
+	return resp.GetQuotes(), nil
 }
 
 // Extend implements api.TradeServiceServer.

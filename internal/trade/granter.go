@@ -36,6 +36,7 @@ type granter struct {
 	failed   func(error)                    // hears of each outage, and of its end by nil
 	queue    chan *change                   // bounded
 	current  atomic.Pointer[ledger.Ledger]
+	outage   atomic.Pointer[error] // why nothing is granted, as of the last look; nil: before the first one
 
 	// Of the goroutine alone:
 	shelf    shelf  // nil: the durable ledger is not known
@@ -92,8 +93,10 @@ func (g *granter) run(ctx context.Context) {
 		if len(batch) > 0 || g.disk.get(homeName) != nil { // most peers have never granted anything
 			err = g.work(ctx, batch)
 		}
+		outage := cmp.Or(err, g.forgets())
+		g.outage.Store(&outage)
 		if g.failed != nil {
-			g.failed(cmp.Or(err, g.forgets()))
+			g.failed(outage)
 		}
 		for _, c := range batch {
 			if err != nil {
@@ -174,6 +177,17 @@ func (g *granter) forgets() error {
 		return fault.New("", fault.Unavailable, "the provider has lost sight of its earlier grants, and grants again in %v", left.Round(time.Second))
 	}
 	return nil
+}
+
+// refuses says why this peer grants nothing now, as far as it knows without a change; nil: it grants.
+func (g *granter) refuses() error {
+	if err := g.suspends(); err != nil {
+		return err
+	}
+	if outage := g.outage.Load(); outage != nil {
+		return *outage
+	}
+	return fault.New("", fault.Unavailable, "the provider has just started, and reads its ledger")
 }
 
 // home says where the ledger was last, durably.

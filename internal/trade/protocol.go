@@ -2,6 +2,7 @@ package trade
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -20,7 +21,8 @@ import (
 // Bounds of the protocol of requests.
 const (
 	service     = "blackhole.trade"
-	maxMessage  = 8 << 10 // bytes; a record has less
+	maxMessage  = 16 << 10 // bytes; a record has less
+	maxQuotes   = 16       // keys of one request
 	maxStreams  = 256
 	peerStreams = 8
 	idle        = time.Minute
@@ -44,8 +46,12 @@ func (d *Desk) handle(s *rpc.Stream, m proto.Message, malformed error) (proto.Me
 		d.refused(err)
 		return &pb.Response{Refusal: rpc.Refuse(err)}, nil
 	}
-	resp := &pb.Response{}
-	e, err := d.answer(ctx, by, m.(*pb.Request), resp)
+	req, resp := m.(*pb.Request), &pb.Response{}
+	if q := req.GetQuote(); q != nil {
+		quotes, err := d.quotes(by, q.GetKeys())
+		return &pb.Response{Quotes: quotes, Refusal: rpc.Refuse(err)}, nil
+	}
+	e, err := d.answer(ctx, by, req, resp)
 	if err == nil {
 		resp.LeftMs = uint64(d.granter.current.Load().Left(e.Token, d.now()).Milliseconds())
 		resp.Grant, err = d.signed(e)
@@ -112,6 +118,36 @@ func (d *Desk) answer(ctx context.Context, by ledger.Consumer, req *pb.Request, 
 		return nil, fault.Refused(fault.NotFound, "request_id", "names no grant of yours")
 	}
 	return nil, fault.New("", fault.Unsupported, "this version does not support the operation")
+}
+
+// quotes says what is free of own offers, and what a consumer may take of it. It reads memory alone.
+func (d *Desk) quotes(by ledger.Consumer, keys []string) ([]*api.Quote, error) {
+	if len(keys) == 0 || len(keys) > maxQuotes {
+		return nil, fault.Invalidf("keys", len(keys), "must be 1 to %d of one provider", maxQuotes)
+	}
+	if err := d.granter.refuses(); err != nil {
+		return nil, err
+	}
+	all, l := make([]*api.Quote, len(keys)), d.granter.current.Load()
+	for i, text := range keys {
+		q := &api.Quote{Key: text}
+		all[i] = q
+		key, err := records.ParseKey(text)
+		if err == nil && key.Name.Provider != d.Host.ID() {
+			err = fault.Refused(fault.Invalid, "key", "names another provider")
+		}
+		if err != nil {
+			return nil, fault.Invalidf(fmt.Sprintf("keys[%d]", i), text, "%s", fault.Message(err))
+		}
+		t, err := d.termsOf(key.Name.ID)
+		if err != nil {
+			q.Refusal = rpc.Refuse(err)
+			continue
+		}
+		q.Sequence, q.Free, q.Total, q.Most = t.Sequence, l.Free(t), t.Total, l.Most(by, t)
+		q.Price, q.Currency, q.PriceUnit = t.Price, t.Currency, t.PriceUnit
+	}
+	return all, nil
 }
 
 // grantOf returns the grant that an entry of the own ledger stands for.

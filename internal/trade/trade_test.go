@@ -5,10 +5,15 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"log/slog"
+	"math"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/libp2p/go-libp2p"
@@ -16,10 +21,15 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	libp2pnet "github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/peerstore"
+	quic "github.com/libp2p/go-libp2p/p2p/transport/quic"
+	"github.com/libp2p/go-libp2p/x/simlibp2p"
+	"github.com/marcopolo/simnet"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -458,4 +468,120 @@ func TestSignatures(t *testing.T) {
 	require.NoError(t, err)
 	_, err = Verify(name, signed)
 	require.ErrorIs(t, err, fault.Unauthentic)
+}
+
+// TestQuote: a provider says what is free and what the asker may take of it, from memory, and why it says nothing of
+// an offer. What comes back has one quote for each key, in order.
+func TestQuote(t *testing.T) {
+	seller := newSide(t)
+	key := seller.sell(t, 8)
+	buyer, other := newSide(t, seller), newSide(t, seller)
+	g := other.reserve(t, key, func(r *api.ReserveRequest) { r.Units = 5 })
+	newest, err := seller.own("gpu")
+	require.NoError(t, err)
+	unknown := key[:len(key)-len("gpu")] + "cpu"
+	away := newSide(t)
+	far := away.sell(t, 1)
+	ask := func(s *side, keys ...string) []*api.Quote {
+		resp, err := s.Quote(t.Context(), &api.QuoteRequest{Keys: keys})
+		require.NoError(t, err)
+		return resp.GetQuotes()
+	}
+	got := ask(buyer, unknown, key, far)
+	require.True(t, proto.Equal(&api.Quote{
+		Key: key, Sequence: newest.Sequence(), Free: 3, Total: 8, Most: 3, Price: g.Price, Currency: "USDC", PriceUnit: "per-hour",
+	}, got[1]), "%v", got[1])
+	require.Equal(t, unknown, got[0].GetKey())
+	require.ErrorIs(t, rpc.Restore("", got[0].GetRefusal()), fault.NotFound)
+	require.Equal(t, far, got[2].GetKey())
+	require.ErrorContains(t, rpc.Restore("", got[2].GetRefusal()), "gave no quote", "a provider that nobody reaches")
+	require.True(t, proto.Equal(got[1], ask(seller, key)[0]), "of an own offer")
+
+	_, err = buyer.Quote(t.Context(), &api.QuoteRequest{Keys: []string{key, "/gpu"}})
+	require.Equal(t, "keys[1]", fault.FieldOf(err))
+	for _, keys := range [][]string{nil, make([]string, maxQuoted+1)} {
+		_, err = buyer.Quote(t.Context(), &api.QuoteRequest{Keys: keys})
+		require.Equal(t, "keys", fault.FieldOf(err))
+	}
+	_, err = buyer.quotesOf(t.Context(), seller.Host.ID(), []string{far})
+	require.ErrorContains(t, err, "names another provider")
+	_, err = buyer.quotesOf(t.Context(), seller.Host.ID(), slices.Repeat([]string{key}, maxQuotes+1))
+	require.Equal(t, "keys", fault.FieldOf(err))
+	require.Len(t, ask(buyer, slices.Repeat([]string{key}, maxQuotes+1)...), maxQuotes+1, "in two requests")
+
+	seller.lies = fault.New("", fault.Unavailable, "another machine has this identity")
+	require.ErrorContains(t, rpc.Restore("", ask(buyer, key)[0].GetRefusal()), "another machine", "who grants nothing has nothing free")
+	seller.granter.outage.Store(nil)
+	seller.lies = nil
+	require.ErrorContains(t, rpc.Restore("", ask(buyer, key)[0].GetRefusal()), "reads its ledger")
+}
+
+// TestQuoteOfStrangers: two seconds are for all providers. One that is silent by then is told as unknown, and one
+// whose quotes cannot be as a liar; the quotes of others are there.
+func TestQuoteOfStrangers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hosts, keys := newSimHosts(t, 4)
+		sides := make([]*side, 2)
+		for i := range sides {
+			sides[i] = &side{key: keys[i], offers: map[string]*records.Record{}}
+			sides[i].Desk = sides[i].open(t, hosts[i], t.TempDir()+"/trade")
+			defer func() { require.NoError(t, sides[i].Close()) }()
+		}
+		hosts[2].SetStreamHandler(Protocol(name), func(libp2pnet.Stream) {})
+		var lie *api.Quote
+		liar := rpc.NewServer(rpc.ServerConfig{
+			Host: hosts[3], Protocol: Protocol(name), Service: service, Request: new(pb.Request), Format: rpc.Format{MaxSize: maxMessage}, Streams: 8, StreamsPerPeer: 8,
+			IdleTimeout: time.Minute, FrameTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler),
+			Handler: func(*rpc.Stream, proto.Message, error) (proto.Message, error) {
+				return &pb.Response{Quotes: []*api.Quote{lie}}, nil
+			},
+		})
+		defer liar.Close()
+		honest := sides[1].sell(t, 8)
+		silent := strings.Replace(honest, hosts[1].ID().String(), hosts[2].ID().String(), 1)
+		lied := strings.Replace(honest, hosts[1].ID().String(), hosts[3].ID().String(), 1)
+		nan := math.NaN()
+		for _, lie = range []*api.Quote{
+			{Key: honest}, {Key: lied, Free: 2, Total: 1}, {Key: lied, Most: 1}, {Key: lied, Price: &nan}, {Key: lied, Currency: "US\x1b[2J"},
+		} {
+			start := time.Now()
+			resp, err := sides[0].Quote(t.Context(), &api.QuoteRequest{Keys: []string{silent, honest, lied}})
+			require.NoError(t, err)
+			require.Equal(t, quoteTime, time.Since(start))
+			require.ErrorIs(t, rpc.Restore("", resp.GetQuotes()[0].GetRefusal()), fault.Timeout)
+			require.Equal(t, uint32(8), resp.GetQuotes()[1].GetFree())
+			require.ErrorIs(t, rpc.Restore("", resp.GetQuotes()[2].GetRefusal()), fault.Unauthentic, "%v", lie)
+		}
+	})
+}
+
+// newSimHosts returns n hosts of a bubble, 10 ms apart, that know each other.
+func newSimHosts(t *testing.T, n int) (hosts []host.Host, keys []crypto.PrivKey) {
+	t.Helper()
+	settings := simnet.LinkSettings{BitsPerSecond: 100 * simlibp2p.OneMbps}
+	net := &simnet.Simnet{LatencyFunc: simnet.StaticLatency(5 * time.Millisecond)}
+	net.Start()
+	for i := range n {
+		key, _, err := crypto.GenerateEd25519Key(rand.Reader)
+		require.NoError(t, err)
+		h, err := libp2p.New(
+			libp2p.Identity(key), libp2p.ListenAddrStrings(fmt.Sprintf("/ip4/%s/udp/4801/quic-v1", simnet.IntToPublicIPv4(i))),
+			libp2p.Transport(quic.NewTransport), simlibp2p.QUICSimnet(net, simnet.NodeBiDiLinkSettings{Downlink: settings, Uplink: settings}),
+			libp2p.DisableIdentifyAddressDiscovery(), // its timers would stall the bubble
+			libp2p.ResourceManager(&libp2pnet.NullResourceManager{}), libp2p.DisableRelay(), libp2p.DisableMetrics())
+		require.NoError(t, err)
+		hosts, keys = append(hosts, h), append(keys, key)
+	}
+	for _, h := range hosts {
+		for _, other := range hosts {
+			h.Peerstore().AddAddrs(other.ID(), other.Addrs(), peerstore.PermanentAddrTTL)
+		}
+	}
+	t.Cleanup(func() {
+		for _, h := range hosts {
+			require.NoError(t, h.Close())
+		}
+		net.Close()
+	})
+	return hosts, keys
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -203,6 +204,42 @@ func toGrant(g *api.Grant, signed []byte) Grant {
 		LeftMs: g.GetLeftMs(), State: strings.ToLower(strings.TrimPrefix(g.GetState().String(), "STATE_")), RequestID: g.GetRequestId(), Price: g.Price,
 		Currency: g.GetCurrency(), PriceUnit: g.GetPriceUnit(), Reason: g.GetReason(), Sent: g.GetSentBytes(), Received: g.GetReceivedBytes(), Signed: signed,
 	}
+}
+
+// Quote is what the provider of an offer says of it now. It promises nothing: a grant does.
+type Quote struct {
+	Key       string   `json:"key"`
+	Sequence  uint64   `json:"sequence,omitempty"` // of the newest version of the record
+	Free      uint32   `json:"free"`
+	Total     uint32   `json:"total"`
+	Most      uint32   `json:"most"` // units that this peer may take now: its share may be less than what is free
+	Price     *float64 `json:"price,omitempty"`
+	Currency  string   `json:"currency,omitempty"`
+	PriceUnit string   `json:"price_unit,omitempty"`
+	Err       error    `json:"-"` // why there is no quote; Timeout and Unavailable: nothing is known
+}
+
+// MaxQuotes is the most keys of one call of Quote.
+const MaxQuotes = 100
+
+// Quote asks providers what is free of their offers, and at which price, for two seconds at most. It returns one
+// Quote for each key, in order. Error: Invalid for a wrong key, and for none or more than MaxQuotes.
+func (o Offers) Quote(ctx context.Context, keys ...string) ([]Quote, error) {
+	resp, err := o.client.trade.Quote(ctx, &api.QuoteRequest{Keys: keys})
+	if err != nil {
+		return nil, calls.Fault("client.Offers.Quote", err)
+	}
+	all := make([]Quote, len(resp.GetQuotes()))
+	for i, q := range resp.GetQuotes() {
+		all[i] = Quote{
+			Key: q.GetKey(), Sequence: q.GetSequence(), Free: q.GetFree(), Total: q.GetTotal(), Most: q.GetMost(),
+			Price: q.Price, Currency: q.GetCurrency(), PriceUnit: q.GetPriceUnit(),
+		}
+		if no := q.GetRefusal(); no != nil {
+			all[i].Err = &fault.Error{Kind: fault.Kind(no.GetCode()), Field: no.GetField(), Err: errors.New(no.GetMessage())}
+		}
+	}
+	return all, nil
 }
 
 // Stock says what is free of an own offer.

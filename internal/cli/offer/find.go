@@ -27,16 +27,30 @@ func offerFind(con *term.Console) *cobra.Command {
 		Use: "find --type TYPE", Short: "Find offers in the network", Args: command.NoArgs,
 		Long: "Find offers by type, place, capabilities, price and quality.\n\n" +
 			"A filter on a value excludes offers that do not state the value. An incomplete\n" +
-			"answer has correct results, but lacks others: a warning gives the reason.",
+			"answer has correct results, but lacks others: a warning gives the reason.\n\n" +
+			"--fresh asks the providers of the first " + strconv.Itoa(client.MaxQuotes) + " results, for two seconds, what is free and what it costs now.\n" +
+			"--reserve takes units, in the order of the answer and of as few offers as it can. It lets two at a time hold\n" +
+			"units, gives back what is not needed, and says why an offer gave nothing. With too few units all is given back.",
 		Example: "  " + command.Program + " offer find --type compute --near berlin --radius 100km --min-cpu 8 --gpu\n" +
 			"  " + command.Program + " offer find --type storage --max-price 0.05 --sort price --limit 10 -o json\n" +
 			"  " + command.Program + " offer find --type compute --gpu-model H100,A100 --gpu-memory-mb 80000 --gpus 8\n" +
-			"  " + command.Program + " offer find --type bandwidth --where 'bandwidth.exit_countries=DE' --where 'location.country!=US'",
+			"  " + command.Program + " offer find --type bandwidth --where 'bandwidth.exit_countries=DE' --where 'location.country!=US'\n" +
+			"  " + command.Program + " offer find --type compute --gpu --max-price 0.5 --reserve 2 --for 1h",
 	}
 	flags := newQueryFlags(cmd)
 	flags.addOrder(cmd)
-	var must bool
+	var must, fresh bool
+	var want client.Want
+	f := cmd.Flags()
+	f.BoolVar(&fresh, "fresh", false, "ask providers what is free, and the price now")
+	f.Uint32Var(&want.Units, "reserve", 0, "take so many units, for at most the price found, or --max-price")
+	f.DurationVar(&want.For, "for", 0, "with --reserve: longest time of a grant; 0: as long as each offer allows")
+	f.BoolVar(&want.Hold, "hold", false, "with --reserve: hold the units for a minute, until the first connection confirms a grant")
 	remote.MustFind(cmd, &must)
+	for _, other := range []string{"fresh", "cells", "group-prices", "exit-code"} {
+		cmd.MarkFlagsMutuallyExclusive("reserve", other)
+	}
+	cmd.MarkFlagsMutuallyExclusive("fresh", "cells")
 	r := remote.New(con, cmd, remote.DefaultTimeout)
 	return r.Calls(func(ctx context.Context, c *operator.Client, _ []string) error {
 		q, err := flags.query(cmd)
@@ -49,6 +63,15 @@ func offerFind(con *term.Console) *cobra.Command {
 		if flags.near.city != "" {
 			r.Say("near %s", flags.near.city)
 		}
+		reserve := cmd.Flags().Changed("reserve")
+		for _, name := range []string{"for", "hold"} {
+			if !reserve && cmd.Flags().Changed(name) {
+				return fault.Invalidf("--reserve", nil, "is required with --%s", name)
+			}
+		}
+		if reserve {
+			return reserveFound(ctx, r, c, q, want)
+		}
 		answer, err := c.Offers().Query(ctx, q)
 		if err != nil {
 			return queryFields().Rename(err)
@@ -57,7 +80,13 @@ func offerFind(con *term.Console) *cobra.Command {
 		if answer.Cells != nil {
 			items = term.Items(answer.Cells.Counts)
 		}
-		if err := r.Print(term.Document{Value: answer, Items: items, Table: answerTable(answer, r.Now())}); err != nil {
+		doc := term.Document{Value: answer, Items: items, Table: answerTable(answer, r.Now())}
+		if fresh {
+			if doc, err = quoted(ctx, c, answer, doc.Table.(term.Grid)); err != nil {
+				return err
+			}
+		}
+		if err := r.Print(doc); err != nil {
 			return err
 		}
 		summarise(r, answer)
@@ -69,6 +98,83 @@ func offerFind(con *term.Console) *cobra.Command {
 		}
 		return remote.Found(nil, must, answer.Total)
 	})
+}
+
+// reserveFound takes units of what a query finds.
+func reserveFound(ctx context.Context, r *remote.Peer, c *operator.Client, q query.Query, want client.Want) error {
+	if want.Units == 0 {
+		return fault.Invalidf("--reserve", want.Units, "must be at least 1")
+	}
+	t, err := take(ctx, r, c, q, want)
+	if err != nil {
+		return err
+	}
+	refused := make([]map[string]string, len(t.Refused))
+	for i, x := range t.Refused {
+		refused[i] = map[string]string{"key": x.Key, "reason": exit.OneLine(x.Err)}
+	}
+	return r.Print(term.Document{Value: map[string]any{"grants": t.Grants, "refused": refused}, Items: term.Items(t.Grants), Table: grantTable(false, t.Grants...)})
+}
+
+// freshResult is a result with what its provider says now; nil for an offer without stock, which nobody is asked for.
+type freshResult struct {
+	query.ResultView
+	Quote *freshQuote `json:"quote"`
+}
+
+type freshQuote struct {
+	client.Quote
+	Refusal string `json:"refusal,omitempty"`
+}
+
+// quoted returns an answer with quotes.
+func quoted(ctx context.Context, c *operator.Client, a query.AnswerView, g term.Grid) (d term.Document, err error) {
+	var keys []string
+	for i := range a.Results {
+		if v := &a.Results[i].Record; v.Metadata.Stock != nil && len(keys) < client.MaxQuotes {
+			keys = append(keys, v.Key)
+		}
+	}
+	var quotes []client.Quote
+	if len(keys) > 0 {
+		if quotes, err = c.Offers().Quote(ctx, keys...); err != nil {
+			return d, err
+		}
+	}
+	all, free, price := make([]freshResult, len(a.Results)), make([]string, len(a.Results)), make([]string, len(a.Results))
+	for i, r := range a.Results {
+		all[i].ResultView = r
+		free[i], price[i] = "none", "none"
+		if r.Record.Metadata.Stock == nil {
+			continue
+		}
+		q := &freshQuote{Quote: client.Quote{Key: r.Record.Key}, Refusal: "not asked: " + strconv.Itoa(client.MaxQuotes) + " offers are at most"}
+		if len(quotes) > 0 {
+			q.Quote, quotes = quotes[0], quotes[1:]
+			if q.Refusal = ""; q.Err != nil {
+				q.Refusal = exit.OneLine(q.Err)
+			}
+		}
+		all[i].Quote = q
+		free[i], price[i] = "unknown", "unknown"
+		if q.Refusal != "" {
+			g.Below[i] = append(g.Below[i], "no quote: "+q.Refusal)
+			continue
+		}
+		free[i] = fmt.Sprintf("%d of %d %s", q.Free, q.Total, r.Record.Metadata.Stock.Unit)
+		if q.Most < q.Free {
+			free[i] += fmt.Sprintf(", %d for you", q.Most)
+		}
+		price[i] = agreedPrice(q.Price, q.Currency, q.PriceUnit)
+		if q.Sequence != r.Record.Sequence {
+			g.Below[i] = append(g.Below[i], fmt.Sprintf("the provider has version %d of the offer, and version %d was found: %s offer show %s", q.Sequence, r.Record.Sequence, command.Program, q.Key))
+		}
+	}
+	g = g.Beside("PRICE", []string{"FREE", "PRICE NOW"}, free, price)
+	return term.Document{Value: struct {
+		query.AnswerView
+		Results []freshResult `json:"results"`
+	}{a, all}, Items: term.Items(all), Table: g}, nil
 }
 
 // tellCurrencies tells how many offers a comparison of prices left out because of their currency or unit.

@@ -147,8 +147,9 @@ func Connect(con *term.Console) *cobra.Command {
 			"until interrupted. Each TCP connection there goes through the two peers to the service of the provider. The peers\n" +
 			"connect directly where they can. A relay is the last resort, and its bounds are shown first.\n\n" +
 			"The key of an offer takes the place of the search, and the token of a grant that the peer holds that of both.\n" +
-			"A grant that this command took is given back at the end. If this program is killed, it ends with its time. A command after -- runs\n" +
-			"while the grant lasts, with BLACKHOLE_CONNECT, the local address, in its environment.",
+			"A grant that this command took is given back at the end. If this program is killed, it ends with its time: --for, or else\n" +
+			"ten minutes, which this program extends while it runs. A command after -- runs while the grant lasts, with\n" +
+			"BLACKHOLE_CONNECT, the local address, in its environment.",
 		Example: "  " + command.Program + " connect --type compute --gpu --near berlin --max-price 0.5 --for 1h --listen 127.0.0.1:11434\n" +
 			"  " + command.Program + " connect --type compute --gpu -- sh -c 'curl http://$BLACKHOLE_CONNECT/api/tags'",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -161,7 +162,7 @@ func Connect(con *term.Console) *cobra.Command {
 	n := &connector{flags: newQueryFlags(cmd)}
 	f := cmd.Flags()
 	f.StringVar(&n.listen, "listen", "127.0.0.1:0", "local address to listen at; port 0: a free one")
-	f.DurationVar(&n.want.For, "for", 0, "time to take it for; 0: as long as the offer allows")
+	f.DurationVar(&n.want.For, "for", shortGrant, "time to take it for; 0: as long as the offer allows; without the flag it is extended while this program runs")
 	f.Uint32Var(&n.want.Units, "units", 1, "units to take")
 	f.BoolVar(&n.renew, "renew", false, "extend the grant before its end, as long as this program runs")
 	n.Peer = remote.New(con, cmd, remote.DefaultTimeout)
@@ -244,12 +245,17 @@ func (n *connector) take(ctx context.Context, c *operator.Client) (g client.Gran
 		}
 		return g, false, fault.Refused(fault.NotFound, "TOKEN", "names no grant that this peer holds: see %s offer grants%s", command.Program, n.Given())
 	}
+	short := !n.Cmd.Flags().Changed("for")
+	n.renew = n.renew || short
 	if n.key != "" {
 		n.want.Key = n.key
 		if n.Cmd.Flags().Changed("max-price") {
 			n.want.MaxPrice = &n.flags.maxPrice
 		}
-		g, err = c.Offers().Reserve(ctx, n.want)
+		if g, err = c.Offers().Reserve(ctx, n.want); short && fault.FieldOf(err) == "ttl_ms" { // the offer allows less
+			n.want.For = 0
+			g, err = c.Offers().Reserve(ctx, n.want)
+		}
 		return g, true, grantFields().Rename(err)
 	}
 	q, err := n.flags.query(n.Cmd)
@@ -260,46 +266,47 @@ func (n *connector) take(ctx context.Context, c *operator.Client) (g client.Gran
 	if err := queries.Check(q, queries.Defaults{}); err != nil {
 		return g, false, queryFields().Rename(err)
 	}
-	answer, err := c.Offers().Query(ctx, q)
+	t, err := take(ctx, n.Peer, c, q, client.Want{Units: n.want.Units, For: n.want.For, OneOffer: true})
+	if fault.KindOf(err) == fault.NotFound && len(t.Answer.Results) == 0 {
+		err = fault.New("", fault.NotFound, "no offer with stock and access through its peer was found: see %s offer find", command.Program)
+	}
 	if err != nil {
-		return g, false, queryFields().Rename(err)
+		return g, false, err
 	}
-	if len(answer.Results) == 0 {
-		summarise(n.Peer, answer)
-		return g, false, fault.New("", fault.NotFound, "no offer with access through its peer was found: see %s offer find", command.Program)
+	g = t.Grants[0]
+	if ttl := time.Duration(g.TTLMs) * time.Millisecond; ttl < n.want.For && !n.renew {
+		n.Say("%s is granted for %v at a time: --renew extends it", path.Base(g.Key), ttl)
 	}
-	for _, found := range answer.Results {
-		want, offer := n.want, found.Record
-		want.Key = offer.Key
-		if p := offer.Pricing; p != nil {
-			want.MaxPrice = p.BasePrice // the price that was found
-		}
-		if s := offer.Metadata.Stock; s != nil && want.For > 0 {
-			longest := time.Duration(s.MaxTTL) * time.Second
-			if s.MaxTTL == 0 {
-				longest = records.DefaultGrantTTL
-			}
-			if want.For > longest {
-				want.For = longest
-				n.Say("%s is granted for %v at a time%s", offer.ID, longest, map[bool]string{false: ": --renew extends it"}[n.renew])
-			}
-		}
-		if g, err = c.Offers().Reserve(ctx, want); err == nil {
-			n.Say("took %d %s of %s from %s", g.Units, offer.Metadata.Stock.Unit, offer.ID, g.ProviderID)
-			return g, true, nil
-		}
-		n.Say("%s of %s: %s", offer.ID, term.ShortPeer(offer.ProviderID), exit.OneLine(err))
-		if exit.Hopeless(err) {
-			break
+	for _, found := range t.Answer.Results {
+		if found.Record.Key == g.Key {
+			n.Say("took %d %s of %s from %s", g.Units, found.Record.Metadata.Stock.Unit, found.Record.ID, g.ProviderID)
 		}
 	}
-	return g, false, fault.New("", fault.KindOf(err), "none of %s was granted; the last answer: %w", fault.Counted(len(answer.Results), "offer"), err)
+	return g, true, nil
 }
 
-// Times before the end of a grant.
+// take takes units of what a query finds, and tells who refused.
+func take(ctx context.Context, r *remote.Peer, c *operator.Client, q query.Query, want client.Want) (client.Taken, error) {
+	t, err := c.Offers().Take(ctx, q, want)
+	for _, x := range t.Refused {
+		r.Say("%s of %s: %s", path.Base(x.Key), term.ShortPeer(path.Base(path.Dir(x.Key))), exit.OneLine(x.Err))
+	}
+	for _, g := range t.Kept {
+		r.Say("warning: %d of %s of %s was not given back, and ends in %s", g.Units, path.Base(g.Key), term.ShortPeer(g.ProviderID), leftText(g.LeftMs))
+	}
+	if t.Answer.Source != "" && (err != nil || !t.Answer.Complete) {
+		summarise(r, t.Answer)
+	}
+	return t, queryFields().Rename(grantFields().Rename(err))
+}
+
+// Times of a grant.
 const (
-	warnBefore = time.Minute
-	renewPart  = 3 // renewed when one part in so many of its time is left
+	shortGrant = 10 * time.Minute // without --for: a program that is killed keeps no units for long
+	warnBefore = time.Minute      // its end
+	renewPart  = 3                // renewed when one part in so many of its time is left
+	firstRetry = time.Second      // after an extension that failed, then growing
+	lastRetry  = 30 * time.Second
 )
 
 // follow tells how the connection stands, until it ends, and renews the grant.
@@ -324,6 +331,8 @@ func (n *connector) follow(ctx context.Context, c *operator.Client, conn *client
 	}()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	var again time.Time // no extension before
+	pause := firstRetry
 	for {
 		select {
 		case err := <-failed:
@@ -335,11 +344,16 @@ func (n *connector) follow(ctx context.Context, c *operator.Client, conn *client
 			n.tell(s)
 		case <-tick.C:
 			switch left := end.Sub(n.Now()); {
-			case n.renew && left < ttl/renewPart:
-				if longer, err := c.Offers().Extend(ctx, g, 0); err == nil {
+			case n.renew && left < ttl/renewPart && !n.Now().Before(again):
+				longer, err := c.Offers().Extend(ctx, g, 0)
+				if err == nil {
 					g, end = longer, n.Now().Add(time.Duration(longer.LeftMs)*time.Millisecond)
-				} else if !n.warned {
-					n.Say("warning: the grant was not extended, and ends in %v: %s", left.Round(time.Second), exit.OneLine(err))
+					pause, n.warned = firstRetry, false
+					continue
+				}
+				again, pause = n.Now().Add(pause), min(2*pause, lastRetry)
+				if n.renew = exit.Hopeless(err) || fault.KindOf(err) == fault.LimitReached; !n.warned || !n.renew {
+					n.Say("warning: the grant was not extended%s, and ends in %v: %s", map[bool]string{false: " and will not be"}[n.renew], left.Round(time.Second), exit.OneLine(err))
 					n.warned = true
 				}
 			case !n.warned && left < min(warnBefore, ttl/renewPart):

@@ -57,6 +57,18 @@ func (g Grid) Without(spare ...string) Grid {
 	return g
 }
 
+// Beside returns the grid with columns after the one with a header.
+func (g Grid) Beside(header string, headers []string, columns ...[]string) Grid {
+	at := slices.Index(g.header, header) + 1
+	g.header = slices.Insert(slices.Clone(g.header), at, headers...)
+	for n := range g.Rows {
+		for i, cells := range columns {
+			g.Rows[n] = slices.Insert(g.Rows[n], at+i, cells[n])
+		}
+	}
+	return g
+}
+
 // Pairs lays out names and values, one pair a line.
 func Pairs(rows [][]string) Grid { return Grid{Rows: rows} }
 

@@ -32,7 +32,7 @@ func Need(fullMethod string) access.Role {
 	case api.PeerService_ServiceDesc.ServiceName:
 		return least(method, []string{"Status", "ListPeers", "OpenPage"}, nil)
 	case api.TradeService_ServiceDesc.ServiceName:
-		return least(method, nil, []string{"Reserve", "Extend", "Release", "ListGrants", "Connect"})
+		return least(method, []string{"Quote"}, []string{"Reserve", "Extend", "Release", "ListGrants", "Connect"})
 	case xdsapi.Service:
 		return access.RoleReadOnly
 	case api.EventService_ServiceDesc.ServiceName:

@@ -180,6 +180,33 @@ func (l *Ledger) Used(offer string) (units uint32) {
 // Free returns the units that may be granted now.
 func (l *Ledger) Free(t Terms) uint32 { return t.Total - min(l.Used(t.Offer), t.Total) }
 
+// Most returns the units that a consumer may be granted now: its share, and that of its network, may be less than
+// what is free.
+func (l *Ledger) Most(by Consumer, t Terms) uint32 {
+	own, near := l.taken(by, t.Offer)
+	most := min(l.Free(t), t.perOne()-min(own, t.perOne()))
+	if by.Prefix != "" {
+		most = min(most, t.perPrefix()-min(near, t.perPrefix()))
+	}
+	return most
+}
+
+// taken returns the units of an offer that a consumer has, and those of all consumers in its network.
+func (l *Ledger) taken(by Consumer, offer string) (own, near uint32) {
+	for _, e := range l.state.GetEntries() {
+		if e.OfferId != offer || !counts(e) {
+			continue
+		}
+		if e.ConsumerId == by.ID {
+			own += e.Units
+		}
+		if by.Prefix != "" && e.Prefix == by.Prefix {
+			near += e.Units
+		}
+	}
+	return own, near
+}
+
 // Left returns the time of a grant from now on; 0 for one that is not live.
 func (l *Ledger) Left(token uint64, now time.Duration) time.Duration {
 	e := l.entry(token)
@@ -240,7 +267,7 @@ func (l *Ledger) admits(by Consumer, r *api.ReserveRequest, t Terms, units uint3
 	case ttl < uint64(MinTime.Milliseconds()) || ttl > uint64(t.MaxTime.Milliseconds()):
 		return fault.Invalidf("ttl_ms", r.GetTtlMs(), "must be %d to %d", MinTime.Milliseconds(), t.MaxTime.Milliseconds())
 	}
-	var own, near, holds, entries, all uint64
+	var holds, entries, all uint64
 	for _, e := range l.state.GetEntries() {
 		mine := e.ConsumerId == by.ID
 		sameNet := by.Prefix != "" && e.Prefix == by.Prefix
@@ -254,21 +281,13 @@ func (l *Ledger) admits(by Consumer, r *api.ReserveRequest, t Terms, units uint3
 		if e.State == api.Grant_STATE_HELD && (mine || sameNet) {
 			holds++
 		}
-		if e.OfferId != t.Offer {
-			continue
-		}
-		if mine {
-			own += uint64(e.Units)
-		}
-		if sameNet {
-			near += uint64(e.Units)
-		}
 	}
+	own, near := l.taken(by, t.Offer)
 	asked, free := uint64(units), l.Free(t)
 	switch {
-	case own+asked > uint64(t.perOne()):
+	case uint64(own)+asked > uint64(t.perOne()):
 		return fault.Refused(fault.LimitReached, "units", "asks for %d %s: one consumer may have %d of %d, and you have %d", asked, t.Unit, t.perOne(), t.Total, own)
-	case by.Prefix != "" && near+asked > uint64(t.perPrefix()):
+	case by.Prefix != "" && uint64(near)+asked > uint64(t.perPrefix()):
 		return fault.Refused(fault.LimitReached, "units", "asks for %d %s: consumers in %s may have %d of %d together, and they have %d", asked, t.Unit, by.Prefix, t.perPrefix(), t.Total, near)
 	case asked > uint64(free):
 		return fault.Refused(fault.Conflict, "units", "asks for %d %s, and %d of %d are free", asked, t.Unit, free, t.Total)

@@ -188,6 +188,30 @@ func TestRefusals(t *testing.T) {
 	require.ErrorContains(t, err, "has another price than version 8 of the offer")
 }
 
+// TestMost: a consumer gets as many units as it is told, and not one more, whatever share is used up first.
+func TestMost(t *testing.T) {
+	l, offer, n := New(), terms(8), 0
+	offer.PerOne = 3
+	take := func(by Consumer, units uint32) error {
+		n++
+		_, err := l.Reserve(by, ask(units, fmt.Sprint(n)), offer, 0, epoch())
+		return err
+	}
+	for _, c := range []struct {
+		by   Consumer
+		most uint32
+	}{
+		{Consumer{ID: "a", Prefix: "p"}, 3}, {Consumer{ID: "a", Prefix: "p"}, 0}, {Consumer{ID: "b", Prefix: "p"}, 1}, // of four for a network
+		{Consumer{ID: "c"}, 3}, {Consumer{ID: "d"}, 1}, // what is free
+	} {
+		require.Equal(t, c.most, l.Most(c.by, offer), c.by)
+		require.Error(t, take(c.by, c.most+1))
+		if c.most > 0 {
+			require.NoError(t, take(c.by, c.most))
+		}
+	}
+}
+
 // TestFlood: one network neither fills the ledger nor makes it forget the requests of others, whether it gives back what it
 // takes or not.
 func TestFlood(t *testing.T) {

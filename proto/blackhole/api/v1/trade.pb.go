@@ -9,6 +9,7 @@
 package apiv1
 
 import (
+	v1 "github.com/blackhole/blackhole/proto/blackhole/peer/v1"
 	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -79,7 +80,209 @@ func (x Grant_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Grant_State.Descriptor instead.
 func (Grant_State) EnumDescriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{15, 0}
+	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{18, 0}
+}
+
+// QuoteRequest asks what is free. It is the same from the application to the provider.
+type QuoteRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of records: 1 to 100, and to a provider 1 to 16 of its own.
+	Keys          []string `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuoteRequest) Reset() {
+	*x = QuoteRequest{}
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuoteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuoteRequest) ProtoMessage() {}
+
+func (x *QuoteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuoteRequest.ProtoReflect.Descriptor instead.
+func (*QuoteRequest) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *QuoteRequest) GetKeys() []string {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+type QuoteResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each key, in order.
+	Quotes        []*Quote `protobuf:"bytes,1,rep,name=quotes,proto3" json:"quotes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuoteResponse) Reset() {
+	*x = QuoteResponse{}
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuoteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuoteResponse) ProtoMessage() {}
+
+func (x *QuoteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuoteResponse.ProtoReflect.Descriptor instead.
+func (*QuoteResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *QuoteResponse) GetQuotes() []*Quote {
+	if x != nil {
+		return x.Quotes
+	}
+	return nil
+}
+
+// Quote is what the provider of an offer says of it now. It promises nothing: a grant does.
+type Quote struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Key      string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Sequence uint64                 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"` // of the newest version of the record
+	Free     uint32                 `protobuf:"varint,3,opt,name=free,proto3" json:"free,omitempty"`         // units
+	Total    uint32                 `protobuf:"varint,4,opt,name=total,proto3" json:"total,omitempty"`
+	// Units that the asker may take now: its share, and that of its network, may be less than what is free.
+	Most      uint32   `protobuf:"varint,5,opt,name=most,proto3" json:"most,omitempty"`
+	Price     *float64 `protobuf:"fixed64,6,opt,name=price,proto3,oneof" json:"price,omitempty"` // base price
+	Currency  string   `protobuf:"bytes,7,opt,name=currency,proto3" json:"currency,omitempty"`
+	PriceUnit string   `protobuf:"bytes,8,opt,name=price_unit,json=priceUnit,proto3" json:"price_unit,omitempty"`
+	// Why there is no quote; absent with one. CODE_UNAVAILABLE and CODE_TIMEOUT: the provider did not answer, so nothing is known.
+	Refusal       *v1.Refusal `protobuf:"bytes,9,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Quote) Reset() {
+	*x = Quote{}
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Quote) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Quote) ProtoMessage() {}
+
+func (x *Quote) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Quote.ProtoReflect.Descriptor instead.
+func (*Quote) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Quote) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Quote) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *Quote) GetFree() uint32 {
+	if x != nil {
+		return x.Free
+	}
+	return 0
+}
+
+func (x *Quote) GetTotal() uint32 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *Quote) GetMost() uint32 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
+func (x *Quote) GetPrice() float64 {
+	if x != nil && x.Price != nil {
+		return *x.Price
+	}
+	return 0
+}
+
+func (x *Quote) GetCurrency() string {
+	if x != nil {
+		return x.Currency
+	}
+	return ""
+}
+
+func (x *Quote) GetPriceUnit() string {
+	if x != nil {
+		return x.PriceUnit
+	}
+	return ""
+}
+
+func (x *Quote) GetRefusal() *v1.Refusal {
+	if x != nil {
+		return x.Refusal
+	}
+	return nil
 }
 
 // ReserveRequest asks for units of an offer. It is the same from the application to the provider.
@@ -105,7 +308,7 @@ type ReserveRequest struct {
 
 func (x *ReserveRequest) Reset() {
 	*x = ReserveRequest{}
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[0]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -117,7 +320,7 @@ func (x *ReserveRequest) String() string {
 func (*ReserveRequest) ProtoMessage() {}
 
 func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[0]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -130,7 +333,7 @@ func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveRequest.ProtoReflect.Descriptor instead.
 func (*ReserveRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{0}
+	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ReserveRequest) GetKey() string {
@@ -193,7 +396,7 @@ type ReserveResponse struct {
 
 func (x *ReserveResponse) Reset() {
 	*x = ReserveResponse{}
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[1]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -205,7 +408,7 @@ func (x *ReserveResponse) String() string {
 func (*ReserveResponse) ProtoMessage() {}
 
 func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[1]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -218,7 +421,7 @@ func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveResponse.ProtoReflect.Descriptor instead.
 func (*ReserveResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{1}
+	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ReserveResponse) GetGrant() *Grant {
@@ -250,7 +453,7 @@ type ExtendRequest struct {
 
 func (x *ExtendRequest) Reset() {
 	*x = ExtendRequest{}
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[2]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -262,7 +465,7 @@ func (x *ExtendRequest) String() string {
 func (*ExtendRequest) ProtoMessage() {}
 
 func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[2]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -275,7 +478,7 @@ func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
 func (*ExtendRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{2}
+	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ExtendRequest) GetToken() uint64 {
@@ -316,7 +519,7 @@ type ExtendResponse struct {
 
 func (x *ExtendResponse) Reset() {
 	*x = ExtendResponse{}
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[3]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -328,7 +531,7 @@ func (x *ExtendResponse) String() string {
 func (*ExtendResponse) ProtoMessage() {}
 
 func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[3]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -341,7 +544,7 @@ func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendResponse.ProtoReflect.Descriptor instead.
 func (*ExtendResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{3}
+	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ExtendResponse) GetGrant() *Grant {
@@ -368,7 +571,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[4]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -380,7 +583,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[4]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -393,7 +596,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{4}
+	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ReleaseRequest) GetToken() uint64 {
@@ -419,7 +622,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[5]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -431,7 +634,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[5]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -444,7 +647,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{5}
+	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ReleaseResponse) GetGrant() *Grant {
@@ -465,7 +668,7 @@ type RevokeRequest struct {
 
 func (x *RevokeRequest) Reset() {
 	*x = RevokeRequest{}
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[6]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -477,7 +680,7 @@ func (x *RevokeRequest) String() string {
 func (*RevokeRequest) ProtoMessage() {}
 
 func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[6]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -490,7 +693,7 @@ func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{6}
+	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RevokeRequest) GetToken() uint64 {
@@ -516,7 +719,7 @@ type RevokeResponse struct {
 
 func (x *RevokeResponse) Reset() {
 	*x = RevokeResponse{}
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[7]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -528,7 +731,7 @@ func (x *RevokeResponse) String() string {
 func (*RevokeResponse) ProtoMessage() {}
 
 func (x *RevokeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[7]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -541,7 +744,7 @@ func (x *RevokeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeResponse.ProtoReflect.Descriptor instead.
 func (*RevokeResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{7}
+	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RevokeResponse) GetGrant() *Grant {
@@ -559,7 +762,7 @@ type ListGrantsRequest struct {
 
 func (x *ListGrantsRequest) Reset() {
 	*x = ListGrantsRequest{}
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[8]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -571,7 +774,7 @@ func (x *ListGrantsRequest) String() string {
 func (*ListGrantsRequest) ProtoMessage() {}
 
 func (x *ListGrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[8]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -584,7 +787,7 @@ func (x *ListGrantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGrantsRequest.ProtoReflect.Descriptor instead.
 func (*ListGrantsRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{8}
+	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{11}
 }
 
 type ListGrantsResponse struct {
@@ -598,7 +801,7 @@ type ListGrantsResponse struct {
 
 func (x *ListGrantsResponse) Reset() {
 	*x = ListGrantsResponse{}
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[9]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -610,7 +813,7 @@ func (x *ListGrantsResponse) String() string {
 func (*ListGrantsResponse) ProtoMessage() {}
 
 func (x *ListGrantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[9]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -623,7 +826,7 @@ func (x *ListGrantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGrantsResponse.ProtoReflect.Descriptor instead.
 func (*ListGrantsResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{9}
+	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListGrantsResponse) GetHeld() []*Grant {
@@ -661,7 +864,7 @@ type StockState struct {
 
 func (x *StockState) Reset() {
 	*x = StockState{}
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[10]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -673,7 +876,7 @@ func (x *StockState) String() string {
 func (*StockState) ProtoMessage() {}
 
 func (x *StockState) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[10]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -686,7 +889,7 @@ func (x *StockState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StockState.ProtoReflect.Descriptor instead.
 func (*StockState) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{10}
+	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StockState) GetId() string {
@@ -738,7 +941,7 @@ type ServeRequest struct {
 
 func (x *ServeRequest) Reset() {
 	*x = ServeRequest{}
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[11]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +953,7 @@ func (x *ServeRequest) String() string {
 func (*ServeRequest) ProtoMessage() {}
 
 func (x *ServeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[11]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +966,7 @@ func (x *ServeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServeRequest.ProtoReflect.Descriptor instead.
 func (*ServeRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{11}
+	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ServeRequest) GetId() string {
@@ -795,7 +998,7 @@ type ServeResponse struct {
 
 func (x *ServeResponse) Reset() {
 	*x = ServeResponse{}
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[12]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -807,7 +1010,7 @@ func (x *ServeResponse) String() string {
 func (*ServeResponse) ProtoMessage() {}
 
 func (x *ServeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[12]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -820,7 +1023,7 @@ func (x *ServeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServeResponse.ProtoReflect.Descriptor instead.
 func (*ServeResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{12}
+	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{15}
 }
 
 type ConnectRequest struct {
@@ -835,7 +1038,7 @@ type ConnectRequest struct {
 
 func (x *ConnectRequest) Reset() {
 	*x = ConnectRequest{}
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[13]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -847,7 +1050,7 @@ func (x *ConnectRequest) String() string {
 func (*ConnectRequest) ProtoMessage() {}
 
 func (x *ConnectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[13]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -860,7 +1063,7 @@ func (x *ConnectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectRequest.ProtoReflect.Descriptor instead.
 func (*ConnectRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{13}
+	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ConnectRequest) GetToken() uint64 {
@@ -905,7 +1108,7 @@ type ConnectResponse struct {
 
 func (x *ConnectResponse) Reset() {
 	*x = ConnectResponse{}
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[14]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -917,7 +1120,7 @@ func (x *ConnectResponse) String() string {
 func (*ConnectResponse) ProtoMessage() {}
 
 func (x *ConnectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[14]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -930,7 +1133,7 @@ func (x *ConnectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectResponse.ProtoReflect.Descriptor instead.
 func (*ConnectResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{14}
+	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ConnectResponse) GetListen() string {
@@ -1031,7 +1234,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[15]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1043,7 +1246,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_trade_proto_msgTypes[15]
+	mi := &file_blackhole_api_v1_trade_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1056,7 +1259,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{15}
+	return file_blackhole_api_v1_trade_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Grant) GetToken() uint64 {
@@ -1182,7 +1385,23 @@ var File_blackhole_api_v1_trade_proto protoreflect.FileDescriptor
 
 const file_blackhole_api_v1_trade_proto_rawDesc = "" +
 	"\n" +
-	"\x1cblackhole/api/v1/trade.proto\x12\x10blackhole.api.v1\x1a\x1cgoogle/api/annotations.proto\"\xce\x01\n" +
+	"\x1cblackhole/api/v1/trade.proto\x12\x10blackhole.api.v1\x1a\x1fblackhole/peer/v1/refusal.proto\x1a\x1cgoogle/api/annotations.proto\"\"\n" +
+	"\fQuoteRequest\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\tR\x04keys\"@\n" +
+	"\rQuoteResponse\x12/\n" +
+	"\x06quotes\x18\x01 \x03(\v2\x17.blackhole.api.v1.QuoteR\x06quotes\"\x89\x02\n" +
+	"\x05Quote\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1a\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x12\n" +
+	"\x04free\x18\x03 \x01(\rR\x04free\x12\x14\n" +
+	"\x05total\x18\x04 \x01(\rR\x05total\x12\x12\n" +
+	"\x04most\x18\x05 \x01(\rR\x04most\x12\x19\n" +
+	"\x05price\x18\x06 \x01(\x01H\x00R\x05price\x88\x01\x01\x12\x1a\n" +
+	"\bcurrency\x18\a \x01(\tR\bcurrency\x12\x1d\n" +
+	"\n" +
+	"price_unit\x18\b \x01(\tR\tpriceUnit\x124\n" +
+	"\arefusal\x18\t \x01(\v2\x1a.blackhole.peer.v1.RefusalR\arefusalB\b\n" +
+	"\x06_price\"\xce\x01\n" +
 	"\x0eReserveRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05units\x18\x02 \x01(\rR\x05units\x12\x15\n" +
@@ -1288,8 +1507,9 @@ const file_blackhole_api_v1_trade_proto_rawDesc = "" +
 	"\rSTATE_REVOKED\x10\x05B\b\n" +
 	"\x06_priceB\n" +
 	"\n" +
-	"\b_left_ms2\x8f\x06\n" +
-	"\fTradeService\x12k\n" +
+	"\b_left_ms2\xf6\x06\n" +
+	"\fTradeService\x12e\n" +
+	"\x05Quote\x12\x1e.blackhole.api.v1.QuoteRequest\x1a\x1f.blackhole.api.v1.QuoteResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/trade/quotes\x12k\n" +
 	"\aReserve\x12 .blackhole.api.v1.ReserveRequest\x1a!.blackhole.api.v1.ReserveResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/trade/grants\x12w\n" +
 	"\x06Extend\x12\x1f.blackhole.api.v1.ExtendRequest\x1a .blackhole.api.v1.ExtendResponse\"*\x82\xd3\xe4\x93\x02$:\x01*\x1a\x1f/v1/trade/grants/{token}/extend\x12p\n" +
 	"\aRelease\x12 .blackhole.api.v1.ReleaseRequest\x1a!.blackhole.api.v1.ReleaseResponse\" \x82\xd3\xe4\x93\x02\x1a*\x18/v1/trade/grants/{token}\x12v\n" +
@@ -1312,54 +1532,62 @@ func file_blackhole_api_v1_trade_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_api_v1_trade_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_blackhole_api_v1_trade_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_blackhole_api_v1_trade_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_blackhole_api_v1_trade_proto_goTypes = []any{
 	(Grant_State)(0),           // 0: blackhole.api.v1.Grant.State
-	(*ReserveRequest)(nil),     // 1: blackhole.api.v1.ReserveRequest
-	(*ReserveResponse)(nil),    // 2: blackhole.api.v1.ReserveResponse
-	(*ExtendRequest)(nil),      // 3: blackhole.api.v1.ExtendRequest
-	(*ExtendResponse)(nil),     // 4: blackhole.api.v1.ExtendResponse
-	(*ReleaseRequest)(nil),     // 5: blackhole.api.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),    // 6: blackhole.api.v1.ReleaseResponse
-	(*RevokeRequest)(nil),      // 7: blackhole.api.v1.RevokeRequest
-	(*RevokeResponse)(nil),     // 8: blackhole.api.v1.RevokeResponse
-	(*ListGrantsRequest)(nil),  // 9: blackhole.api.v1.ListGrantsRequest
-	(*ListGrantsResponse)(nil), // 10: blackhole.api.v1.ListGrantsResponse
-	(*StockState)(nil),         // 11: blackhole.api.v1.StockState
-	(*ServeRequest)(nil),       // 12: blackhole.api.v1.ServeRequest
-	(*ServeResponse)(nil),      // 13: blackhole.api.v1.ServeResponse
-	(*ConnectRequest)(nil),     // 14: blackhole.api.v1.ConnectRequest
-	(*ConnectResponse)(nil),    // 15: blackhole.api.v1.ConnectResponse
-	(*Grant)(nil),              // 16: blackhole.api.v1.Grant
+	(*QuoteRequest)(nil),       // 1: blackhole.api.v1.QuoteRequest
+	(*QuoteResponse)(nil),      // 2: blackhole.api.v1.QuoteResponse
+	(*Quote)(nil),              // 3: blackhole.api.v1.Quote
+	(*ReserveRequest)(nil),     // 4: blackhole.api.v1.ReserveRequest
+	(*ReserveResponse)(nil),    // 5: blackhole.api.v1.ReserveResponse
+	(*ExtendRequest)(nil),      // 6: blackhole.api.v1.ExtendRequest
+	(*ExtendResponse)(nil),     // 7: blackhole.api.v1.ExtendResponse
+	(*ReleaseRequest)(nil),     // 8: blackhole.api.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),    // 9: blackhole.api.v1.ReleaseResponse
+	(*RevokeRequest)(nil),      // 10: blackhole.api.v1.RevokeRequest
+	(*RevokeResponse)(nil),     // 11: blackhole.api.v1.RevokeResponse
+	(*ListGrantsRequest)(nil),  // 12: blackhole.api.v1.ListGrantsRequest
+	(*ListGrantsResponse)(nil), // 13: blackhole.api.v1.ListGrantsResponse
+	(*StockState)(nil),         // 14: blackhole.api.v1.StockState
+	(*ServeRequest)(nil),       // 15: blackhole.api.v1.ServeRequest
+	(*ServeResponse)(nil),      // 16: blackhole.api.v1.ServeResponse
+	(*ConnectRequest)(nil),     // 17: blackhole.api.v1.ConnectRequest
+	(*ConnectResponse)(nil),    // 18: blackhole.api.v1.ConnectResponse
+	(*Grant)(nil),              // 19: blackhole.api.v1.Grant
+	(*v1.Refusal)(nil),         // 20: blackhole.peer.v1.Refusal
 }
 var file_blackhole_api_v1_trade_proto_depIdxs = []int32{
-	16, // 0: blackhole.api.v1.ReserveResponse.grant:type_name -> blackhole.api.v1.Grant
-	16, // 1: blackhole.api.v1.ExtendResponse.grant:type_name -> blackhole.api.v1.Grant
-	16, // 2: blackhole.api.v1.ReleaseResponse.grant:type_name -> blackhole.api.v1.Grant
-	16, // 3: blackhole.api.v1.RevokeResponse.grant:type_name -> blackhole.api.v1.Grant
-	16, // 4: blackhole.api.v1.ListGrantsResponse.held:type_name -> blackhole.api.v1.Grant
-	16, // 5: blackhole.api.v1.ListGrantsResponse.given:type_name -> blackhole.api.v1.Grant
-	11, // 6: blackhole.api.v1.ListGrantsResponse.stocks:type_name -> blackhole.api.v1.StockState
-	0,  // 7: blackhole.api.v1.Grant.state:type_name -> blackhole.api.v1.Grant.State
-	1,  // 8: blackhole.api.v1.TradeService.Reserve:input_type -> blackhole.api.v1.ReserveRequest
-	3,  // 9: blackhole.api.v1.TradeService.Extend:input_type -> blackhole.api.v1.ExtendRequest
-	5,  // 10: blackhole.api.v1.TradeService.Release:input_type -> blackhole.api.v1.ReleaseRequest
-	7,  // 11: blackhole.api.v1.TradeService.Revoke:input_type -> blackhole.api.v1.RevokeRequest
-	9,  // 12: blackhole.api.v1.TradeService.ListGrants:input_type -> blackhole.api.v1.ListGrantsRequest
-	12, // 13: blackhole.api.v1.TradeService.Serve:input_type -> blackhole.api.v1.ServeRequest
-	14, // 14: blackhole.api.v1.TradeService.Connect:input_type -> blackhole.api.v1.ConnectRequest
-	2,  // 15: blackhole.api.v1.TradeService.Reserve:output_type -> blackhole.api.v1.ReserveResponse
-	4,  // 16: blackhole.api.v1.TradeService.Extend:output_type -> blackhole.api.v1.ExtendResponse
-	6,  // 17: blackhole.api.v1.TradeService.Release:output_type -> blackhole.api.v1.ReleaseResponse
-	8,  // 18: blackhole.api.v1.TradeService.Revoke:output_type -> blackhole.api.v1.RevokeResponse
-	10, // 19: blackhole.api.v1.TradeService.ListGrants:output_type -> blackhole.api.v1.ListGrantsResponse
-	13, // 20: blackhole.api.v1.TradeService.Serve:output_type -> blackhole.api.v1.ServeResponse
-	15, // 21: blackhole.api.v1.TradeService.Connect:output_type -> blackhole.api.v1.ConnectResponse
-	15, // [15:22] is the sub-list for method output_type
-	8,  // [8:15] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	3,  // 0: blackhole.api.v1.QuoteResponse.quotes:type_name -> blackhole.api.v1.Quote
+	20, // 1: blackhole.api.v1.Quote.refusal:type_name -> blackhole.peer.v1.Refusal
+	19, // 2: blackhole.api.v1.ReserveResponse.grant:type_name -> blackhole.api.v1.Grant
+	19, // 3: blackhole.api.v1.ExtendResponse.grant:type_name -> blackhole.api.v1.Grant
+	19, // 4: blackhole.api.v1.ReleaseResponse.grant:type_name -> blackhole.api.v1.Grant
+	19, // 5: blackhole.api.v1.RevokeResponse.grant:type_name -> blackhole.api.v1.Grant
+	19, // 6: blackhole.api.v1.ListGrantsResponse.held:type_name -> blackhole.api.v1.Grant
+	19, // 7: blackhole.api.v1.ListGrantsResponse.given:type_name -> blackhole.api.v1.Grant
+	14, // 8: blackhole.api.v1.ListGrantsResponse.stocks:type_name -> blackhole.api.v1.StockState
+	0,  // 9: blackhole.api.v1.Grant.state:type_name -> blackhole.api.v1.Grant.State
+	1,  // 10: blackhole.api.v1.TradeService.Quote:input_type -> blackhole.api.v1.QuoteRequest
+	4,  // 11: blackhole.api.v1.TradeService.Reserve:input_type -> blackhole.api.v1.ReserveRequest
+	6,  // 12: blackhole.api.v1.TradeService.Extend:input_type -> blackhole.api.v1.ExtendRequest
+	8,  // 13: blackhole.api.v1.TradeService.Release:input_type -> blackhole.api.v1.ReleaseRequest
+	10, // 14: blackhole.api.v1.TradeService.Revoke:input_type -> blackhole.api.v1.RevokeRequest
+	12, // 15: blackhole.api.v1.TradeService.ListGrants:input_type -> blackhole.api.v1.ListGrantsRequest
+	15, // 16: blackhole.api.v1.TradeService.Serve:input_type -> blackhole.api.v1.ServeRequest
+	17, // 17: blackhole.api.v1.TradeService.Connect:input_type -> blackhole.api.v1.ConnectRequest
+	2,  // 18: blackhole.api.v1.TradeService.Quote:output_type -> blackhole.api.v1.QuoteResponse
+	5,  // 19: blackhole.api.v1.TradeService.Reserve:output_type -> blackhole.api.v1.ReserveResponse
+	7,  // 20: blackhole.api.v1.TradeService.Extend:output_type -> blackhole.api.v1.ExtendResponse
+	9,  // 21: blackhole.api.v1.TradeService.Release:output_type -> blackhole.api.v1.ReleaseResponse
+	11, // 22: blackhole.api.v1.TradeService.Revoke:output_type -> blackhole.api.v1.RevokeResponse
+	13, // 23: blackhole.api.v1.TradeService.ListGrants:output_type -> blackhole.api.v1.ListGrantsResponse
+	16, // 24: blackhole.api.v1.TradeService.Serve:output_type -> blackhole.api.v1.ServeResponse
+	18, // 25: blackhole.api.v1.TradeService.Connect:output_type -> blackhole.api.v1.ConnectResponse
+	18, // [18:26] is the sub-list for method output_type
+	10, // [10:18] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_trade_proto_init() }
@@ -1367,15 +1595,16 @@ func file_blackhole_api_v1_trade_proto_init() {
 	if File_blackhole_api_v1_trade_proto != nil {
 		return
 	}
-	file_blackhole_api_v1_trade_proto_msgTypes[0].OneofWrappers = []any{}
-	file_blackhole_api_v1_trade_proto_msgTypes[15].OneofWrappers = []any{}
+	file_blackhole_api_v1_trade_proto_msgTypes[2].OneofWrappers = []any{}
+	file_blackhole_api_v1_trade_proto_msgTypes[3].OneofWrappers = []any{}
+	file_blackhole_api_v1_trade_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_trade_proto_rawDesc), len(file_blackhole_api_v1_trade_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   16,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,6 +21,7 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
+	TradeService_Quote_FullMethodName      = "/blackhole.api.v1.TradeService/Quote"
 	TradeService_Reserve_FullMethodName    = "/blackhole.api.v1.TradeService/Reserve"
 	TradeService_Extend_FullMethodName     = "/blackhole.api.v1.TradeService/Extend"
 	TradeService_Release_FullMethodName    = "/blackhole.api.v1.TradeService/Release"
@@ -36,6 +37,8 @@ const (
 //
 // TradeService takes units of the offers of other peers, and serves those of this one.
 type TradeServiceClient interface {
+	// Quote asks providers what is free of their offers, and at which price. It takes nothing, and waits 2 s at most.
+	Quote(ctx context.Context, in *QuoteRequest, opts ...grpc.CallOption) (*QuoteResponse, error)
 	// Reserve takes units of an offer from its provider, which alone can grant them.
 	Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error)
 	// Extend gives a grant its time anew, and confirms one that is held.
@@ -59,6 +62,16 @@ type tradeServiceClient struct {
 
 func NewTradeServiceClient(cc grpc.ClientConnInterface) TradeServiceClient {
 	return &tradeServiceClient{cc}
+}
+
+func (c *tradeServiceClient) Quote(ctx context.Context, in *QuoteRequest, opts ...grpc.CallOption) (*QuoteResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(QuoteResponse)
+	err := c.cc.Invoke(ctx, TradeService_Quote_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 func (c *tradeServiceClient) Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error) {
@@ -146,6 +159,8 @@ type TradeService_ConnectClient = grpc.ServerStreamingClient[ConnectResponse]
 //
 // TradeService takes units of the offers of other peers, and serves those of this one.
 type TradeServiceServer interface {
+	// Quote asks providers what is free of their offers, and at which price. It takes nothing, and waits 2 s at most.
+	Quote(context.Context, *QuoteRequest) (*QuoteResponse, error)
 	// Reserve takes units of an offer from its provider, which alone can grant them.
 	Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error)
 	// Extend gives a grant its time anew, and confirms one that is held.
@@ -171,6 +186,9 @@ type TradeServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedTradeServiceServer struct{}
 
+func (UnimplementedTradeServiceServer) Quote(context.Context, *QuoteRequest) (*QuoteResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Quote not implemented")
+}
 func (UnimplementedTradeServiceServer) Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Reserve not implemented")
 }
@@ -211,6 +229,24 @@ func RegisterTradeServiceServer(s grpc.ServiceRegistrar, srv TradeServiceServer)
 		t.testEmbeddedByValue()
 	}
 	s.RegisterService(&TradeService_ServiceDesc, srv)
+}
+
+func _TradeService_Quote_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(QuoteRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TradeServiceServer).Quote(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TradeService_Quote_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TradeServiceServer).Quote(ctx, req.(*QuoteRequest))
+	}
+	return interceptor(ctx, in, info, handler)
 }
 
 func _TradeService_Reserve_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -339,6 +375,10 @@ var TradeService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "blackhole.api.v1.TradeService",
 	HandlerType: (*TradeServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Quote",
+			Handler:    _TradeService_Quote_Handler,
+		},
 		{
 			MethodName: "Reserve",
 			Handler:    _TradeService_Reserve_Handler,

@@ -37,6 +37,7 @@ type Request struct {
 	//	*Request_Extend
 	//	*Request_Release
 	//	*Request_Get
+	//	*Request_Quote
 	Op            isRequest_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -115,6 +116,15 @@ func (x *Request) GetGet() *GetRequest {
 	return nil
 }
 
+func (x *Request) GetQuote() *v1.QuoteRequest {
+	if x != nil {
+		if x, ok := x.Op.(*Request_Quote); ok {
+			return x.Quote
+		}
+	}
+	return nil
+}
+
 type isRequest_Op interface {
 	isRequest_Op()
 }
@@ -135,6 +145,10 @@ type Request_Get struct {
 	Get *GetRequest `protobuf:"bytes,4,opt,name=get,proto3,oneof"`
 }
 
+type Request_Quote struct {
+	Quote *v1.QuoteRequest `protobuf:"bytes,5,opt,name=quote,proto3,oneof"`
+}
+
 func (*Request_Reserve) isRequest_Op() {}
 
 func (*Request_Extend) isRequest_Op() {}
@@ -142,6 +156,8 @@ func (*Request_Extend) isRequest_Op() {}
 func (*Request_Release) isRequest_Op() {}
 
 func (*Request_Get) isRequest_Op() {}
+
+func (*Request_Quote) isRequest_Op() {}
 
 // GetRequest asks for the grant of an earlier request of the same consumer.
 type GetRequest struct {
@@ -196,7 +212,9 @@ type Response struct {
 	// Envelope of the newest version of the record, if a request named another one.
 	Record []byte `protobuf:"bytes,3,opt,name=record,proto3" json:"record,omitempty"`
 	// Time that the grant has left, by the provider's clock. A repeated request returns a grant whose time has been running.
-	LeftMs        uint64 `protobuf:"varint,6,opt,name=left_ms,json=leftMs,proto3" json:"left_ms,omitempty"`
+	LeftMs uint64 `protobuf:"varint,6,opt,name=left_ms,json=leftMs,proto3" json:"left_ms,omitempty"`
+	// One for each key of a QuoteRequest, in order. They are not signed.
+	Quotes        []*v1.Quote `protobuf:"bytes,4,rep,name=quotes,proto3" json:"quotes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -257,6 +275,13 @@ func (x *Response) GetLeftMs() uint64 {
 		return x.LeftMs
 	}
 	return 0
+}
+
+func (x *Response) GetQuotes() []*v1.Quote {
+	if x != nil {
+		return x.Quotes
+	}
+	return nil
 }
 
 // SignedGrant is a grant with the signature of its provider, over the domain blackhole:NETWORK:grant: and the bytes of the grant.
@@ -640,22 +665,24 @@ var File_blackhole_trade_v1_trade_proto protoreflect.FileDescriptor
 
 const file_blackhole_trade_v1_trade_proto_rawDesc = "" +
 	"\n" +
-	"\x1eblackhole/trade/v1/trade.proto\x12\x12blackhole.trade.v1\x1a\x1cblackhole/api/v1/trade.proto\x1a\x1fblackhole/peer/v1/refusal.proto\"\xfa\x01\n" +
+	"\x1eblackhole/trade/v1/trade.proto\x12\x12blackhole.trade.v1\x1a\x1cblackhole/api/v1/trade.proto\x1a\x1fblackhole/peer/v1/refusal.proto\"\xb2\x02\n" +
 	"\aRequest\x12<\n" +
 	"\areserve\x18\x01 \x01(\v2 .blackhole.api.v1.ReserveRequestH\x00R\areserve\x129\n" +
 	"\x06extend\x18\x02 \x01(\v2\x1f.blackhole.api.v1.ExtendRequestH\x00R\x06extend\x12<\n" +
 	"\arelease\x18\x03 \x01(\v2 .blackhole.api.v1.ReleaseRequestH\x00R\arelease\x122\n" +
-	"\x03get\x18\x04 \x01(\v2\x1e.blackhole.trade.v1.GetRequestH\x00R\x03getB\x04\n" +
+	"\x03get\x18\x04 \x01(\v2\x1e.blackhole.trade.v1.GetRequestH\x00R\x03get\x126\n" +
+	"\x05quote\x18\x05 \x01(\v2\x1e.blackhole.api.v1.QuoteRequestH\x00R\x05quoteB\x04\n" +
 	"\x02op\"+\n" +
 	"\n" +
 	"GetRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\"\xa8\x01\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\"\xd9\x01\n" +
 	"\bResponse\x124\n" +
 	"\arefusal\x18\x01 \x01(\v2\x1a.blackhole.peer.v1.RefusalR\arefusal\x125\n" +
 	"\x05grant\x18\x02 \x01(\v2\x1f.blackhole.trade.v1.SignedGrantR\x05grant\x12\x16\n" +
 	"\x06record\x18\x03 \x01(\fR\x06record\x12\x17\n" +
-	"\aleft_ms\x18\x06 \x01(\x04R\x06leftMs\"A\n" +
+	"\aleft_ms\x18\x06 \x01(\x04R\x06leftMs\x12/\n" +
+	"\x06quotes\x18\x04 \x03(\v2\x17.blackhole.api.v1.QuoteR\x06quotes\"A\n" +
 	"\vSignedGrant\x12\x14\n" +
 	"\x05grant\x18\x01 \x01(\fR\x05grant\x12\x1c\n" +
 	"\tsignature\x18\x02 \x01(\fR\tsignature\"#\n" +
@@ -718,24 +745,28 @@ var file_blackhole_trade_v1_trade_proto_goTypes = []any{
 	(*v1.ReserveRequest)(nil), // 8: blackhole.api.v1.ReserveRequest
 	(*v1.ExtendRequest)(nil),  // 9: blackhole.api.v1.ExtendRequest
 	(*v1.ReleaseRequest)(nil), // 10: blackhole.api.v1.ReleaseRequest
-	(*v11.Refusal)(nil),       // 11: blackhole.peer.v1.Refusal
-	(v1.Grant_State)(0),       // 12: blackhole.api.v1.Grant.State
+	(*v1.QuoteRequest)(nil),   // 11: blackhole.api.v1.QuoteRequest
+	(*v11.Refusal)(nil),       // 12: blackhole.peer.v1.Refusal
+	(*v1.Quote)(nil),          // 13: blackhole.api.v1.Quote
+	(v1.Grant_State)(0),       // 14: blackhole.api.v1.Grant.State
 }
 var file_blackhole_trade_v1_trade_proto_depIdxs = []int32{
 	8,  // 0: blackhole.trade.v1.Request.reserve:type_name -> blackhole.api.v1.ReserveRequest
 	9,  // 1: blackhole.trade.v1.Request.extend:type_name -> blackhole.api.v1.ExtendRequest
 	10, // 2: blackhole.trade.v1.Request.release:type_name -> blackhole.api.v1.ReleaseRequest
 	1,  // 3: blackhole.trade.v1.Request.get:type_name -> blackhole.trade.v1.GetRequest
-	11, // 4: blackhole.trade.v1.Response.refusal:type_name -> blackhole.peer.v1.Refusal
-	3,  // 5: blackhole.trade.v1.Response.grant:type_name -> blackhole.trade.v1.SignedGrant
-	11, // 6: blackhole.trade.v1.OpenResponse.refusal:type_name -> blackhole.peer.v1.Refusal
-	7,  // 7: blackhole.trade.v1.Ledger.entries:type_name -> blackhole.trade.v1.Entry
-	12, // 8: blackhole.trade.v1.Entry.state:type_name -> blackhole.api.v1.Grant.State
-	9,  // [9:9] is the sub-list for method output_type
-	9,  // [9:9] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	11, // 4: blackhole.trade.v1.Request.quote:type_name -> blackhole.api.v1.QuoteRequest
+	12, // 5: blackhole.trade.v1.Response.refusal:type_name -> blackhole.peer.v1.Refusal
+	3,  // 6: blackhole.trade.v1.Response.grant:type_name -> blackhole.trade.v1.SignedGrant
+	13, // 7: blackhole.trade.v1.Response.quotes:type_name -> blackhole.api.v1.Quote
+	12, // 8: blackhole.trade.v1.OpenResponse.refusal:type_name -> blackhole.peer.v1.Refusal
+	7,  // 9: blackhole.trade.v1.Ledger.entries:type_name -> blackhole.trade.v1.Entry
+	14, // 10: blackhole.trade.v1.Entry.state:type_name -> blackhole.api.v1.Grant.State
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_trade_v1_trade_proto_init() }
@@ -748,6 +779,7 @@ func file_blackhole_trade_v1_trade_proto_init() {
 		(*Request_Extend)(nil),
 		(*Request_Release)(nil),
 		(*Request_Get)(nil),
+		(*Request_Quote)(nil),
 	}
 	file_blackhole_trade_v1_trade_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}

@@ -1,0 +1,206 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+const (
+	takeWithin   = 45 * time.Second // units are held for a minute: what is held first still is when all is confirmed
+	giveBackTime = 5 * time.Second
+	quotedAtOnce = 16 // candidates whose providers are asked what is free
+	heldAtOnce   = 2  // candidates that hold units at a time: the second is there if the first refuses
+)
+
+// Want says what Take takes.
+type Want struct {
+	Units    uint32        // 0 means 1
+	For      time.Duration // at most: an offer may allow less; 0: as long as each offer allows
+	Hold     bool          // leaves the grants held, for a minute at most, until Extend or the first connection
+	OneOffer bool          // takes all units of one offer
+}
+
+// Refused is an offer that gave nothing, and why.
+type Refused struct {
+	Key string
+	Err error
+}
+
+// Taken is what Take got.
+type Taken struct {
+	Grants  []Grant // none after an error
+	Refused []Refused
+	Kept    []Grant          // those that could not be given back: each ends with its time
+	Answer  query.AnswerView // with the candidates
+}
+
+// taking is one call of Take.
+type taking struct {
+	Offers
+	query query.Query
+	want  Want
+	need  uint32 // units that are not held yet
+	t     Taken
+}
+
+// candidate is an offer that may give units.
+type candidate struct {
+	Reservation
+	most uint32
+}
+
+// Take takes units of the offers that a query finds, in the order of the answer and of as few as it can. An offer may
+// cost what the answer says, or up to MaxPrice of a query without a volume. Take asks what is free, lets two
+// candidates at a time hold units, confirms what is needed by Extend and gives the rest back at once. Of each sixteen
+// candidates, those whose providers do not answer in two seconds come last. After an error, the end of ctx included,
+// all is given back. A hold whose answer was lost ends after a minute. Errors: those of Query; NotFound without a
+// candidate; the kind of the first refusal.
+func (o Offers) Take(ctx context.Context, q query.Query, want Want) (Taken, error) {
+	const op = "client.Offers.Take"
+	if want.For < 0 {
+		return Taken{}, fault.Wrap(op, fault.Invalidf("for", want.For, "must not be negative"))
+	}
+	q.Where = append(slices.Clone(q.Where), query.Clause{Field: "stock.total", Op: query.OpStated})
+	k := taking{Offers: o, query: q, want: want, need: max(want.Units, 1)}
+	within, cancel := context.WithTimeout(ctx, takeWithin)
+	defer cancel()
+	err := k.find(within)
+	for i := 0; err == nil && !want.Hold && i < len(k.t.Grants); i++ {
+		var g Grant
+		if g, err = o.Extend(within, k.t.Grants[i], 0); err == nil {
+			k.t.Grants[i] = g
+		}
+	}
+	if err != nil {
+		k.giveBack(ctx, k.t.Grants)
+		k.t.Grants = nil
+	}
+	return k.t, fault.Wrap(op, err)
+}
+
+// find holds as many units as are needed, or says why not.
+func (k *taking) find(ctx context.Context) (err error) {
+	if k.t.Answer, err = k.Query(ctx, k.query); err != nil {
+		return err
+	}
+	for part := range slices.Chunk(k.t.Answer.Results, quotedAtOnce) {
+		sure, unsure, err := k.ask(ctx, part)
+		if err != nil {
+			return err
+		}
+		k.hold(ctx, sure)
+		if k.hold(ctx, unsure); k.need == 0 {
+			break
+		}
+	}
+	units := max(k.want.Units, 1)
+	switch {
+	case ctx.Err() != nil:
+		return fault.New("", fault.KindOf(ctx.Err()), "%d of %s were to be had in time: %w", units-k.need, fault.Counted(int(units), "unit"), ctx.Err())
+	case len(k.t.Answer.Results) == 0:
+		return fault.New("", fault.NotFound, "no offer with stock was found")
+	case k.need > 0:
+		kind := fault.Conflict
+		if len(k.t.Refused) > 0 {
+			kind = fault.KindOf(k.t.Refused[0].Err)
+		}
+		return fault.New("", kind, "%d of %s were to be had of %s", units-k.need, fault.Counted(int(units), "unit"), fault.Counted(len(k.t.Answer.Results), "offer"))
+	}
+	return nil
+}
+
+// ask asks what is free of found offers. It returns those that give units, and those of silent providers.
+func (k *taking) ask(ctx context.Context, found []query.ResultView) (sure, unsure []candidate, err error) {
+	keys := make([]string, len(found))
+	for i := range found {
+		keys[i] = found[i].Record.Key
+	}
+	quotes, err := k.Quote(ctx, keys...)
+	least := uint32(1)
+	if k.want.OneOffer {
+		least = k.need
+	}
+	for i, q := range quotes {
+		v := &found[i].Record
+		stock, price := cmp.Or(v.Metadata.Stock, &records.Stock{}), cmp.Or(v.Pricing, &records.Pricing{})
+		c := candidate{Reservation{Key: v.Key, Sequence: cmp.Or(q.Sequence, v.Sequence), For: k.want.For, MaxPrice: price.BasePrice, Hold: true}, q.Most}
+		if k.query.MaxPrice != nil && k.query.Volume == nil {
+			c.MaxPrice = k.query.MaxPrice
+		}
+		if longest := cmp.Or(time.Duration(stock.MaxTTL)*time.Second, records.DefaultGrantTTL); c.For > longest {
+			c.For = longest
+		}
+		no := q.Err
+		switch kind := fault.KindOf(no); {
+		case no != nil && (kind == fault.Timeout || kind == fault.Unavailable):
+			c.most = max(min(cmp.Or(stock.MaxPerConsumer, (stock.Total+3)/4), stock.Total), least) // it says itself if that is too much
+			unsure = append(unsure, c)
+			continue
+		case no != nil:
+		case q.Price != nil && (price.BasePrice == nil || q.Currency != price.Currency || q.PriceUnit != price.PriceUnit):
+			no = fault.New("", fault.Conflict, "costs %v %s %s by now, which the answer did not say", *q.Price, q.Currency, q.PriceUnit)
+		case q.Most < least:
+			no = fault.New("", fault.Conflict, "gives you %d units now, not %d: %d of %d are free", q.Most, least, q.Free, q.Total)
+		}
+		if no != nil {
+			k.t.Refused = append(k.t.Refused, Refused{v.Key, no})
+		} else {
+			sure = append(sure, c)
+		}
+	}
+	return sure, unsure, err
+}
+
+// hold lets candidates hold what is needed.
+func (k *taking) hold(ctx context.Context, queue []candidate) {
+	for len(queue) > 0 && k.need > 0 && ctx.Err() == nil {
+		now := queue[:min(heldAtOnce, len(queue))]
+		queue = queue[len(now):]
+		got, errs := make([]Grant, len(now)), make([]error, len(now))
+		var work sync.WaitGroup
+		for i, c := range now {
+			c.Units = min(c.most, k.need)
+			work.Go(func() { got[i], errs[i] = k.Reserve(ctx, c.Reservation) })
+		}
+		work.Wait()
+		var spare []Grant
+		for i, g := range got {
+			switch {
+			case errs[i] != nil:
+				k.t.Refused = append(k.t.Refused, Refused{now[i].Key, errs[i]})
+			case g.Units <= k.need:
+				k.t.Grants = append(k.t.Grants, g)
+				k.need -= g.Units
+			default:
+				if spare = append(spare, g); k.need > 0 {
+					queue = slices.Insert(slices.Clone(queue), 0, now[i]) // next for fewer
+				}
+			}
+		}
+		k.giveBack(ctx, spare)
+	}
+}
+
+// giveBack releases grants, also after the end of ctx.
+func (k *taking) giveBack(ctx context.Context, all []Grant) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTime)
+	defer cancel()
+	errs := make([]error, len(all))
+	var work sync.WaitGroup
+	for i, g := range all {
+		work.Go(func() { _, errs[i] = k.Release(ctx, g) })
+	}
+	work.Wait()
+	for i, g := range all {
+		if errs[i] != nil && fault.KindOf(errs[i]) != fault.NotFound { // over
+			k.t.Kept = append(k.t.Kept, g)
+		}
+	}
+}
