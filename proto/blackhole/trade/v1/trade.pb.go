@@ -211,10 +211,10 @@ type Response struct {
 	Grant   *SignedGrant `protobuf:"bytes,2,opt,name=grant,proto3" json:"grant,omitempty"`
 	// Envelope of the newest version of the record, if a request named another one.
 	Record []byte `protobuf:"bytes,3,opt,name=record,proto3" json:"record,omitempty"`
-	// Time that the grant has left, by the provider's clock. A repeated request returns a grant whose time has been running.
-	LeftMs uint64 `protobuf:"varint,6,opt,name=left_ms,json=leftMs,proto3" json:"left_ms,omitempty"`
 	// One for each key of a QuoteRequest, in order. They are not signed.
-	Quotes        []*v1.Quote `protobuf:"bytes,4,rep,name=quotes,proto3" json:"quotes,omitempty"`
+	Quotes []*v1.Quote `protobuf:"bytes,4,rep,name=quotes,proto3" json:"quotes,omitempty"`
+	// Time that the grant has left, by the provider's clock. A repeated request returns a grant whose time has been running.
+	LeftMs        uint64 `protobuf:"varint,6,opt,name=left_ms,json=leftMs,proto3" json:"left_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -270,18 +270,18 @@ func (x *Response) GetRecord() []byte {
 	return nil
 }
 
-func (x *Response) GetLeftMs() uint64 {
-	if x != nil {
-		return x.LeftMs
-	}
-	return 0
-}
-
 func (x *Response) GetQuotes() []*v1.Quote {
 	if x != nil {
 		return x.Quotes
 	}
 	return nil
+}
+
+func (x *Response) GetLeftMs() uint64 {
+	if x != nil {
+		return x.LeftMs
+	}
+	return 0
 }
 
 // SignedGrant is a grant with the signature of its provider, over the domain blackhole:NETWORK:grant: and the bytes of the grant.
@@ -680,9 +680,9 @@ const file_blackhole_trade_v1_trade_proto_rawDesc = "" +
 	"\bResponse\x124\n" +
 	"\arefusal\x18\x01 \x01(\v2\x1a.blackhole.peer.v1.RefusalR\arefusal\x125\n" +
 	"\x05grant\x18\x02 \x01(\v2\x1f.blackhole.trade.v1.SignedGrantR\x05grant\x12\x16\n" +
-	"\x06record\x18\x03 \x01(\fR\x06record\x12\x17\n" +
-	"\aleft_ms\x18\x06 \x01(\x04R\x06leftMs\x12/\n" +
-	"\x06quotes\x18\x04 \x03(\v2\x17.blackhole.api.v1.QuoteR\x06quotes\"A\n" +
+	"\x06record\x18\x03 \x01(\fR\x06record\x12/\n" +
+	"\x06quotes\x18\x04 \x03(\v2\x17.blackhole.api.v1.QuoteR\x06quotes\x12\x17\n" +
+	"\aleft_ms\x18\x06 \x01(\x04R\x06leftMs\"A\n" +
 	"\vSignedGrant\x12\x14\n" +
 	"\x05grant\x18\x01 \x01(\fR\x05grant\x12\x1c\n" +
 	"\tsignature\x18\x02 \x01(\fR\tsignature\"#\n" +
