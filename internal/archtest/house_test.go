@@ -48,7 +48,7 @@ func floors() []room {
 			{path: "internal/operator", floor: 11, only: append(contracts(), "pkg/client", "internal/link")},
 			{path: "pkg/client", floor: 10, only: append(contracts(), "internal/query", "internal/contract/coord/calls", "internal/contract/coord/attempt", "internal/link")},
 			{path: "internal/link", floor: 9, only: contracts()},
-			{path: "internal/trade", floor: 9, only: []string{"internal/contract/coord", "internal/platform/bounded", "internal/platform/condition", "internal/platform/rpc", "internal/platform/store", "internal/trade/ledger"}, users: wiring("bench/buyer")},
+			{path: "internal/trade", floor: 9, only: []string{"internal/contract/coord", "internal/platform/bounded", "internal/platform/clean", "internal/platform/condition", "internal/platform/rpc", "internal/platform/script", "internal/platform/store", "internal/trade/ledger"}, users: wiring("bench/buyer")},
 			{path: "internal/trade/ledger", floor: 4, only: []string{"internal/platform/share"}, users: wiring("internal/trade")},
 			{path: "pkg/discovery", floor: 11, only: []string{"internal/query", "internal/discovery", "internal/contract/discovery", "internal/platform/p2p", "internal/platform/identity"}},
 		},
@@ -88,6 +88,7 @@ func floors() []room {
 			{path: "internal/platform/digest", floor: 0, users: wiring("internal/discovery/protocol", "internal/discovery/keep")},
 			{path: "internal/platform/pause", floor: 0},
 			{path: "internal/platform/probe", floor: 2, only: []string{"internal/platform/bounded", "internal/platform/special", "pkg/records"}, users: wiring("internal/discovery", "internal/agent/health", "internal/cli", "internal/cli/offer")},
+			{path: "internal/platform/script", floor: 0, users: wiring("internal/agent/health", "internal/trade")},
 			{path: "internal/platform/secret", floor: 0},
 			{path: "internal/platform/spelling", floor: 0},
 			{path: "internal/platform/special", floor: 0, users: []string{"internal/platform/probe", "internal/frontend"}},
@@ -197,7 +198,7 @@ func agentRooms() []room {
 		{path: root + "/requirement", floor: 6, only: []string{"internal/contract/coord", "internal/contract/instances", "internal/platform/pause"}, users: wiring(root)},
 		{path: root + "/agenttest", floor: 6, support: true},
 		{path: root + "/catalog", floor: 5, only: []string{"internal/contract/instances", "internal/platform/bounded", "internal/platform/pause"}, users: wiring(root, root+"/directory")},
-		{path: root + "/health", floor: 5, only: []string{"internal/contract/instances", "internal/platform/environ", "internal/platform/heap", "internal/platform/pause", "internal/platform/probe"}, users: wiring(root)},
+		{path: root + "/health", floor: 5, only: []string{"internal/contract/instances", "internal/platform/environ", "internal/platform/heap", "internal/platform/pause", "internal/platform/probe", "internal/platform/script"}, users: wiring(root)},
 		{path: root + "/registry", floor: 5, only: []string{"internal/contract/instances", "internal/platform/store", "internal/platform/heap", "internal/platform/bounded", "internal/platform/share", "internal/platform/strictjson"}, users: wiring(root)},
 	}
 }

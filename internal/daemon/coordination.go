@@ -247,9 +247,11 @@ const tradeDir = "trade"
 
 // startTrade starts the desk at which this peer sells and buys.
 func (p *parts) startTrade(context.Context) (err error) {
+	t := p.config.Trade
 	p.trade, err = trade.Open(trade.Config{
 		Network: p.network.name, Key: p.key, Host: p.node.QuickHost(), Dir: filepath.Join(p.config.Data, tradeDir),
 		Own: p.discovery.Own, All: p.discovery.OwnAll, Group: p.ledgerGroup, Suspends: p.doubted,
+		Hooks:  trade.Hooks{OnPay: t.OnPay, OnGrant: t.OnGrant, OnEnd: t.OnEnd, Limit: t.TimeLimit},
 		Shared: p.config.Profile != string(p2p.Public) || p.network.private != nil, Logger: p.log.With("part", "trade"), Conditions: p.conditions,
 		Tell: p.memory.Grant,
 	})

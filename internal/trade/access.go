@@ -12,7 +12,6 @@ import (
 	libp2p "github.com/libp2p/go-libp2p/core/network"
 
 	"github.com/blackhole/blackhole/internal/platform/rpc"
-	"github.com/blackhole/blackhole/internal/trade/ledger"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	pb "github.com/blackhole/blackhole/proto/blackhole/trade/v1"
@@ -174,7 +173,10 @@ func (d *Desk) admit(s libp2p.Stream, token uint64) (l line, t *traffic, err err
 		return l, nil, err
 	}
 	if e.State == api.Grant_STATE_HELD {
-		if _, err := d.granter.do(ctx, true, func(l *ledger.Ledger, now time.Duration) (*pb.Entry, error) { return l.Confirm(by, token, now) }); err != nil {
+		if _, err := d.hooks.activate(ctx, e, nil); err != nil {
+			return l, nil, err
+		}
+		if _, err := d.granter.current.Load().Holder(by, token, d.now()); err != nil { // it was revoked
 			return l, nil, err
 		}
 	}

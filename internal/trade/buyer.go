@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/internal/trade/ledger"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -198,7 +199,9 @@ func (d *Desk) ask(ctx context.Context, to peer.ID, req *pb.Request) (*api.Grant
 			return nil, nil, fault.New("", fault.Unavailable, "the provider %s was not reached: %w", to, err)
 		}
 	}
-	if err := rpc.Restore("", resp.GetRefusal()); err != nil {
+	if err := rpc.Restore("", resp.GetRefusal()); fault.KindOf(err) == fault.PaymentRequired {
+		return nil, nil, &fault.Error{Kind: fault.PaymentRequired, Field: "proof", Value: []byte(clean.Lines(string(resp.GetTerms()), maxProof)), Err: err}
+	} else if err != nil {
 		return nil, nil, err
 	}
 	grant, err := Verify(d.Network, resp.GetGrant())
@@ -208,10 +211,15 @@ func (d *Desk) ask(ctx context.Context, to peer.ID, req *pb.Request) (*api.Grant
 	if err != nil {
 		return nil, nil, err
 	}
+	if req.GetRelease() == nil && !ledger.Live(grant.GetState()) {
+		state := strings.ToLower(strings.TrimPrefix(grant.GetState().String(), "STATE_"))
+		return nil, nil, fault.New("", fault.Gone, "the grant is %s: %s", state, cmp.Or(clean.Text(grant.GetReason(), maxReason), "no reason is known"))
+	}
 	signed, err := proto.Marshal(resp.GetGrant())
 	if err != nil {
 		return nil, nil, fault.As("", fault.Internal, err)
 	}
+	grant.Handover = clean.Lines(grant.GetHandover(), ledger.MaxHandover)
 	return d.remember(to, grant, sent, time.Duration(resp.GetLeftMs())*time.Millisecond), signed, nil
 }
 
@@ -306,7 +314,7 @@ func (d *Desk) heldGrants() (all []*api.Grant) {
 	for _, h := range d.held {
 		if left := h.until - d.now(); left > 0 {
 			g := withLeft(h.grant, left)
-			g.SentBytes, g.ReceivedBytes = h.sent.Load(), h.received.Load()
+			g.Handover, g.SentBytes, g.ReceivedBytes = "", h.sent.Load(), h.received.Load()
 			all = append(all, g)
 		}
 	}

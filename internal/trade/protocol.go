@@ -60,6 +60,9 @@ func (d *Desk) handle(s *rpc.Stream, m proto.Message, malformed error) (proto.Me
 		d.refused(err)
 	}
 	resp.Refusal = rpc.Refuse(err)
+	if fault.KindOf(err) == fault.PaymentRequired {
+		resp.Terms, _ = fault.ValueOf(err).([]byte)
+	}
 	return resp, nil
 }
 
@@ -77,6 +80,11 @@ func (d *Desk) answer(ctx context.Context, by ledger.Consumer, req *pb.Request, 
 		if err := records.CheckID("request_id", op.Reserve.GetRequestId()); err != nil {
 			return nil, err
 		}
+		if n := len(op.Reserve.GetProof()); n > maxProof {
+			return nil, fault.Invalidf("proof", n, "must have at most %d bytes", maxProof)
+		}
+		hold := op.Reserve.GetHold()
+		op.Reserve.Hold = hold || d.hooks.gates()
 		e, err := d.granter.do(ctx, true, func(l *ledger.Ledger, now time.Duration) (*pb.Entry, error) {
 			t, err := d.termsOf(key.Name.ID)
 			if err != nil {
@@ -84,6 +92,9 @@ func (d *Desk) answer(ctx context.Context, by ledger.Consumer, req *pb.Request, 
 			}
 			return l.Reserve(by, op.Reserve, t, now, time.Now())
 		})
+		if err == nil && !hold {
+			return d.hooks.activate(ctx, e, op.Reserve.GetProof())
+		}
 		if fault.FieldOf(err) == "sequence" {
 			if newest, err := d.Own(key.Name.ID); err == nil {
 				resp.Record = newest.Envelope()
@@ -96,8 +107,22 @@ func (d *Desk) answer(ctx context.Context, by ledger.Consumer, req *pb.Request, 
 				return nil, err
 			}
 		}
+		holder := func(l *ledger.Ledger, now time.Duration) (*pb.Entry, error) {
+			return l.Holder(by.ID, op.Extend.GetToken(), now)
+		}
+		if d.hooks.gates() {
+			e, err := d.granter.do(ctx, true, holder)
+			if err == nil && e.State == api.Grant_STATE_ACTIVE {
+				err = d.hooks.extend(ctx, e, op.Extend)
+			} else if err == nil {
+				e, err = d.hooks.activate(ctx, e, nil)
+			}
+			if err != nil || e.State != api.Grant_STATE_ACTIVE {
+				return e, err
+			}
+		}
 		return d.granter.do(ctx, true, func(l *ledger.Ledger, now time.Duration) (*pb.Entry, error) {
-			e, err := l.Holder(by.ID, op.Extend.GetToken(), now)
+			e, err := holder(l, now)
 			if err != nil {
 				return nil, err
 			}
@@ -155,7 +180,7 @@ func (d *Desk) grantOf(e *pb.Entry) *api.Grant {
 	return &api.Grant{
 		Token: e.Token, Key: e.Key, Sequence: e.Sequence, ProviderId: d.Host.ID().String(), ConsumerId: e.ConsumerId, Units: e.Units, TtlMs: e.TtlMs,
 		State: e.State, RequestId: e.RequestId, IssuedMs: e.IssuedMs,
-		Price: e.Price, Currency: e.Currency, PriceUnit: e.PriceUnit, Reason: e.Reason,
+		Price: e.Price, Currency: e.Currency, PriceUnit: e.PriceUnit, Reason: e.Reason, Handover: e.Handover,
 	}
 }
 

@@ -65,6 +65,8 @@ type Config struct {
 	Group func() (coord.Service, string, error)
 	// Suspends says why this peer may grant nothing now, such as a second machine with its identity; nil: nothing does.
 	Suspends func() error
+	// Hooks work for the grants of this peer.
+	Hooks Hooks
 	// Shared reports whether consumers without a relation have one address, so that addresses count for nothing:
 	// where all peers are trusted, or on one machine.
 	Shared bool
@@ -82,6 +84,7 @@ type Desk struct {
 	api.UnimplementedTradeServiceServer
 	Config
 	granter granter
+	hooks   *hooks
 	disk    *disk
 	server  *rpc.Server
 	pool    *rpc.Pool
@@ -111,15 +114,23 @@ func Open(c Config) (*Desk, error) {
 	if c.Tell == nil {
 		c.Tell = func(bool, *api.Grant) {}
 	}
+	d := &Desk{Config: c, start: time.Now(), open: map[uint64]*traffic{}, held: map[heldName]*held{}, refusals: map[[2]string]uint64{}}
+	var err error
+	if d.hooks, err = newHooks(c.Hooks, &d.granter, d.signed, c.Logger); err != nil {
+		return nil, fault.Wrap("trade.Open", err)
+	}
 	kept, err := openDisk(storeConfig(c, c.Host.ID().String()))
 	if err != nil {
 		return nil, fault.Wrap("trade.Open", err)
 	}
-	d := &Desk{Config: c, disk: kept, start: time.Now(), open: map[uint64]*traffic{}, held: map[heldName]*held{}, refusals: map[[2]string]uint64{}}
+	d.disk = kept
 	d.life, d.cancel = context.WithCancel(context.Background())
 	d.granter = granter{
-		group: d.groupShelf, disk: kept, now: d.now, suspends: c.Suspends, ended: d.endStreams, told: d.news, failed: d.tellOutage,
-		queue: make(chan *change, maxQueued),
+		group: d.groupShelf, disk: kept, now: d.now, suspends: c.Suspends, told: d.news, failed: d.tellOutage, queue: make(chan *change, maxQueued),
+		ended: func() {
+			d.endStreams()
+			d.hooks.sweep()
+		},
 	}
 	d.rates = bounded.NewBuckets[string](maxKnown, requestRate, requestBurst)
 	d.granter.current.Store(ledger.New())
@@ -137,14 +148,16 @@ func Open(c Config) (*Desk, error) {
 	return d, nil
 }
 
-// Close ends all streams and waits. Grants stay, and have their full time again after the next start.
+// Close ends all streams and commands, and waits. Grants stay, and have their full time again after the next start.
 func (d *Desk) Close() error {
 	d.Host.RemoveStreamHandler(AccessProtocol(d.Network))
+	d.hooks.cancel()
 	d.server.Close()
 	d.cancel()
 	d.limiter.Close()
 	d.pool.Close()
 	d.work.Wait()
+	d.hooks.work.Wait()
 	d.mu.Lock()
 	for _, t := range d.open {
 		if t.timer != nil {
@@ -331,7 +344,7 @@ func (d *Desk) ListGrants(context.Context, *api.ListGrantsRequest) (*api.ListGra
 	for _, e := range l.Entries() {
 		g := d.grantOf(e)
 		left := uint64(l.Left(e.Token, now).Milliseconds())
-		g.LeftMs = &left
+		g.LeftMs, g.Handover = &left, ""
 		d.mu.Lock()
 		if t := d.open[e.Token]; t != nil {
 			g.SentBytes, g.ReceivedBytes = t.sent.Load(), t.received.Load()

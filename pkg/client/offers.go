@@ -173,6 +173,7 @@ type Reservation struct {
 	MaxPrice *float64      // most that the base price may be; nil: any
 	Request  string        // makes a repetition safe; empty: the peer makes one
 	Hold     bool          // for a minute at most, until Extend or the first connection
+	Proof    []byte        // what the provider asks for, such as a proof of payment or a public key: at most 4 KiB
 }
 
 // Grant is the right to units of an offer, signed by its provider.
@@ -192,7 +193,8 @@ type Grant struct {
 	Reason     string   `json:"reason,omitempty"` // of a revocation
 	Sent       uint64   `json:"sent_bytes"`       // by the holder; known to the provider
 	Received   uint64   `json:"received_bytes"`
-	Signed     []byte   `json:"-"` // a blackhole.trade.v1.SignedGrant; empty in lists
+	Handover   string   `json:"handover,omitempty"` // of the provider for the holder, such as a certificate or a URL; empty in lists
+	Signed     []byte   `json:"-"`                  // a blackhole.trade.v1.SignedGrant; empty in lists
 }
 
 func toGrant(g *api.Grant, signed []byte) Grant {
@@ -202,7 +204,7 @@ func toGrant(g *api.Grant, signed []byte) Grant {
 	return Grant{
 		Token: g.GetToken(), Key: g.GetKey(), ProviderID: g.GetProviderId(), ConsumerID: g.GetConsumerId(), Units: g.GetUnits(), TTLMs: g.GetTtlMs(),
 		LeftMs: g.GetLeftMs(), State: strings.ToLower(strings.TrimPrefix(g.GetState().String(), "STATE_")), RequestID: g.GetRequestId(), Price: g.Price,
-		Currency: g.GetCurrency(), PriceUnit: g.GetPriceUnit(), Reason: g.GetReason(), Sent: g.GetSentBytes(), Received: g.GetReceivedBytes(), Signed: signed,
+		Currency: g.GetCurrency(), PriceUnit: g.GetPriceUnit(), Reason: g.GetReason(), Sent: g.GetSentBytes(), Received: g.GetReceivedBytes(), Handover: g.GetHandover(), Signed: signed,
 	}
 }
 
@@ -260,7 +262,8 @@ type Grants struct {
 
 // Reserve takes units of an offer from its provider. Errors name their numbers: Conflict for another version or
 // price, and for too few free units; LimitReached for a share that is used up; Unsupported for an offer without
-// stock; Unavailable.
+// stock; PaymentRequired, whose fault.ValueOf is the terms: repeat the request under its id, with a proof; Gone for a
+// grant that the provider revoked at once, with its reason, or a request whose grant has ended; Unavailable.
 func (o Offers) Reserve(ctx context.Context, r Reservation) (Grant, error) {
 	const op = "client.Offers.Reserve"
 	if r.For < 0 {
@@ -268,6 +271,7 @@ func (o Offers) Reserve(ctx context.Context, r Reservation) (Grant, error) {
 	}
 	resp, err := o.client.trade.Reserve(ctx, &api.ReserveRequest{
 		Key: r.Key, Units: r.Units, TtlMs: uint64(r.For.Milliseconds()), Sequence: r.Sequence, MaxPrice: r.MaxPrice, RequestId: r.Request, Hold: r.Hold,
+		Proof: r.Proof,
 	})
 	return toGrant(resp.GetGrant(), resp.GetSigned()), calls.Fault(op, err)
 }

@@ -50,6 +50,8 @@ const (
 	Unprocessable
 	// PoolExhausted means that a pool has nothing left for the caller. See PoolOf for its name, and whether the caller has its share.
 	PoolExhausted
+	// PaymentRequired means that a provider asks for a payment; Value is its terms, a []byte with text such as JSON.
+	PaymentRequired
 
 	kinds // count, keep last
 )
@@ -59,6 +61,7 @@ func (k Kind) String() string {
 	names := [kinds]string{
 		"internal", "invalid", "not_found", "exists", "limit_reached", "unauthentic", "forbidden",
 		"timeout", "unavailable", "conflict", "too_large", "unsupported", "canceled", "gone", "unprocessable", "pool_exhausted",
+		"payment_required",
 	}
 	if k >= kinds {
 		return fmt.Sprintf("kind(%d)", uint8(k))

@@ -129,7 +129,7 @@ func Examples() map[string][]string {
 		"offer withdraw": {"offer withdraw gpu-box-1"},
 		"offer pause":    {"offer pause gpu-box-1", "offer pause gpu-box-1 --for 1h"},
 		"offer resume":   {"offer resume gpu-box-1"},
-		"offer reserve":  {"offer reserve KEY --units 2 --for 10m"},
+		"offer reserve":  {"offer reserve KEY --units 2 --for 10m", "offer reserve KEY --request ID --proof receipt.json"},
 		"offer grants":   {"offer grants", "offer grants -o json"},
 		"offer release":  {"offer release 1796000000000", "offer release 1796000000000 --given --reason maintenance"},
 		"offer ls":       {"offer ls", "offer ls -o json"},

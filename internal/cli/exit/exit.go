@@ -78,6 +78,7 @@ func exits() []exit {
 		{3, "not found", []fault.Kind{fault.NotFound, fault.Gone}},
 		{4, "already exists, conflict, limit reached, or a pool without a place", []fault.Kind{fault.Exists, fault.Conflict, fault.LimitReached, fault.PoolExhausted}},
 		{5, "timeout", []fault.Kind{fault.Timeout}},
+		{6, "payment required", []fault.Kind{fault.PaymentRequired}},
 		{69, "unavailable: no peer answers, or the peer is not ready, or has no group or no quorum", []fault.Kind{fault.Unavailable}}, // EX_UNAVAILABLE of sysexits.h
 		{NotAcquired, "lock: others hold the lock; require: too few instances in time", nil},                                          // EX_TEMPFAIL
 		{Lost, "lock: the lock was lost while held", nil},

@@ -1,7 +1,10 @@
 package offer
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/json"
 	"path"
 	"slices"
 	"strconv"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/cli/command"
 	"github.com/blackhole/blackhole/internal/cli/exit"
+	"github.com/blackhole/blackhole/internal/cli/file"
 	"github.com/blackhole/blackhole/internal/cli/guard"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
@@ -24,30 +28,55 @@ import (
 
 // grantFields names the flags for the fields of a reservation.
 func grantFields() exit.Fields {
-	return exit.Fields{"key": "KEY", "units": "--units", "ttl_ms": "--for", "for": "--for", "max_price": "--max-price", "hold": "--hold", "token": "TOKEN", "listen": "--listen"}
+	return exit.Fields{"key": "KEY", "units": "--units", "ttl_ms": "--for", "for": "--for", "max_price": "--max-price", "hold": "--hold", "token": "TOKEN", "listen": "--listen", "proof": "--proof", "request_id": "--request"}
 }
+
+const maxProof = 4 << 10 // bytes
 
 func offerReserve(con *term.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "reserve KEY", Short: "Take units of an offer", Args: command.OneArg("KEY"),
 		Long: "Take units of the offer with a key, from its provider, for a time. connect does so by itself.\n" +
-			"A refusal says what is free, and what your share is.",
+			"A refusal says what is free, and what your share is. A provider that asks for a payment holds the units for a minute\n" +
+			"and names its terms: repeat the command with its request id and a proof. JSON has what the provider hands over.",
 	}
 	var want client.Reservation
 	var price float64
+	var proof string
 	f := cmd.Flags()
 	f.Uint32Var(&want.Units, "units", 1, "units to take")
 	f.DurationVar(&want.For, "for", 0, "time of the grant; 0: as long as the offer allows")
 	f.Float64Var(&price, "max-price", 0, "most that the base price may be")
 	f.BoolVar(&want.Hold, "hold", false, "hold the units for a minute, until the first connection confirms the grant")
+	f.StringVar(&want.Request, "request", "", "id of the request, the same for each repetition; a new one by default")
+	f.StringVar(&proof, "proof", "", "file with what the provider asks for, such as a proof of payment or a public key; - for standard input")
 	r := remote.New(con, cmd, remote.DefaultTimeout)
 	return r.Calls(func(ctx context.Context, c *operator.Client, args []string) error {
 		if want.Key = args[0]; cmd.Flags().Changed("max-price") {
 			want.MaxPrice = &price
 		}
+		if proof != "" {
+			var err error
+			if want.Proof, err = file.Read(con, "--proof", proof, maxProof); err != nil {
+				return err
+			}
+		}
+		want.Request = cmp.Or(want.Request, rand.Text())
 		g, err := c.Offers().Reserve(ctx, want)
+		if terms, ok := fault.ValueOf(err).([]byte); ok && fault.KindOf(err) == fault.PaymentRequired {
+			view := map[string]any{"request_id": want.Request, "terms": string(terms)}
+			if json.Valid(terms) {
+				view["terms"] = json.RawMessage(terms)
+			}
+			if err := r.Print(term.Document{Value: view, Table: term.Pairs([][]string{{"request", want.Request}, {"terms", string(terms)}})}); err != nil {
+				return err
+			}
+		}
 		if err != nil {
 			return grantFields().Rename(err)
+		}
+		if g.Handover != "" && r.Format == term.AsTable {
+			r.Say("the provider hands over:\n%s", g.Handover)
 		}
 		return r.Print(term.Document{Value: g, Table: grantTable(false, g)})
 	})

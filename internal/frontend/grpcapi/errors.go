@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/clean"
@@ -36,7 +37,7 @@ func Code(k fault.Kind) codes.Code {
 		return codes.DeadlineExceeded
 	case fault.Unavailable:
 		return codes.Unavailable
-	case fault.Conflict, fault.Unprocessable:
+	case fault.Conflict, fault.Unprocessable, fault.PaymentRequired:
 		return codes.FailedPrecondition
 	case fault.Unsupported:
 		return codes.Unimplemented
@@ -79,7 +80,7 @@ func toError(err error) *api.Error {
 	}
 }
 
-// valueOf returns the detail of a removal time, of missing names or of a time to retry after, or nil.
+// valueOf returns the detail of a removal time, of missing names, of the terms of a payment or of a time to retry after, or nil.
 func valueOf(err error) protoadapt.MessageV1 {
 	if after, ok := access.RetryAfter(err); ok {
 		return protoadapt.MessageV1Of(durationpb.New(after))
@@ -89,6 +90,8 @@ func valueOf(err error) protoadapt.MessageV1 {
 		switch v := e.Value.(type) {
 		case time.Time:
 			return protoadapt.MessageV1Of(timestamppb.New(v))
+		case []byte:
+			return protoadapt.MessageV1Of(wrapperspb.Bytes(v))
 		case []string:
 			if list, err := structpb.NewList(convert(v, func(s string) any { return s })); err == nil {
 				return protoadapt.MessageV1Of(list)

@@ -28,6 +28,7 @@ type errorBody struct {
 
 	Missing      []string   `json:"missing_dependencies,omitempty"`
 	Deregistered *time.Time `json:"deregistered_at,omitempty"`
+	Terms        any        `json:"terms,omitempty"` // of a payment: JSON, or else text
 }
 
 // parameterError is an error about a parameter of a URL, which has its own code in the agent
@@ -69,7 +70,10 @@ func status(k fault.Kind) (code int, name string) {
 		fault.Gone:          {http.StatusGone, "service_gone"},
 		fault.Unprocessable: {http.StatusUnprocessableEntity, "unprocessable"},
 		fault.PoolExhausted: {http.StatusTooManyRequests, "pool_exhausted"},
-		fault.Canceled:      {499, "canceled"}, // nginx's number for a client that left
+
+		fault.PaymentRequired: {http.StatusPaymentRequired, "payment_required"},
+
+		fault.Canceled: {499, "canceled"}, // nginx's number for a client that left
 	}
 	if int(k) < len(table) && table[k].code != 0 {
 		return table[k].code, table[k].name
@@ -119,6 +123,12 @@ func (b *errorBody) specify(err error) {
 		}
 	case time.Duration:
 		b.Value = nil // Retry-After has it
+	case []byte:
+		if b.Value = nil; fault.KindOf(err) == fault.PaymentRequired {
+			if b.Terms = json.RawMessage(value); !json.Valid(value) {
+				b.Terms = clean.Message(string(value))
+			}
+		}
 	case time.Time:
 		if fault.KindOf(err) == fault.Gone {
 			at := instances.ShownTime(value)

@@ -91,16 +91,36 @@ func scripts(key string, commands map[string][]string) error {
 	}
 	for name, argv := range commands {
 		at := key + "." + name
-		switch {
-		case !regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`).MatchString(name):
+		if !regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`).MatchString(name) {
 			return fault.Invalidf(at, nil, "needs a name of 1 to 64 characters a-z, 0-9, _ or -")
-		case len(argv) == 0 || len(argv) > maxArgs:
-			return fault.Invalidf(at, argv, "must be a command with at most %d arguments", maxArgs-1)
-		case !filepath.IsAbs(argv[0]):
-			return fault.Invalidf(at, argv[0], "must begin with the absolute path of a command")
+		}
+		if err := command(at, argv); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+func command(key string, argv []string) error {
+	switch {
+	case len(argv) == 0 || len(argv) > maxArgs:
+		return fault.Invalidf(key, argv, "must be a command with at most %d arguments", maxArgs-1)
+	case !filepath.IsAbs(argv[0]):
+		return fault.Invalidf(key, argv[0], "must begin with the absolute path of a command")
+	}
+	return nil
+}
+
+func (t *Trade) validate() error {
+	for key, argv := range map[string][]string{"trade.on_pay": t.OnPay, "trade.on_grant": t.OnGrant, "trade.on_end": t.OnEnd} {
+		if len(argv) == 0 {
+			continue
+		}
+		if err := command(key, argv); err != nil {
+			return err
+		}
+	}
+	return between("trade.time_limit", t.TimeLimit, 100*time.Millisecond, 6*time.Second)
 }
 
 func socket(key, path string) error {

@@ -38,6 +38,7 @@ type Config struct {
 	Discovery    Discovery    `yaml:"discovery"`
 	Coordination Coordination `yaml:"coordination"`
 	Agent        Agent        `yaml:"agent"`
+	Trade        Trade        `yaml:"trade"`
 }
 
 // Consul are the settings of the front end for clients of Consul, at the address http. It needs the coordination plane.
@@ -61,6 +62,14 @@ type Etcd struct {
 type Log struct {
 	Level  string `yaml:"level" reload:"hangup" help:"debug, info, warn or error."`
 	Format string `yaml:"format" help:"text or json."`
+}
+
+// Trade are the commands of a seller.
+type Trade struct {
+	OnPay     []string      `yaml:"on_pay" help:"Command that agrees to a grant of an own offer, or asks for a payment: [/usr/lib/pay, --strict]. See docs/howto/trade-hooks.md."`
+	OnGrant   []string      `yaml:"on_grant" help:"Command before a grant becomes active, whose output its holder gets."`
+	OnEnd     []string      `yaml:"on_end" help:"Command after the end of a grant."`
+	TimeLimit time.Duration `yaml:"time_limit" help:"Time of one run of these commands: 100ms to 6s."`
 }
 
 // Discovery are the settings of the discovery plane.
@@ -169,6 +178,7 @@ func Default() Config {
 			Enabled: true, Limits: AgentLimits{Instances: 16_000}, RegistrationsPerMinute: 100,
 			Checks: Checks{Workers: 64, AllowLoopback: auto},
 		},
+		Trade:     Trade{TimeLimit: 5 * time.Second},
 		DNS:       "127.0.0.1:8600",
 		DNSDomain: []string{"blackhole", "consul"},
 		DNSTTL:    30 * time.Second,

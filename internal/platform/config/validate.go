@@ -49,6 +49,7 @@ func (c *Config) Validate() error {
 		oneOf("discovery.query.claims", d.Query.Claims, "check", "trust"),
 		c.Coordination.validate(),
 		c.Agent.validate(),
+		c.Trade.validate(),
 		c.validateDNS(),
 	)
 }

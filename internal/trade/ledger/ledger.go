@@ -33,6 +33,9 @@ const (
 	maxHolds   = 4           // unconfirmed grants of one address prefix
 	maxEntries = 1000        // grants of all offers; ended ones are remembered while there is room
 
+	MaxHandover  = 4 << 10   // bytes that the holder of one grant gets from a command of the provider
+	maxHandovers = 256 << 10 // of all entries: the ledger is one value
+
 	marginPart = 20 // of the time of a grant pass between its end and the next use of its units: one in so many
 )
 
@@ -64,7 +67,7 @@ func (t *Terms) perPrefix() uint32 { return max(t.perOne(), t.Total/2) }
 // Ledger is the state, and when its grants end. It is not safe for concurrent use.
 type Ledger struct {
 	state *pb.Ledger
-	ends  map[uint64]time.Duration // by token: the end of the state that the entry has
+	ends  map[uint64]time.Duration // by token: the end of the state that the entry has; none: it is over, and a command is owed
 }
 
 // New returns an empty ledger.
@@ -77,7 +80,9 @@ func Load(state *pb.Ledger, before *Ledger, now time.Duration) *Ledger {
 	for _, e := range l.state.GetEntries() {
 		l.ends[e.Token] = now + spanOf(e)
 		if known := before.entry(e.Token); known != nil && known.State == e.State && known.Changes == e.Changes {
-			l.ends[e.Token] = before.ends[e.Token]
+			if l.ends[e.Token] = before.ends[e.Token]; l.ends[e.Token] == 0 {
+				delete(l.ends, e.Token)
+			}
 		}
 	}
 	return l
@@ -133,7 +138,10 @@ func Live(s api.Grant_State) bool {
 }
 
 // counts reports whether the units of an entry are not free.
-func counts(e *pb.Entry) bool { return Live(e.State) || e.State == api.Grant_STATE_EXPIRED }
+func (l *Ledger) counts(e *pb.Entry) bool {
+	_, timed := l.ends[e.Token]
+	return Live(e.State) || e.State == api.Grant_STATE_EXPIRED && timed
+}
 
 func (l *Ledger) entry(token uint64) *pb.Entry {
 	if l == nil {
@@ -170,7 +178,7 @@ func (l *Ledger) News(before *Ledger) (began, ended []*pb.Entry) {
 // Used returns the units of an offer that are not free.
 func (l *Ledger) Used(offer string) (units uint32) {
 	for _, e := range l.state.GetEntries() {
-		if e.OfferId == offer && counts(e) {
+		if e.OfferId == offer && l.counts(e) {
 			units += e.Units
 		}
 	}
@@ -194,7 +202,7 @@ func (l *Ledger) Most(by Consumer, t Terms) uint32 {
 // taken returns the units of an offer that a consumer has, and those of all consumers in its network.
 func (l *Ledger) taken(by Consumer, offer string) (own, near uint32) {
 	for _, e := range l.state.GetEntries() {
-		if e.OfferId != offer || !counts(e) {
+		if e.OfferId != offer || !l.counts(e) {
 			continue
 		}
 		if e.ConsumerId == by.ID {
@@ -271,7 +279,7 @@ func (l *Ledger) admits(by Consumer, r *api.ReserveRequest, t Terms, units uint3
 	for _, e := range l.state.GetEntries() {
 		mine := e.ConsumerId == by.ID
 		sameNet := by.Prefix != "" && e.Prefix == by.Prefix
-		if !counts(e) {
+		if !l.counts(e) && e.Owed == 0 {
 			continue
 		}
 		all++
@@ -308,7 +316,7 @@ func (l *Ledger) makeRoom(by Consumer) {
 	near := func(e *pb.Entry) bool { return e.ConsumerId == by.ID || by.Prefix != "" && e.Prefix == by.Prefix }
 	at := -1
 	for i, e := range l.state.Entries {
-		if counts(e) {
+		if l.counts(e) || e.Owed > 0 {
 			continue
 		}
 		if at < 0 || near(e) && !near(l.state.Entries[at]) ||
@@ -389,18 +397,59 @@ func samePrice(e *pb.Entry, t Terms) bool {
 	return *e.Price == *t.Price && e.Currency == t.Currency && e.PriceUnit == t.PriceUnit
 }
 
-// Confirm makes a grant active that is held: its holder uses it. Errors: NotFound and Gone.
-func (l *Ledger) Confirm(consumer string, token uint64, now time.Duration) (*pb.Entry, error) {
+// Confirm makes a grant active that is held: its holder uses it. The holder gets a text from the provider. Errors:
+// NotFound and Gone; TooLarge for a text that has no room.
+func (l *Ledger) Confirm(consumer string, token uint64, handover string, now time.Duration) (*pb.Entry, error) {
 	e, err := l.of(consumer, token, now)
-	if err == nil && e.State == api.Grant_STATE_HELD {
-		l.enter(e, api.Grant_STATE_ACTIVE, now)
+	if err != nil || e.State != api.Grant_STATE_HELD {
+		return e, err
+	}
+	var own, all uint64
+	for _, other := range l.state.GetEntries() {
+		n := uint64(len(other.Handover))
+		if all += n; other.ConsumerId == consumer {
+			own += n
+		}
+	}
+	if n := uint64(len(handover)); n > 0 && !share.Fits(own, n, maxHandovers-min(all, maxHandovers)) {
+		return nil, fault.New("", fault.TooLarge, "the provider keeps %d of at most %d bytes for the holders of its grants, %d of them for you: no room for %d", all, maxHandovers, own, n)
+	}
+	e.Handover = handover
+	l.enter(e, api.Grant_STATE_ACTIVE, now)
+	return e, nil
+}
+
+// Begin notes, before a command of the provider works for a grant that is held, that its end owes a command too.
+// Errors: NotFound and Gone; Exists for one that has begun: nobody knows how far it came.
+func (l *Ledger) Begin(consumer string, token uint64, now time.Duration) (*pb.Entry, error) {
+	e, err := l.of(consumer, token, now)
+	if err == nil && e.Owed > 0 {
+		return nil, fault.New("", fault.Exists, "the provider stopped while it prepared the grant")
+	}
+	if err == nil {
+		e.Owed = 1
 	}
 	return e, err
 }
 
+// Settle notes that the command at the end of a grant has succeeded, or failed once more: after most attempts it
+// owes none. Error: NotFound.
+func (l *Ledger) Settle(token uint64, ok bool, most uint32) (*pb.Entry, error) {
+	e := l.entry(token)
+	if e == nil {
+		return nil, fault.Refused(fault.NotFound, "token", "%d names no grant of this peer", token)
+	}
+	if e.Owed++; ok || e.Owed > most {
+		e.Owed = 0
+	}
+	return e, nil
+}
+
 // enter gives an entry the full time of a state.
 func (l *Ledger) enter(e *pb.Entry, s api.Grant_State, now time.Duration) {
-	e.State = s
+	if e.State = s; !Live(s) {
+		e.Handover = "" // it was for the holder
+	}
 	e.Changes++
 	l.ends[e.Token] = now + spanOf(e)
 }
@@ -431,19 +480,19 @@ func (l *Ledger) Revoke(token uint64, reason string, now time.Duration) (*pb.Ent
 	return e, nil
 }
 
-// Expire ends the states whose time is over, and forgets the entries whose last one it was. It reports whether the
-// durable state changed.
+// Expire ends the states whose time is over, and forgets the entries whose last one it was. One that owes a command
+// is remembered, and its units are free. It reports whether the ledger changed.
 func (l *Ledger) Expire(now time.Duration) bool {
 	changed := false
 	keep := l.state.GetEntries()[:0]
 	for _, e := range l.state.GetEntries() {
-		end := l.ends[e.Token]
+		end, timed := l.ends[e.Token]
 		if end > now {
 			keep = append(keep, e)
 			continue
 		}
-		changed = true
-		if Live(e.State) {
+		if timed && Live(e.State) {
+			changed = true
 			e.TtlMs = uint64(spanOf(e).Milliseconds()) // a hold was shorter than the grant
 			l.enter(e, api.Grant_STATE_EXPIRED, end)
 			if l.ends[e.Token] > now {
@@ -451,7 +500,11 @@ func (l *Ledger) Expire(now time.Duration) bool {
 				continue
 			}
 		}
+		changed = changed || timed || e.Owed == 0
 		delete(l.ends, e.Token)
+		if e.Owed > 0 {
+			keep = append(keep, e)
+		}
 	}
 	clear(l.state.GetEntries()[len(keep):])
 	l.state.Entries = keep

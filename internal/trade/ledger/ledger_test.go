@@ -144,7 +144,7 @@ func TestHolds(t *testing.T) {
 	require.NoError(t, err)
 	_, err = l.Reserve(Consumer{ID: "a"}, hold("5"), offer, 0, epoch())
 	require.ErrorContains(t, err, "4 grants of yours or of your network are held and not confirmed, at most 4 may be")
-	_, err = l.Confirm("a", used.Token, 59*time.Second)
+	_, err = l.Confirm("a", used.Token, "", 59*time.Second)
 	require.NoError(t, err)
 	_, err = l.Extend("a", &api.ExtendRequest{Token: called.Token, TtlMs: 60_000}, offer, 59*time.Second)
 	require.NoError(t, err)
@@ -332,17 +332,87 @@ func TestRandom(t *testing.T) {
 				}
 			}
 			require.LessOrEqual(t, sum, uint32(total), "seed %d step %d", seed, step)
-			var used uint32
-			for _, e := range durable.Entries {
-				if counts(e) {
-					used += e.Units
-				}
-			}
-			require.LessOrEqual(t, used, uint32(total), "seed %d step %d", seed, step)
+			require.LessOrEqual(t, Load(durable, nil, now).Used(offer.Offer), uint32(total), "seed %d step %d", seed, step)
 		}
 		last := Load(durable, nil, now)
 		last.Expire(now + 100*time.Second)
 		last.Expire(now + 110*time.Second)
 		require.Equal(t, uint32(total), last.Free(offer), "seed %d", seed)
 	}
+}
+
+// TestOwed: an entry whose end owes a command is remembered until that has succeeded, or failed too often. Its units
+// are free at their time all the same.
+func TestOwed(t *testing.T) {
+	for name, change := range map[string]struct {
+		ok    []bool
+		wants []uint32
+	}{"success": {[]bool{true}, []uint32{0}}, "failures": {[]bool{false, false, false}, []uint32{2, 3, 0}}} {
+		t.Run(name, func(t *testing.T) {
+			l, offer := New(), terms(4)
+			r := ask(1, "r1")
+			r.Hold = true
+			e, err := l.Reserve(Consumer{ID: "a"}, r, offer, 0, epoch())
+			require.NoError(t, err)
+			_, err = l.Begin("b", e.Token, 0)
+			require.ErrorIs(t, err, fault.NotFound)
+			_, err = l.Begin("a", e.Token, 0)
+			require.NoError(t, err)
+			_, err = l.Begin("a", e.Token, 0)
+			require.ErrorIs(t, err, fault.Exists)
+			e, err = l.Confirm("a", e.Token, "a key", 0)
+			require.NoError(t, err)
+			require.Equal(t, "a key", e.Handover)
+			again, err := l.Confirm("a", e.Token, "another key", 0)
+			require.NoError(t, err)
+			require.Equal(t, "a key", again.Handover)
+
+			require.True(t, l.Expire(100*time.Second))
+			require.Equal(t, uint32(3), l.Free(offer))
+			require.True(t, l.Expire(105*time.Second))
+			require.Equal(t, uint32(4), l.Free(offer))
+			require.Len(t, l.Entries(), 1)
+			_, ok := l.Next()
+			require.False(t, ok, "no time changes it")
+			require.False(t, l.Expire(time.Hour))
+			same := Load(l.State(), l, time.Hour)
+			require.Equal(t, uint32(4), same.Free(offer))
+			require.False(t, same.Expire(time.Hour))
+			for i, ok := range change.ok {
+				settled, err := l.Settle(e.Token, ok, 3)
+				require.NoError(t, err)
+				require.Equal(t, change.wants[i], settled.Owed)
+			}
+			require.True(t, l.Expire(time.Hour))
+			require.Empty(t, l.Entries())
+			_, err = l.Settle(e.Token, true, 3)
+			require.ErrorIs(t, err, fault.NotFound)
+		})
+	}
+}
+
+// TestHandovers: what holders get has room in the ledger, and one of them does not fill it.
+func TestHandovers(t *testing.T) {
+	l, offer := New(), terms(1000)
+	offer.PerOne = 1000
+	give := func(id string, n int) (count int, err error) {
+		for ; ; count++ {
+			r := ask(1, fmt.Sprint(count))
+			r.Hold = true
+			e, err := l.Reserve(Consumer{ID: id}, r, offer, 0, epoch())
+			require.NoError(t, err)
+			if _, err = l.Confirm(id, e.Token, strings.Repeat("x", n), 0); err != nil {
+				_, revoked := l.Revoke(e.Token, "", 0)
+				require.NoError(t, revoked)
+				return count, err
+			}
+		}
+	}
+	n, err := give("a", MaxHandover)
+	require.ErrorIs(t, err, fault.TooLarge)
+	require.ErrorContains(t, err, "196608 of them for you: no room for 4096")
+	require.Equal(t, 48, n, "three quarters")
+	n, err = give("b", MaxHandover)
+	require.ErrorIs(t, err, fault.TooLarge)
+	require.Equal(t, 12, n)
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -50,7 +51,7 @@ func Restored(op string, e *apiv1.Error, value any) error {
 	return fault.Wrap(op, inner)
 }
 
-// valueOf returns the value beside the error of a status: a time of removal, missing dependencies, a delay before the
+// valueOf returns the value beside the error of a status: a time of removal, missing dependencies, terms of a payment, a delay before the
 // next attempt, or a compaction.
 func valueOf(st *status.Status) any {
 	for _, d := range st.Details() {
@@ -63,6 +64,8 @@ func valueOf(st *status.Status) any {
 			return v.AsTime()
 		case *durationpb.Duration:
 			return v.AsDuration()
+		case *wrapperspb.BytesValue:
+			return v.GetValue()
 		case *structpb.ListValue:
 			var list []string
 			for _, one := range v.GetValues() {

@@ -301,7 +301,10 @@ type ReserveRequest struct {
 	// Makes the request safe to repeat: [A-Za-z0-9._-]{1,64}. Empty: the peer makes one.
 	RequestId string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Holds the units for a minute at most, until Extend or the first connection confirms the grant.
-	Hold          bool `protobuf:"varint,7,opt,name=hold,proto3" json:"hold,omitempty"`
+	Hold bool `protobuf:"varint,7,opt,name=hold,proto3" json:"hold,omitempty"`
+	// For the commands of the provider, at most 4 KiB: what it asked for in its terms, or in words, such as a proof of payment or a public
+	// key. Not part of the request's identity: a repetition may bring another one.
+	Proof         []byte `protobuf:"bytes,8,opt,name=proof,proto3" json:"proof,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -383,6 +386,13 @@ func (x *ReserveRequest) GetHold() bool {
 		return x.Hold
 	}
 	return false
+}
+
+func (x *ReserveRequest) GetProof() []byte {
+	if x != nil {
+		return x.Proof
+	}
+	return nil
 }
 
 type ReserveResponse struct {
@@ -1224,6 +1234,8 @@ type Grant struct {
 	Currency   string      `protobuf:"bytes,12,opt,name=currency,proto3" json:"currency,omitempty"`
 	PriceUnit  string      `protobuf:"bytes,13,opt,name=price_unit,json=priceUnit,proto3" json:"price_unit,omitempty"`
 	Reason     string      `protobuf:"bytes,14,opt,name=reason,proto3" json:"reason,omitempty"` // of a revocation
+	// What the provider gives its holder beside the connection, text of at most 4 KiB, such as a certificate or a URL. Absent in lists.
+	Handover string `protobuf:"bytes,18,opt,name=handover,proto3" json:"handover,omitempty"`
 	// Of the answering peer's own count; absent in the signed form.
 	LeftMs        *uint64 `protobuf:"varint,15,opt,name=left_ms,json=leftMs,proto3,oneof" json:"left_ms,omitempty"`
 	SentBytes     uint64  `protobuf:"varint,16,opt,name=sent_bytes,json=sentBytes,proto3" json:"sent_bytes,omitempty"` // by the holder; absent in the signed form
@@ -1360,6 +1372,13 @@ func (x *Grant) GetReason() string {
 	return ""
 }
 
+func (x *Grant) GetHandover() string {
+	if x != nil {
+		return x.Handover
+	}
+	return ""
+}
+
 func (x *Grant) GetLeftMs() uint64 {
 	if x != nil && x.LeftMs != nil {
 		return *x.LeftMs
@@ -1401,7 +1420,7 @@ const file_blackhole_api_v1_trade_proto_rawDesc = "" +
 	"\n" +
 	"price_unit\x18\b \x01(\tR\tpriceUnit\x124\n" +
 	"\arefusal\x18\t \x01(\v2\x1a.blackhole.peer.v1.RefusalR\arefusalB\b\n" +
-	"\x06_price\"\xce\x01\n" +
+	"\x06_price\"\xe4\x01\n" +
 	"\x0eReserveRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05units\x18\x02 \x01(\rR\x05units\x12\x15\n" +
@@ -1410,7 +1429,8 @@ const file_blackhole_api_v1_trade_proto_rawDesc = "" +
 	"\tmax_price\x18\x05 \x01(\x01H\x00R\bmaxPrice\x88\x01\x01\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x06 \x01(\tR\trequestId\x12\x12\n" +
-	"\x04hold\x18\a \x01(\bR\x04holdB\f\n" +
+	"\x04hold\x18\a \x01(\bR\x04hold\x12\x14\n" +
+	"\x05proof\x18\b \x01(\fR\x05proofB\f\n" +
 	"\n" +
 	"_max_price\"X\n" +
 	"\x0fReserveResponse\x12-\n" +
@@ -1472,7 +1492,7 @@ const file_blackhole_api_v1_trade_proto_rawDesc = "" +
 	"relayBytes\x12\x19\n" +
 	"\brelay_ms\x18\t \x01(\x04R\arelayMs\x12\x14\n" +
 	"\x05error\x18\n" +
-	" \x01(\tR\x05error\"\x8f\x05\n" +
+	" \x01(\tR\x05error\"\xab\x05\n" +
 	"\x05Grant\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\x04R\x05token\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x1a\n" +
@@ -1492,7 +1512,8 @@ const file_blackhole_api_v1_trade_proto_rawDesc = "" +
 	"\bcurrency\x18\f \x01(\tR\bcurrency\x12\x1d\n" +
 	"\n" +
 	"price_unit\x18\r \x01(\tR\tpriceUnit\x12\x16\n" +
-	"\x06reason\x18\x0e \x01(\tR\x06reason\x12\x1c\n" +
+	"\x06reason\x18\x0e \x01(\tR\x06reason\x12\x1a\n" +
+	"\bhandover\x18\x12 \x01(\tR\bhandover\x12\x1c\n" +
 	"\aleft_ms\x18\x0f \x01(\x04H\x01R\x06leftMs\x88\x01\x01\x12\x1d\n" +
 	"\n" +
 	"sent_bytes\x18\x10 \x01(\x04R\tsentBytes\x12%\n" +

@@ -27,22 +27,23 @@ const (
 type Code int32
 
 const (
-	Code_CODE_INTERNAL       Code = 0
-	Code_CODE_INVALID        Code = 1 // fails on every retry
-	Code_CODE_NOT_FOUND      Code = 2
-	Code_CODE_EXISTS         Code = 3 // the thing, or a newer version of it, exists
-	Code_CODE_LIMIT_REACHED  Code = 4
-	Code_CODE_UNAUTHENTIC    Code = 5 // a signature, key or encoding does not verify
-	Code_CODE_FORBIDDEN      Code = 6
-	Code_CODE_TIMEOUT        Code = 7
-	Code_CODE_UNAVAILABLE    Code = 8 // a retry may succeed
-	Code_CODE_CONFLICT       Code = 9 // a precondition on the present version failed
-	Code_CODE_TOO_LARGE      Code = 10
-	Code_CODE_UNSUPPORTED    Code = 11 // of a later version: see Refusal.unknown
-	Code_CODE_CANCELED       Code = 12
-	Code_CODE_GONE           Code = 13
-	Code_CODE_UNPROCESSABLE  Code = 14
-	Code_CODE_POOL_EXHAUSTED Code = 15
+	Code_CODE_INTERNAL         Code = 0
+	Code_CODE_INVALID          Code = 1 // fails on every retry
+	Code_CODE_NOT_FOUND        Code = 2
+	Code_CODE_EXISTS           Code = 3 // the thing, or a newer version of it, exists
+	Code_CODE_LIMIT_REACHED    Code = 4
+	Code_CODE_UNAUTHENTIC      Code = 5 // a signature, key or encoding does not verify
+	Code_CODE_FORBIDDEN        Code = 6
+	Code_CODE_TIMEOUT          Code = 7
+	Code_CODE_UNAVAILABLE      Code = 8 // a retry may succeed
+	Code_CODE_CONFLICT         Code = 9 // a precondition on the present version failed
+	Code_CODE_TOO_LARGE        Code = 10
+	Code_CODE_UNSUPPORTED      Code = 11 // of a later version: see Refusal.unknown
+	Code_CODE_CANCELED         Code = 12
+	Code_CODE_GONE             Code = 13
+	Code_CODE_UNPROCESSABLE    Code = 14
+	Code_CODE_POOL_EXHAUSTED   Code = 15
+	Code_CODE_PAYMENT_REQUIRED Code = 16
 )
 
 // Enum value maps for Code.
@@ -64,24 +65,26 @@ var (
 		13: "CODE_GONE",
 		14: "CODE_UNPROCESSABLE",
 		15: "CODE_POOL_EXHAUSTED",
+		16: "CODE_PAYMENT_REQUIRED",
 	}
 	Code_value = map[string]int32{
-		"CODE_INTERNAL":       0,
-		"CODE_INVALID":        1,
-		"CODE_NOT_FOUND":      2,
-		"CODE_EXISTS":         3,
-		"CODE_LIMIT_REACHED":  4,
-		"CODE_UNAUTHENTIC":    5,
-		"CODE_FORBIDDEN":      6,
-		"CODE_TIMEOUT":        7,
-		"CODE_UNAVAILABLE":    8,
-		"CODE_CONFLICT":       9,
-		"CODE_TOO_LARGE":      10,
-		"CODE_UNSUPPORTED":    11,
-		"CODE_CANCELED":       12,
-		"CODE_GONE":           13,
-		"CODE_UNPROCESSABLE":  14,
-		"CODE_POOL_EXHAUSTED": 15,
+		"CODE_INTERNAL":         0,
+		"CODE_INVALID":          1,
+		"CODE_NOT_FOUND":        2,
+		"CODE_EXISTS":           3,
+		"CODE_LIMIT_REACHED":    4,
+		"CODE_UNAUTHENTIC":      5,
+		"CODE_FORBIDDEN":        6,
+		"CODE_TIMEOUT":          7,
+		"CODE_UNAVAILABLE":      8,
+		"CODE_CONFLICT":         9,
+		"CODE_TOO_LARGE":        10,
+		"CODE_UNSUPPORTED":      11,
+		"CODE_CANCELED":         12,
+		"CODE_GONE":             13,
+		"CODE_UNPROCESSABLE":    14,
+		"CODE_POOL_EXHAUSTED":   15,
+		"CODE_PAYMENT_REQUIRED": 16,
 	}
 )
 
@@ -196,7 +199,7 @@ const file_blackhole_peer_v1_refusal_proto_rawDesc = "" +
 	"\x04code\x18\x01 \x01(\x0e2\x17.blackhole.peer.v1.CodeR\x04code\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x18\n" +
-	"\aunknown\x18\x04 \x03(\tR\aunknown*\xca\x02\n" +
+	"\aunknown\x18\x04 \x03(\tR\aunknown*\xe5\x02\n" +
 	"\x04Code\x12\x11\n" +
 	"\rCODE_INTERNAL\x10\x00\x12\x10\n" +
 	"\fCODE_INVALID\x10\x01\x12\x12\n" +
@@ -214,7 +217,8 @@ const file_blackhole_peer_v1_refusal_proto_rawDesc = "" +
 	"\rCODE_CANCELED\x10\f\x12\r\n" +
 	"\tCODE_GONE\x10\r\x12\x16\n" +
 	"\x12CODE_UNPROCESSABLE\x10\x0e\x12\x17\n" +
-	"\x13CODE_POOL_EXHAUSTED\x10\x0fB?Z=github.com/blackhole/blackhole/proto/blackhole/peer/v1;peerv1b\x06proto3"
+	"\x13CODE_POOL_EXHAUSTED\x10\x0f\x12\x19\n" +
+	"\x15CODE_PAYMENT_REQUIRED\x10\x10B?Z=github.com/blackhole/blackhole/proto/blackhole/peer/v1;peerv1b\x06proto3"
 
 var (
 	file_blackhole_peer_v1_refusal_proto_rawDescOnce sync.Once

@@ -213,6 +213,8 @@ type Response struct {
 	Record []byte `protobuf:"bytes,3,opt,name=record,proto3" json:"record,omitempty"`
 	// One for each key of a QuoteRequest, in order. They are not signed.
 	Quotes []*v1.Quote `protobuf:"bytes,4,rep,name=quotes,proto3" json:"quotes,omitempty"`
+	// With CODE_PAYMENT_REQUIRED: what the provider asks for, text of at most 4 KiB, such as the JSON of x402.
+	Terms []byte `protobuf:"bytes,5,opt,name=terms,proto3" json:"terms,omitempty"`
 	// Time that the grant has left, by the provider's clock. A repeated request returns a grant whose time has been running.
 	LeftMs        uint64 `protobuf:"varint,6,opt,name=left_ms,json=leftMs,proto3" json:"left_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -273,6 +275,13 @@ func (x *Response) GetRecord() []byte {
 func (x *Response) GetQuotes() []*v1.Quote {
 	if x != nil {
 		return x.Quotes
+	}
+	return nil
+}
+
+func (x *Response) GetTerms() []byte {
+	if x != nil {
+		return x.Terms
 	}
 	return nil
 }
@@ -490,24 +499,27 @@ func (x *Ledger) GetLongestMs() uint64 {
 }
 
 type Entry struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Token         uint64                 `protobuf:"varint,1,opt,name=token,proto3" json:"token,omitempty"`
-	OfferId       string                 `protobuf:"bytes,2,opt,name=offer_id,json=offerId,proto3" json:"offer_id,omitempty"`
-	ConsumerId    string                 `protobuf:"bytes,3,opt,name=consumer_id,json=consumerId,proto3" json:"consumer_id,omitempty"`
-	Prefix        string                 `protobuf:"bytes,4,opt,name=prefix,proto3" json:"prefix,omitempty"` // of the consumer's address; empty: not counted
-	Units         uint32                 `protobuf:"varint,5,opt,name=units,proto3" json:"units,omitempty"`
-	TtlMs         uint64                 `protobuf:"varint,6,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // of the grant, once it is confirmed
-	State         v1.Grant_State         `protobuf:"varint,7,opt,name=state,proto3,enum=blackhole.api.v1.Grant_State" json:"state,omitempty"`
-	RequestId     string                 `protobuf:"bytes,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	Changes       uint32                 `protobuf:"varint,9,opt,name=changes,proto3" json:"changes,omitempty"`                    // each gives the grant its time anew
-	ChangeId      string                 `protobuf:"bytes,10,opt,name=change_id,json=changeId,proto3" json:"change_id,omitempty"`  // request of the last extension
-	Sequence      uint64                 `protobuf:"varint,11,opt,name=sequence,proto3" json:"sequence,omitempty"`                 // of the record
-	IssuedMs      uint64                 `protobuf:"varint,12,opt,name=issued_ms,json=issuedMs,proto3" json:"issued_ms,omitempty"` // Unix time, for people
-	Price         *float64               `protobuf:"fixed64,13,opt,name=price,proto3,oneof" json:"price,omitempty"`
-	Currency      string                 `protobuf:"bytes,14,opt,name=currency,proto3" json:"currency,omitempty"`
-	PriceUnit     string                 `protobuf:"bytes,15,opt,name=price_unit,json=priceUnit,proto3" json:"price_unit,omitempty"`
-	Reason        string                 `protobuf:"bytes,16,opt,name=reason,proto3" json:"reason,omitempty"`
-	Key           string                 `protobuf:"bytes,17,opt,name=key,proto3" json:"key,omitempty"` // of the record
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Token      uint64                 `protobuf:"varint,1,opt,name=token,proto3" json:"token,omitempty"`
+	OfferId    string                 `protobuf:"bytes,2,opt,name=offer_id,json=offerId,proto3" json:"offer_id,omitempty"`
+	ConsumerId string                 `protobuf:"bytes,3,opt,name=consumer_id,json=consumerId,proto3" json:"consumer_id,omitempty"`
+	Prefix     string                 `protobuf:"bytes,4,opt,name=prefix,proto3" json:"prefix,omitempty"` // of the consumer's address; empty: not counted
+	Units      uint32                 `protobuf:"varint,5,opt,name=units,proto3" json:"units,omitempty"`
+	TtlMs      uint64                 `protobuf:"varint,6,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // of the grant, once it is confirmed
+	State      v1.Grant_State         `protobuf:"varint,7,opt,name=state,proto3,enum=blackhole.api.v1.Grant_State" json:"state,omitempty"`
+	RequestId  string                 `protobuf:"bytes,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Changes    uint32                 `protobuf:"varint,9,opt,name=changes,proto3" json:"changes,omitempty"`                    // each gives the grant its time anew
+	ChangeId   string                 `protobuf:"bytes,10,opt,name=change_id,json=changeId,proto3" json:"change_id,omitempty"`  // request of the last extension
+	Sequence   uint64                 `protobuf:"varint,11,opt,name=sequence,proto3" json:"sequence,omitempty"`                 // of the record
+	IssuedMs   uint64                 `protobuf:"varint,12,opt,name=issued_ms,json=issuedMs,proto3" json:"issued_ms,omitempty"` // Unix time, for people
+	Price      *float64               `protobuf:"fixed64,13,opt,name=price,proto3,oneof" json:"price,omitempty"`
+	Currency   string                 `protobuf:"bytes,14,opt,name=currency,proto3" json:"currency,omitempty"`
+	PriceUnit  string                 `protobuf:"bytes,15,opt,name=price_unit,json=priceUnit,proto3" json:"price_unit,omitempty"`
+	Reason     string                 `protobuf:"bytes,16,opt,name=reason,proto3" json:"reason,omitempty"`
+	Key        string                 `protobuf:"bytes,17,opt,name=key,proto3" json:"key,omitempty"`           // of the record
+	Handover   string                 `protobuf:"bytes,18,opt,name=handover,proto3" json:"handover,omitempty"` // what the provider's command gave for the holder
+	// 0: no command owes anything. Else on_grant has begun, and on_end is owed once the grant has ended: 1, and one more for each failure.
+	Owed          uint32 `protobuf:"varint,19,opt,name=owed,proto3" json:"owed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -661,6 +673,20 @@ func (x *Entry) GetKey() string {
 	return ""
 }
 
+func (x *Entry) GetHandover() string {
+	if x != nil {
+		return x.Handover
+	}
+	return ""
+}
+
+func (x *Entry) GetOwed() uint32 {
+	if x != nil {
+		return x.Owed
+	}
+	return 0
+}
+
 var File_blackhole_trade_v1_trade_proto protoreflect.FileDescriptor
 
 const file_blackhole_trade_v1_trade_proto_rawDesc = "" +
@@ -676,12 +702,13 @@ const file_blackhole_trade_v1_trade_proto_rawDesc = "" +
 	"\n" +
 	"GetRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\"\xd9\x01\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\"\xef\x01\n" +
 	"\bResponse\x124\n" +
 	"\arefusal\x18\x01 \x01(\v2\x1a.blackhole.peer.v1.RefusalR\arefusal\x125\n" +
 	"\x05grant\x18\x02 \x01(\v2\x1f.blackhole.trade.v1.SignedGrantR\x05grant\x12\x16\n" +
 	"\x06record\x18\x03 \x01(\fR\x06record\x12/\n" +
-	"\x06quotes\x18\x04 \x03(\v2\x17.blackhole.api.v1.QuoteR\x06quotes\x12\x17\n" +
+	"\x06quotes\x18\x04 \x03(\v2\x17.blackhole.api.v1.QuoteR\x06quotes\x12\x14\n" +
+	"\x05terms\x18\x05 \x01(\fR\x05terms\x12\x17\n" +
 	"\aleft_ms\x18\x06 \x01(\x04R\x06leftMs\"A\n" +
 	"\vSignedGrant\x12\x14\n" +
 	"\x05grant\x18\x01 \x01(\fR\x05grant\x12\x1c\n" +
@@ -695,7 +722,7 @@ const file_blackhole_trade_v1_trade_proto_rawDesc = "" +
 	"last_token\x18\x01 \x01(\x04R\tlastToken\x123\n" +
 	"\aentries\x18\x02 \x03(\v2\x19.blackhole.trade.v1.EntryR\aentries\x12\x1d\n" +
 	"\n" +
-	"longest_ms\x18\x03 \x01(\x04R\tlongestMs\"\xec\x03\n" +
+	"longest_ms\x18\x03 \x01(\x04R\tlongestMs\"\x9c\x04\n" +
 	"\x05Entry\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\x04R\x05token\x12\x19\n" +
 	"\boffer_id\x18\x02 \x01(\tR\aofferId\x12\x1f\n" +
@@ -717,7 +744,9 @@ const file_blackhole_trade_v1_trade_proto_rawDesc = "" +
 	"\n" +
 	"price_unit\x18\x0f \x01(\tR\tpriceUnit\x12\x16\n" +
 	"\x06reason\x18\x10 \x01(\tR\x06reason\x12\x10\n" +
-	"\x03key\x18\x11 \x01(\tR\x03keyB\b\n" +
+	"\x03key\x18\x11 \x01(\tR\x03key\x12\x1a\n" +
+	"\bhandover\x18\x12 \x01(\tR\bhandover\x12\x12\n" +
+	"\x04owed\x18\x13 \x01(\rR\x04owedB\b\n" +
 	"\x06_priceBAZ?github.com/blackhole/blackhole/proto/blackhole/trade/v1;tradev1b\x06proto3"
 
 var (

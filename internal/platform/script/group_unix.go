@@ -1,6 +1,6 @@
 //go:build unix
 
-package health
+package script
 
 import (
 	"os/exec"
