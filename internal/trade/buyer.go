@@ -494,7 +494,8 @@ func (c *connection) carry(ctx context.Context, conn *net.TCPConn) {
 		_ = s.Reset()
 	}
 	if fault.KindOf(err) == fault.Gone && h != nil { // before its time: the provider signs why
-		_, _, _ = c.desk.ask(ctx, c.name.provider, &pb.Request{Op: &pb.Request_Get{Get: &pb.GetRequest{RequestId: h.grant.GetRequestId()}}})
+		get := &pb.GetRequest{RequestId: h.grant.GetRequestId()}
+		_, _, _ = c.desk.ask(ctx, c.name.provider, &pb.Request{Op: &pb.Request_Get{Get: get}})
 	}
 }
 

@@ -71,7 +71,8 @@ type Config struct {
 	// where all peers are trusted, or on one machine.
 	Shared bool
 
-	// Tell hears of each grant that this peer gave or took, and of its end, by its state. It does not wait. Nil tells nobody.
+	// Tell hears of each grant that this peer gave or took, and of its end, by its state. It does not wait. Nil tells
+	// nobody.
 	Tell func(given bool, g *api.Grant)
 
 	Logger *slog.Logger

@@ -16,8 +16,8 @@ import (
 	"github.com/blackhole/blackhole/testnet/network"
 )
 
-// trade has a provider sell a service on its loopback. The consumer takes the only unit, reaches the service through both peers, and
-// gives the unit back, which ends the way to it.
+// trade has a provider sell a service on its loopback. The consumer takes the only unit, reaches the service through
+// both peers, and gives the unit back, which ends the way to it.
 func trade(ctx context.Context, t *Tour) (string, error) {
 	const op, id = "tour.trade", "tour-trade"
 	service, err := app.Serve()

@@ -393,8 +393,11 @@ func checkServed(f *facts) finding {
 	if len(f.bare) > 0 {
 		id := f.bare[0]
 		return finding{
-			State: broken, Text: fault.Counted(len(f.bare), "offer") + " with access through this peer and without an address, such as " + id + ": who takes it reaches nothing",
-			Do: "`curl -X PUT http://" + cmp.Or(f.running["http"], f.settings.HTTP) + "/v1/trade/served/" + id + ` -d '{"address": "HOST:PORT"}'` + "`",
+			State: broken,
+			Text: fault.Counted(len(f.bare), "offer") + " with access through this peer and without an address, such as " + id +
+				": who takes it reaches nothing",
+			Do: "`curl -X PUT http://" + cmp.Or(f.running["http"], f.settings.HTTP) + "/v1/trade/served/" + id +
+				` -d '{"address": "HOST:PORT"}'` + "`",
 		}
 	}
 	asked := map[string]bool{}
@@ -405,8 +408,9 @@ func checkServed(f *facts) finding {
 		asked[s.Serve] = true
 		if err := f.machine.answers(s.Serve); err != nil {
 			return finding{
-				State: broken, Text: fmt.Sprintf("the service of %s gives no answer at %s: %v: who takes it reaches nothing", s.ID, s.Serve, exit.Cause(err)),
-				Do: "start it; until it runs, `" + command.Program + " offer pause " + remote.Quoted(s.ID) + f.given + "`",
+				State: broken,
+				Text:  fmt.Sprintf("the service of %s gives no answer at %s: %v: who takes it reaches nothing", s.ID, s.Serve, exit.Cause(err)),
+				Do:    "start it; until it runs, `" + command.Program + " offer pause " + remote.Quoted(s.ID) + f.given + "`",
 			}
 		}
 	}
@@ -427,15 +431,18 @@ func checkBuyers(f *facts) finding {
 	case r.State == "unreachable":
 		return finding{
 			State: broken, Text: "no buyer from outside reaches this peer, and so nothing that it serves",
-			Do: "give a public peer by `" + command.Program + " run --bootstrap ADDRESS`, or forward a port and name it by `--announce ADDRESS`",
+			Do: "give a public peer by `" + command.Program + " run --bootstrap ADDRESS`, or forward a port and name it by " +
+				"`--announce ADDRESS`",
 		}
 	case r.State == "relayed" && r.Punched == 0 && r.Unpunched > 0:
 		return finding{
-			State: warned, Text: fmt.Sprintf("a relay carries the bytes of buyers, within its bounds: none of %d tries made a direct way", r.Unpunched),
-			Do: "forward a port and name it by `" + command.Program + " run --announce ADDRESS`",
+			State: warned,
+			Text:  fmt.Sprintf("a relay carries the bytes of buyers, within its bounds: none of %d tries made a direct way", r.Unpunched),
+			Do:    "forward a port and name it by `" + command.Program + " run --announce ADDRESS`",
 		}
 	case r.State == "relayed":
-		return finding{State: fine, Text: "buyers come through a hole in both routers where these allow one, else a relay carries their bytes"}
+		text := "buyers come through a hole in both routers where these allow one, else a relay carries their bytes"
+		return finding{State: fine, Text: text}
 	}
 	return finding{State: fine, Text: "buyers connect directly"}
 }

@@ -119,7 +119,8 @@ func (l *link) Set(text string) error {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme == "" || u.Hostname() == "" {
-		return fault.Invalidf("", text, "must be a URL with a host: https://gpu.example.com/v1; or HOST:PORT of a local service, as with --serve")
+		return fault.Invalidf("", text, "must be a URL with a host: https://gpu.example.com/v1; "+
+			"or HOST:PORT of a local service, as with --serve")
 	}
 	l.text, l.url = text, u
 	return nil

@@ -14,7 +14,8 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/clean"
 )
 
-// Bounds of the memory. Where it is full, the kind of notes with most of it makes room: what strangers cause pushes nothing else out.
+// Bounds of the memory. Where it is full, the kind of notes with most of it makes room: what strangers cause pushes
+// nothing else out.
 const (
 	// MaxNotes is the number of notes that a peer remembers, the last ones.
 	MaxNotes = 500

@@ -121,7 +121,8 @@ func (m *Memory) Grant(given bool, g *api.Grant) {
 	if g.GetReason() != "" {
 		how += " (" + g.GetReason() + ")"
 	}
-	m.Note(kindGrant, strconv.FormatUint(g.GetToken(), 10), "%s of %s %s%s", fault.Counted(int(g.GetUnits()), "unit"), path.Base(g.GetKey()), whose, how)
+	units := fault.Counted(int(g.GetUnits()), "unit")
+	m.Note(kindGrant, strconv.FormatUint(g.GetToken(), 10), "%s of %s %s%s", units, path.Base(g.GetKey()), whose, how)
 }
 
 func (w *Watch) look() {

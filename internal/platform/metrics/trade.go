@@ -20,12 +20,14 @@ type carried = struct{ Open, Sent, Received uint64 }
 // RegisterTrade adds the metrics of grants. Each scrape calls now.
 func RegisterTrade(reg prometheus.Registerer, now func() Trade) error {
 	f := &factory{reg: reg, prefix: "blackhole_trade_"}
+	const refused = "Refused requests and connections of buyers, by kind of error and field; conflict, units: too few are free."
+	counter, level := prometheus.CounterValue, prometheus.GaugeValue
 	f.scrape([]family{
-		{"grants", "Live grants, given by this peer or held.", prometheus.GaugeValue, []string{"side"}},
-		{"units_granted_total", "Units of own offers that this peer granted.", prometheus.CounterValue, nil},
-		{"refused_total", "Refused requests and connections of buyers, by kind of error and field; conflict, units: too few are free.", prometheus.CounterValue, []string{"reason", "field"}},
-		{"connections", "Open connections to what was granted, by grants that this peer gave or holds.", prometheus.GaugeValue, []string{"side"}},
-		{"bytes_total", "Bytes of these connections, sent or received by the holder.", prometheus.CounterValue, []string{"side", "direction"}},
+		{"grants", "Live grants, given by this peer or held.", level, []string{"side"}},
+		{"units_granted_total", "Units of own offers that this peer granted.", counter, nil},
+		{"refused_total", refused, counter, []string{"reason", "field"}},
+		{"connections", "Open connections to what was granted, by grants that this peer gave or holds.", level, []string{"side"}},
+		{"bytes_total", "Bytes of these connections, sent or received by the holder.", counter, []string{"side", "direction"}},
 	}, func(set setter) {
 		t := now()
 		set("grants", float64(t.Given), "given")

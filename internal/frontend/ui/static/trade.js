@@ -20,7 +20,7 @@ function Grants() {
   const of = s => given.filter(g => idOf(g) === s.id);
   const gone = given.filter(g => !stocks.some(s => idOf(g) === s.id)); // their offers
   if (!value) return html`<${Failed} error=${error} /><${NotLoaded} error=${error} />`;
-  return html`<${Failed} error=${error} />${held.length + given.length + stocks.length === 0 ? html`<${Empty} title="No grants" needs="service" command=${cli('connect --help')}>Nothing is taken or sold here. Connect to an offer of another peer, or sell a local service with --serve HOST:PORT.<//>` : html`
+  return html`<${Failed} error=${error} />${held.length + given.length + stocks.length === 0 ? html`<${Empty} title="No grants" needs="service" command=${cli('connect --type compute --gpu --for 1h')}>Nothing is taken or sold here. Connect to an offer of another peer, or sell a local service with --serve HOST:PORT.<//>` : html`
     <${Table} label="Grants" head=${['side', 'offer', 'with', 'units', 'state', 'left', 'bytes', ['price'], ['token']]} rows=${[
       ...held.map(g => html`<${Grant} key=${`${g.provider_id}${g.token}`} of=${g} side="held" />`),
       ...stocks.flatMap(s => [html`<tr key=${s.id}><td>stock</td><td><${Text} most=${40}>${s.id}<//></td><td>${s.serve ? html`<${Text} most=${30}>${s.serve}<//>` : '–'}</td>
