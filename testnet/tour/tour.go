@@ -69,7 +69,7 @@ func steps() []step {
 		{"stopped peer sold nowhere", stopPeer},
 		{"lying provider found out", liarFoundOut},
 		{"domain checked, another only claimed", domainChecked},
-		{"sold, taken, reached and given back", trade},
+		{"sold, reached and given back", trade},
 		{"instance found at every peer", instanceFound},
 		{"killed provider not usable", killProvider},
 		{"its application adopted", applicationMoves},
