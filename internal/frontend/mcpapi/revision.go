@@ -79,6 +79,9 @@ func (q *request) agree(r *http.Request) *failure {
 		if json.Unmarshal(text, &q.spoken) != nil {
 			return bad(invalidParams, "_meta.%sprotocolVersion must be a text", meta)
 		}
+		if header != "" && header != q.spoken {
+			return bad(headerMismatch, "the header %s is %q, and the message says %q", versionHeader, header, q.spoken)
+		}
 	} else if q.Method == "initialize" { // it asks for a revision; some clients send the newest they know as header
 		return nil
 	} else {

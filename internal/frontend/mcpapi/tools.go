@@ -194,13 +194,22 @@ type result struct {
 	Failed     bool            `json:"isError,omitempty"`
 }
 
-// call calls a tool. Its arguments stay the text that the agent sent.
+// call calls a tool. Wrong arguments are a result, which the model reads and mends; an error of the protocol ends at its client.
 func (s *Server) call(r *http.Request, name string, args map[string]json.RawMessage) (any, *failure) {
 	at := slices.IndexFunc(tools(), func(t tool) bool { return t.name == name })
 	if at < 0 {
 		return nil, wrong(invalidParams, "this server has no tool %q", name)
 	}
-	t, left := tools()[at], map[string]json.RawMessage{}
+	out, failed := s.use(r, tools()[at], args)
+	if failed != nil && failed.Code == invalidParams {
+		return result{Content: []content{{"text", failed.Message}}, Failed: true}, nil
+	}
+	return out, failed
+}
+
+// use runs a tool. Its arguments stay the text that the agent sent.
+func (s *Server) use(r *http.Request, t tool, args map[string]json.RawMessage) (any, *failure) {
+	name, left := t.name, map[string]json.RawMessage{}
 	if t.run != nil {
 		for given := range args {
 			if t.input[given] == nil {
