@@ -181,7 +181,7 @@ func TestRefused(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"blackhole:///v1/events"}}`, 200, "-32002"},
 		{`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"blackhole:///v1/services/../instances"}}`, 200, "result"},
 		{`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"blackhole:///v1/services/a?b/instances"}}`, 200, "-32002"},
-		{`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///etc/passwd"}}`, 200, "-32002"},
+		{`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///etc/passwd"}}`, 200, `"data":{"uri":"file:///etc/passwd"}`},
 		{`{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", 64<<10) + `"}}`, 400, "too large"},
 	} {
 		code, body := f.post(c.body)

@@ -391,7 +391,9 @@ func (s *Server) resource(r *http.Request, uri string) (any, *failure) {
 	part := strings.Split(rest, "/")
 	template := len(part) == 3 && part[0] == "services" && part[2] == "instances" && !strings.ContainsAny(part[1], "?#")
 	if !ok || !template && !slices.ContainsFunc(readable(), func(of map[string]string) bool { return of["uri"] == uri }) {
-		return nil, wrong(resourceAbsent, "this server has no resource %q: see resources/list and resources/templates/list", uri)
+		absent := wrong(resourceAbsent, "this server has no resource %q: see resources/list and resources/templates/list", uri)
+		absent.Data = map[string]string{"uri": uri}
+		return nil, absent
 	}
 	got := s.ask(r, http.MethodGet, "/v1/"+rest, nil)
 	if got.code >= http.StatusBadRequest {
