@@ -49,6 +49,7 @@ func subcommands() []subcommand {
 		{"sim", "a network in virtual time, in one process", simulate},
 		{"nemesis", "faults under clients, and checks of what they saw", playNemesis},
 		{"oracle", "random questions and watches, held against all offers", playOracle},
+		{"agents", "agents that share files, by hold and by lock files", playAgents},
 		{"upgrade", "a rolling upgrade from the previous version", upgrade},
 		{"lab", "homes behind NAT, lossy links, wrong clocks (root on Linux)", playLab},
 		{"prove", "the tests behind a promise of RELIABILITY.md", nil}, // by command testnet
