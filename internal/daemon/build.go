@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -177,6 +179,9 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 			Defaults:  queries.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM, Claims: query.Claims(d.Query.Claims)},
 			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL, Caller: access.Client, Instances: p.config.Agent.Enabled,
 			Every: d.Health.CheckInterval, Confirm: d.Health.ConfirmAfter, Timeout: d.Health.CheckTimeout,
+			Dial: func(ctx context.Context, provider peer.ID, offer string) (net.Conn, error) {
+				return trade.Check(ctx, p.node.QuickHost(), p.network.name, provider, offer) // the plane starts with the node
+			},
 		},
 		Loopback: profile != p2p.Public, OneMachine: profile == p2p.Dev, Closed: profile != p2p.Public || p.network.private != nil, Logger: p.log, Conditions: p.conditions, Tracer: p.tracing.Tracer, Now: p.now,
 		Metrics: p.metrics, Resolver: newResolver(p.config.Data),

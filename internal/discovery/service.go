@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -95,6 +96,9 @@ type Settings struct {
 	Every     time.Duration  // between two checks of the peer of a provider: see truth.Config
 	Confirm   time.Duration  // from its first silence to the one that decides
 	Timeout   time.Duration  // of a check of it
+
+	// Dial reaches what is sold through the peer of its provider: see truth.Config. Nil: nobody measures that here.
+	Dial func(ctx context.Context, provider peer.ID, offer string) (net.Conn, error)
 }
 
 const (
@@ -142,7 +146,7 @@ func NewService(p Parts, settings Settings) (*Service, error) {
 	p.truth = truth.New(truth.Config{
 		Prober: p.Speaks, Peers: p.Peers, Offers: p.Index.OfProvider, Now: p.Now, Changed: answers.forget, Sharing: settings.Witnesses,
 		Own:   func(r *records.Record) bool { return r.Name().Provider == p.Registry.Self() },
-		Every: settings.Every, Confirm: settings.Confirm, Timeout: settings.Timeout,
+		Every: settings.Every, Confirm: settings.Confirm, Timeout: settings.Timeout, Dial: settings.Dial,
 	})
 	s := &Service{
 		Parts:     p,

@@ -29,7 +29,12 @@ const (
 
 // duplex is a connection whose two directions end one by one.
 type duplex interface {
-	io.ReadWriter
+	io.Reader
+	writer
+}
+
+type writer interface {
+	io.Writer
 	CloseWrite() error
 }
 
@@ -128,7 +133,15 @@ func (d *Desk) serve(s libp2p.Stream) error {
 		_ = codec.WriteMessage(&pb.OpenResponse{Refusal: rpc.Refuse(err)})
 		return err
 	}
-	l, t, err := d.admit(s, req.GetToken())
+	var l line
+	var t *traffic
+	check := req.GetCheckOffer() != ""
+	if check {
+		defer d.checks.Leave(s)
+		l, err = d.admitCheck(s, req)
+	} else if l, t, err = d.admit(s, req.GetToken()); err == nil {
+		defer d.leave(l, req.GetToken())
+	}
 	if err != nil {
 		d.refused(err)
 		if err := codec.WriteMessage(&pb.OpenResponse{Refusal: rpc.Refuse(err)}); err != nil {
@@ -136,10 +149,13 @@ func (d *Desk) serve(s libp2p.Stream) error {
 		}
 		return s.Close()
 	}
-	defer d.leave(l, req.GetToken())
 	if err := codec.WriteMessage(&pb.OpenResponse{}); err != nil {
 		l.cut()
 		return err
+	}
+	if check {
+		l.carryCheck()
+		return nil
 	}
 	_ = s.SetDeadline(time.Time{})
 	l.pump(s, l.conn, &t.counters, &d.sold)
@@ -183,20 +199,27 @@ func (d *Desk) admit(s libp2p.Stream, token uint64) (l line, t *traffic, err err
 	if err := d.enter(token, service.Connections); err != nil {
 		return l, nil, err
 	}
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "tcp", service.Address)
-	if err != nil { // the address stays private
-		d.Logger.Warn("the service of an offer does not answer", "offer", e.OfferId, "address", service.Address, "error", err)
+	if l, err = d.reach(ctx, s, e.OfferId, service); err != nil {
 		d.leave(l, token)
-		return l, nil, fault.New("", fault.Unavailable, "the service of the provider does not answer its peer")
+		return l, nil, err
 	}
-	l = line{s, conn.(*net.TCPConn)}
 	if t = d.join(l, token); t == nil {
 		d.leave(l, token)
-		_ = conn.Close()
+		_ = l.conn.Close()
 		return l, nil, fault.As("", fault.Gone, errEnded)
 	}
 	return l, t, nil
+}
+
+// reach connects a stream to the local service of an offer, whose address stays private.
+func (d *Desk) reach(ctx context.Context, s libp2p.Stream, offer string, service served) (l line, err error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", service.Address)
+	if err != nil {
+		d.Logger.Warn("the service of an offer does not answer", "offer", offer, "address", service.Address, "error", err)
+		return l, fault.New("", fault.Unavailable, "the service of the provider does not answer its peer")
+	}
+	return line{s, conn.(*net.TCPConn)}, nil
 }
 
 // enter takes a place for a connection of a grant.

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/host"
 	libp2p "github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
@@ -23,6 +24,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/internal/trade/ledger"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	pb "github.com/blackhole/blackhole/proto/blackhole/trade/v1"
@@ -514,14 +516,20 @@ func (d *Desk) dial(ctx context.Context, name heldName) (libp2p.Stream, error) {
 	if d.Host.Network().Connectedness(name.provider) == libp2p.NotConnected {
 		d.approach(ctx, name.provider)
 	}
-	s, err := d.Host.NewStream(libp2p.WithAllowLimitedConn(ctx, accessService), name.provider, rpc.Proposals(d.Host, name.provider, AccessProtocol(d.Network))...)
+	return begin(ctx, d.Host, d.Network, name.provider, &pb.OpenRequest{Token: name.token})
+}
+
+// begin opens a stream to a service, over a relay if there is no direct way yet. The fields of a refusal are those of
+// the request. Errors: as of dial.
+func begin(ctx context.Context, h host.Host, n network.Name, provider peer.ID, req *pb.OpenRequest) (libp2p.Stream, error) {
+	s, err := h.NewStream(libp2p.WithAllowLimitedConn(ctx, accessService), provider, rpc.Proposals(h, provider, AccessProtocol(n))...)
 	if err != nil {
 		return nil, rpc.Classify(ctx, err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
 	codec, err := opening(s, false)
 	if err == nil {
-		err = codec.WriteMessage(&pb.OpenRequest{Token: name.token})
+		err = codec.WriteMessage(req)
 	}
 	resp := &pb.OpenResponse{}
 	if err == nil {

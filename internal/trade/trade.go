@@ -30,6 +30,7 @@ import (
 	libp2p "github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
+	"golang.org/x/time/rate"
 
 	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/platform/bounded"
@@ -90,7 +91,9 @@ type Desk struct {
 	server  *rpc.Server
 	pool    *rpc.Pool
 	limiter *rpc.Limiter // of streams of holders
+	checks  *rpc.Limiter // of those that are checks
 	rates   *bounded.Buckets[string]
+	shares  *bounded.Buckets[string] // of checks, by offer and who checks it
 	start   time.Time
 
 	sold, bought counters // of all lines for given and held grants
@@ -134,6 +137,7 @@ func Open(c Config) (*Desk, error) {
 		},
 	}
 	d.rates = bounded.NewBuckets[string](maxKnown, requestRate, requestBurst)
+	d.checks, d.shares = rpc.NewLimiter(maxChecks, checksPerPeer, nil), bounded.NewBuckets[string](maxKnown, rate.Every(checkEvery), checkBurst)
 	d.granter.current.Store(ledger.New())
 	d.work.Go(func() { d.granter.run(d.life) })
 	d.pool = rpc.NewPool(rpc.PoolConfig{

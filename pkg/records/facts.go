@@ -26,7 +26,7 @@ const (
 	KnownUptime
 	KnownErrorRate
 	KnownResponseTime
-	KnownEndpoint
+	KnownEndpoint // or access through the provider's peer
 	KnownCallable // something to call: an endpoint that peers can measure, or access through the provider's peer
 )
 
@@ -76,7 +76,7 @@ func factsOf(s *pb.ServiceRecord) Facts {
 	f.setPricing(s.GetPricing())
 	f.setHealth(s.GetHealth())
 	if s.GetMetadata().GetAccess() == AccessPeer {
-		f.Known |= KnownCallable
+		f.Known |= KnownEndpoint | KnownCallable
 	}
 	if all := s.GetMetadata().GetEndpoints(); len(all) > 0 {
 		f.Known |= KnownEndpoint

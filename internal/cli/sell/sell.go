@@ -219,7 +219,7 @@ func (s *seller) offer(ctx context.Context, a *asker) (records.Offer, error) {
 	}
 	switch {
 	case s.serve != "":
-		o.Metadata.Access = records.AccessPeer
+		o.Metadata.Access, o.Metadata.Protocols = records.AccessPeer, s.speaks(ctx)
 		o.Metadata.Stock = &records.Stock{Unit: "slot", Total: cmp.Or(s.stock, 1)}
 		if s.subtype == "gpu" {
 			o.Metadata.Stock = &records.Stock{Unit: "gpu", Total: cmp.Or(s.stock, uint32(max(s.gpus, 1)))} //nolint:gosec // at most 64
@@ -228,6 +228,20 @@ func (s *seller) offer(ctx context.Context, a *asker) (records.Offer, error) {
 		return o, fault.Invalidf("--stock", s.stock, "needs --serve")
 	}
 	return o, s.fields().Rename(o.Validate())
+}
+
+// speaks names the protocol of the service behind --serve, if it answers one now: other peers then check it by that.
+func (s *seller) speaks(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, checkTime/2)
+	defer cancel()
+	p, dialer := probe.New(probe.Config{Trusted: true}), net.Dialer{}
+	for _, name := range []string{"ollama", "openai", "http"} { // the last one answers for many others
+		t := probe.Carried([]string{name}).Over(func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", s.serve) })
+		if o, _ := p.Probe(ctx, t); o.State == probe.Answers {
+			return []string{name}
+		}
+	}
+	return nil
 }
 
 // fields names the flags for the fields of an offer.

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"hash/fnv"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -123,6 +124,9 @@ type Config struct {
 	Every   time.Duration         // between two checks of a peer that somebody asks for; 0: a minute
 	Confirm time.Duration         // from a first silence of a peer to the one that decides; 0: 2 minutes
 	Timeout time.Duration         // of a check of a peer; 0: 10 s
+	// Dial connects to the service of an offer through its provider's peer, for one handshake; nil: what sells so stays
+	// unmeasured. An error other than Gone says nothing about the service.
+	Dial func(ctx context.Context, provider peer.ID, offer string) (net.Conn, error)
 }
 
 // Checks measures the endpoints of offers in answers, the peers of their providers, and the domains that they claim.
@@ -236,7 +240,7 @@ func (x *Checks) entry(n records.Name, r *records.Record, now time.Time) *endpoi
 	case !fresh.peer:
 		fresh.target, fresh.state = targetOf(r)
 	}
-	if !fresh.domain && x.Own(r) || !fresh.peer && x.Prober == nil {
+	if !fresh.domain && x.Own(r) || !fresh.peer && x.Prober == nil || fresh.target.Carried && x.Dial == nil {
 		fresh.state = cmp.Or(fresh.state, unknown) // its own word is a claim
 	}
 	if ok && e.target.String() == fresh.target.String() {
@@ -252,10 +256,14 @@ func (x *Checks) entry(n records.Name, r *records.Record, now time.Time) *endpoi
 	return fresh
 }
 
-// targetOf finds the first endpoint of an offer that can be measured.
+// targetOf finds what a buyer gets to: what a grant gives access to, or the first endpoint of an offer that can be
+// measured.
 func targetOf(r *records.Record) (t probe.Target, state string) {
 	m := r.Service().GetMetadata()
-	if len(m.GetEndpoints()) == 0 {
+	switch {
+	case m.GetAccess() == records.AccessPeer:
+		return probe.Carried(m.GetProtocols()), canMeasure
+	case len(m.GetEndpoints()) == 0:
 		return t, noEndpoint
 	}
 	for _, text := range m.GetEndpoints() {
@@ -511,8 +519,14 @@ func (x *Checks) question(list []*endpoint, now time.Time) func(context.Context)
 	return func(ctx context.Context) { x.fetch(ctx, provider, ids, nil) }
 }
 
-// speak runs a check of an endpoint, a domain or a peer.
-func (x *Checks) speak(ctx context.Context, e *endpoint) (o probe.Outcome, measured bool, of reach.Outcome) {
+// speak runs a check of an endpoint, a domain or a peer, within a limit.
+func (x *Checks) speak(ctx context.Context, e *endpoint, limit time.Duration) (o probe.Outcome, measured bool, of reach.Outcome) {
+	if e.target.Carried {
+		o, measured = x.through(ctx, e, limit)
+		return o, measured, of
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	if e.peer {
 		of = x.Peers.Check(ctx, e.name.Provider)
 		return probe.Outcome{State: probe.State(of.State), RoundTrip: of.RoundTrip}, of.State != "", of
@@ -524,11 +538,39 @@ func (x *Checks) speak(ctx context.Context, e *endpoint) (o probe.Outcome, measu
 	return o, measured, of
 }
 
+// through speaks to a service behind its provider's peer. The way there has a time of its own, and says nothing about
+// the service: the check of the peer tells whether that lives.
+func (x *Checks) through(ctx context.Context, e *endpoint, limit time.Duration) (o probe.Outcome, measured bool) {
+	dial := func(ctx context.Context) (net.Conn, error) { return x.Dial(ctx, e.name.Provider, e.name.ID) }
+	way, cancel := context.WithTimeout(ctx, x.Timeout)
+	defer cancel()
+	began := x.Now()
+	first, err := dial(way)
+	took := x.Now().Sub(began)
+	if err == nil {
+		defer func() { _ = first.Close() }() // also one that was not used
+	}
+	ctx, cancel = context.WithTimeout(ctx, limit)
+	defer cancel()
+	var used atomic.Bool
+	o, measured = x.Prober.Probe(ctx, e.target.Over(func(ctx context.Context) (net.Conn, error) {
+		if used.CompareAndSwap(false, true) {
+			return first, err
+		}
+		return dial(ctx) // the service closed the one before
+	}))
+	if o.State == probe.Answers {
+		o.RoundTrip += took
+	}
+	if o.Detail != "" {
+		o.Detail += " (through its provider's peer)"
+	}
+	return o, measured
+}
+
 // check speaks to an endpoint and takes the outcome.
 func (x *Checks) check(ctx context.Context, e *endpoint, limit time.Duration, alone, duty bool) {
-	bounded, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	o, measured, of := x.speak(bounded, e)
+	o, measured, of := x.speak(ctx, e, limit)
 	now := x.Now()
 	x.mu.Lock()
 	if known, _ := x.known.Peek(e.name); known != e { // the offer has another endpoint now

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"iter"
 	mathrand "math/rand/v2"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -114,9 +115,25 @@ func ofPeers(t *testing.T, n int) *society {
 	return s
 }
 
-// both are the societies of an endpoint and of a peer: what holds of one holds of the other.
+// ofAccess makes a society that checks what an offer sells through its provider's peer.
+func ofAccess(t *testing.T, n int) *society {
+	s := newSociety(t, n)
+	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
+	require.NoError(t, err)
+	s.offer = served(t, key)
+	for _, m := range s.peers {
+		m.Dial = func(ctx context.Context, _ peer.ID, _ string) (net.Conn, error) {
+			pass(ctx, 2*oneWay)
+			conn, other := net.Pipe()
+			return conn, other.Close()
+		}
+	}
+	return s
+}
+
+// both are the societies of an endpoint and of a peer, and of a service behind one: what holds of one holds of the others.
 func both() map[string]func(*testing.T, int) *society {
-	return map[string]func(*testing.T, int) *society{"endpoint": newSociety, "peer": ofPeers}
+	return map[string]func(*testing.T, int) *society{"endpoint": newSociety, "peer": ofPeers, "access": ofAccess}
 }
 
 // Check is the truth about the peer, in the words of its checks.

@@ -241,7 +241,7 @@ func (t Target) moved(d *dialect, a *answer) (Target, bool) {
 		next.Port = uint16(n)
 	}
 	within := to.Scheme == base.Scheme && next.Port == t.Port
-	return next, within || base.Scheme == "http" && to.Scheme == "https"
+	return next, within || base.Scheme == "http" && to.Scheme == "https" && !t.Carried // nobody carries to another port
 }
 
 // url is the address of a path at the target.

@@ -41,7 +41,10 @@ type Target struct {
 	Port   uint16
 	Path   string // from "/" on; empty without one
 	Secure bool   // TLS
+	// Carried says that somebody else carries the connections: see Over.
+	Carried bool
 
+	dial    func(context.Context) (net.Conn, error) // of a carried one
 	kind    kind
 	peer    string // that a domain may name
 	without string // what was left out of the endpoint: see Withheld
@@ -96,6 +99,28 @@ func (t Target) as(scheme, port string, protocols []string) (Target, bool) {
 	return Target{}, false
 }
 
+// Carried returns the target of a service that somebody else carries connections to, in plain text and in the first protocol
+// of the table that is declared. Without one the answer says that a connection opens, and no more.
+func Carried(protocols []string) Target {
+	t := Target{Host: "localhost", Port: 80, Carried: true, kind: tcpKind()} // services on a loopback serve that name
+	for _, k := range slices.Backward(kinds()) {
+		if !slices.Contains(k.over, "udp") && slices.ContainsFunc(protocols, func(p string) bool {
+			p = strings.ToLower(p)
+			return p == k.name || slices.Contains(k.protocols, p)
+		}) {
+			t.kind = k
+		}
+	}
+	t.Kind = t.kind.name
+	return t
+}
+
+// Over returns a carried target with the way to it. An error other than Gone says nothing about the service.
+func (t Target) Over(dial func(context.Context) (net.Conn, error)) Target {
+	t.dial = dial
+	return t
+}
+
 // authority is the host and the port.
 func (t Target) authority() string { return net.JoinHostPort(t.Host, strconv.Itoa(int(t.Port))) }
 
@@ -113,5 +138,5 @@ func tcpKind() kind {
 
 // String identifies what a probe does: equal targets have equal strings.
 func (t Target) String() string {
-	return t.Kind + " " + t.authority() + t.Path + map[bool]string{true: " secure"}[t.Secure]
+	return t.Kind + " " + t.authority() + t.Path + map[bool]string{true: " secure"}[t.Secure] + map[bool]string{true: " carried"}[t.Carried]
 }

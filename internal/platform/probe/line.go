@@ -4,16 +4,19 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/net/publicsuffix"
 
 	"github.com/blackhole/blackhole/internal/platform/special"
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // This file is the one dialer: checks, probes and crawls look names up and open connections here, where addresses are
@@ -155,8 +158,18 @@ func IsLocalhost(host string) bool {
 	return strings.EqualFold(strings.TrimSuffix(host, "."), "localhost")
 }
 
-// dial connects to the first address that answers.
+// dial connects to the first address that answers, or to a carried target.
 func (l *Line) dial(ctx context.Context, network string) (conn net.Conn, err error) {
+	if l.target.Carried {
+		conn, err = l.target.dial(ctx)
+		switch {
+		case errors.Is(err, fault.Gone):
+			err = syscall.ECONNREFUSED
+		case err != nil:
+			err = errUnmeasured
+		}
+		return conn, err
+	}
 	err = l.each(ctx, func(ctx context.Context, to netip.AddrPort) error {
 		conn, err = l.prober.Dial(ctx, network, to.String())
 		return err

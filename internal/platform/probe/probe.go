@@ -118,7 +118,7 @@ func (p *Prober) Probe(ctx context.Context, t Target) (Outcome, bool) {
 	defer func() { s.hangUp() }()
 	var o Outcome
 	var err error
-	if !t.kind.late {
+	if !t.kind.late && !t.Carried {
 		err = s.resolve(ctx)
 	}
 	if err == nil {

@@ -349,8 +349,10 @@ func (x *SignedGrant) GetSignature() []byte {
 // OpenRequest begins a stream to the service behind a grant. After an OpenResponse without a refusal the stream carries the bytes of
 // one TCP connection, and its two ends close one by one.
 type OpenRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Token         uint64                 `protobuf:"varint,1,opt,name=token,proto3" json:"token,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Token uint64                 `protobuf:"varint,1,opt,name=token,proto3" json:"token,omitempty"` // 0 with check_offer
+	// Id of an offer of the provider with access: peer. The stream then needs no grant, and carries one handshake: few bytes, for seconds.
+	CheckOffer    string `protobuf:"bytes,2,opt,name=check_offer,json=checkOffer,proto3" json:"check_offer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -390,6 +392,13 @@ func (x *OpenRequest) GetToken() uint64 {
 		return x.Token
 	}
 	return 0
+}
+
+func (x *OpenRequest) GetCheckOffer() string {
+	if x != nil {
+		return x.CheckOffer
+	}
+	return ""
 }
 
 type OpenResponse struct {
@@ -712,9 +721,11 @@ const file_blackhole_trade_v1_trade_proto_rawDesc = "" +
 	"\aleft_ms\x18\x06 \x01(\x04R\x06leftMs\"A\n" +
 	"\vSignedGrant\x12\x14\n" +
 	"\x05grant\x18\x01 \x01(\fR\x05grant\x12\x1c\n" +
-	"\tsignature\x18\x02 \x01(\fR\tsignature\"#\n" +
+	"\tsignature\x18\x02 \x01(\fR\tsignature\"D\n" +
 	"\vOpenRequest\x12\x14\n" +
-	"\x05token\x18\x01 \x01(\x04R\x05token\"D\n" +
+	"\x05token\x18\x01 \x01(\x04R\x05token\x12\x1f\n" +
+	"\vcheck_offer\x18\x02 \x01(\tR\n" +
+	"checkOffer\"D\n" +
 	"\fOpenResponse\x124\n" +
 	"\arefusal\x18\x01 \x01(\v2\x1a.blackhole.peer.v1.RefusalR\arefusal\"{\n" +
 	"\x06Ledger\x12\x1d\n" +
