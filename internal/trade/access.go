@@ -216,7 +216,8 @@ func (d *Desk) reach(ctx context.Context, s libp2p.Stream, offer string, service
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", service.Address)
 	if err != nil {
-		d.Logger.Warn("the service of an offer does not answer", "offer", offer, "address", service.Address, "error", err)
+		d.Logger.Warn("the service of an offer does not answer",
+			"offer", offer, "address", service.Address, "error", err)
 		return l, fault.New("", fault.Unavailable, "the service of the provider does not answer its peer")
 	}
 	return line{s, conn.(*net.TCPConn)}, nil

@@ -521,8 +521,11 @@ func (d *Desk) dial(ctx context.Context, name heldName) (libp2p.Stream, error) {
 
 // begin opens a stream to a service, over a relay if there is no direct way yet. The fields of a refusal are those of
 // the request. Errors: as of dial.
-func begin(ctx context.Context, h host.Host, n network.Name, provider peer.ID, req *pb.OpenRequest) (libp2p.Stream, error) {
-	s, err := h.NewStream(libp2p.WithAllowLimitedConn(ctx, accessService), provider, rpc.Proposals(h, provider, AccessProtocol(n))...)
+func begin(
+	ctx context.Context, h host.Host, n network.Name, provider peer.ID, req *pb.OpenRequest,
+) (libp2p.Stream, error) {
+	proposals := rpc.Proposals(h, provider, AccessProtocol(n))
+	s, err := h.NewStream(libp2p.WithAllowLimitedConn(ctx, accessService), provider, proposals...)
 	if err != nil {
 		return nil, rpc.Classify(ctx, err)
 	}

@@ -23,7 +23,7 @@ const (
 	maxAnswered = 32 << 10        // and of the service
 	checkTime   = 8 * time.Second // more than a check lasts, so that it tells a silent service by its own clock
 
-	checkEvery    = 20 * time.Second // between the checks of an offer by one peer, and by all behind one address, in the long run
+	checkEvery    = 20 * time.Second // between checks of an offer by one peer, and by one prefix, in the long run
 	checkBurst    = 8                // of them at once
 	maxChecks     = 16               // streams at a time, of all offers; a prefix leaves some to others
 	checksPerPeer = 2
@@ -42,14 +42,16 @@ func (d *Desk) admitCheck(s libp2p.Stream, req *pb.OpenRequest) (l line, err err
 	case err != nil:
 		return l, fault.In(checkField, err)
 	case r.Service().GetMetadata().GetAccess() != records.AccessPeer:
-		return l, fault.Refused(fault.Unsupported, checkField, "names an offer that is not reached through its provider's peer")
+		return l, fault.Refused(fault.Unsupported, checkField, "names an offer without access through its peer")
 	}
 	by := d.consumerOf(s.Conn())
 	if !d.shares.Of(id+" "+by.ID).Allow() || by.Prefix != "" && !d.shares.Of(id+" "+by.Prefix).Allow() {
-		return l, fault.Refused(fault.LimitReached, checkField, "was checked %d times by you or your network, and may be again each %s", checkBurst, checkEvery)
+		return l, fault.Refused(fault.LimitReached, checkField,
+			"was checked %d times by you or your network, and may be again each %s", checkBurst, checkEvery)
 	}
 	if !d.checks.Enter(s) {
-		return l, fault.Refused(fault.LimitReached, checkField, "has no room: of %d checks at a time you or your network have your share", maxChecks)
+		return l, fault.Refused(fault.LimitReached, checkField,
+			"has no room: of %d checks at a time you or your network have your share", maxChecks)
 	}
 	ctx, cancel := context.WithTimeout(d.life, checkTime)
 	defer cancel()
@@ -65,7 +67,8 @@ func (l line) carryCheck() {
 	end := time.Now().Add(checkTime)
 	_ = l.stream.SetDeadline(end)
 	_ = l.conn.SetDeadline(end)
-	l.pump(half{io.LimitReader(l.stream, maxAsked), l.stream}, half{ended{io.LimitReader(l.conn, maxAnswered)}, l.conn}, new(counters))
+	asked, answered := io.LimitReader(l.stream, maxAsked), ended{io.LimitReader(l.conn, maxAnswered)}
+	l.pump(half{asked, l.stream}, half{answered, l.conn}, new(counters))
 }
 
 // half is a duplex that gives what its Reader gives.

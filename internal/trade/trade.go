@@ -137,7 +137,8 @@ func Open(c Config) (*Desk, error) {
 		},
 	}
 	d.rates = bounded.NewBuckets[string](maxKnown, requestRate, requestBurst)
-	d.checks, d.shares = rpc.NewLimiter(maxChecks, checksPerPeer, nil), bounded.NewBuckets[string](maxKnown, rate.Every(checkEvery), checkBurst)
+	d.checks = rpc.NewLimiter(maxChecks, checksPerPeer, nil)
+	d.shares = bounded.NewBuckets[string](maxKnown, rate.Every(checkEvery), checkBurst)
 	d.granter.current.Store(ledger.New())
 	d.work.Go(func() { d.granter.run(d.life) })
 	d.pool = rpc.NewPool(rpc.PoolConfig{

@@ -236,7 +236,9 @@ func (s *seller) speaks(ctx context.Context) []string {
 	defer cancel()
 	p, dialer := probe.New(probe.Config{Trusted: true}), net.Dialer{}
 	for _, name := range []string{"ollama", "openai", "http"} { // the last one answers for many others
-		t := probe.Carried([]string{name}).Over(func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", s.serve) })
+		t := probe.Carried([]string{name}).Over(func(ctx context.Context) (net.Conn, error) {
+			return dialer.DialContext(ctx, "tcp", s.serve)
+		})
 		if o, _ := p.Probe(ctx, t); o.State == probe.Answers {
 			return []string{name}
 		}

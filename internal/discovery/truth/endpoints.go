@@ -520,7 +520,9 @@ func (x *Checks) question(list []*endpoint, now time.Time) func(context.Context)
 }
 
 // speak runs a check of an endpoint, a domain or a peer, within a limit.
-func (x *Checks) speak(ctx context.Context, e *endpoint, limit time.Duration) (o probe.Outcome, measured bool, of reach.Outcome) {
+func (x *Checks) speak(ctx context.Context, e *endpoint, limit time.Duration) (
+	o probe.Outcome, measured bool, of reach.Outcome,
+) {
 	if e.target.Carried {
 		o, measured = x.through(ctx, e, limit)
 		return o, measured, of

@@ -99,8 +99,8 @@ func (t Target) as(scheme, port string, protocols []string) (Target, bool) {
 	return Target{}, false
 }
 
-// Carried returns the target of a service that somebody else carries connections to, in plain text and in the first protocol
-// of the table that is declared. Without one the answer says that a connection opens, and no more.
+// Carried returns the target of a service that somebody else carries connections to, in plain text and in the first
+// protocol of the table that is declared. Without one the answer says that a connection opens, and no more.
 func Carried(protocols []string) Target {
 	t := Target{Host: "localhost", Port: 80, Carried: true, kind: tcpKind()} // services on a loopback serve that name
 	for _, k := range slices.Backward(kinds()) {
@@ -138,5 +138,6 @@ func tcpKind() kind {
 
 // String identifies what a probe does: equal targets have equal strings.
 func (t Target) String() string {
-	return t.Kind + " " + t.authority() + t.Path + map[bool]string{true: " secure"}[t.Secure] + map[bool]string{true: " carried"}[t.Carried]
+	text := t.Kind + " " + t.authority() + t.Path
+	return text + map[bool]string{true: " secure"}[t.Secure] + map[bool]string{true: " carried"}[t.Carried]
 }
