@@ -333,8 +333,8 @@ type ServiceMetadata struct {
 	Attributes  map[string]string `protobuf:"bytes,8,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Domain name that the service claims to belong to, in lower case. It proves that by naming its peer: see the documentation of the API.
 	Domain string `protobuf:"bytes,9,opt,name=domain,proto3" json:"domain,omitempty"`
-	// peer: the provider's peer carries connections of the holders of grants to the service, which speaks the first of protocols that is
-	// known. It needs stock.
+	// peer: the provider's peer carries connections of the holders of grants to the service. It needs stock. protocols say what the service
+	// speaks.
 	Access string `protobuf:"bytes,10,opt,name=access,proto3" json:"access,omitempty"`
 	// What can be reserved; absent: nothing.
 	Stock         *Stock `protobuf:"bytes,11,opt,name=stock,proto3" json:"stock,omitempty"`
