@@ -124,7 +124,8 @@ func (d *Desk) quotesOf(ctx context.Context, of peer.ID, keys []string) ([]*api.
 		return d.quotes(ledger.Consumer{ID: of.String()}, keys)
 	}
 	resp := &pb.Response{}
-	if err := d.pool.Call(ctx, of, &pb.Request{Op: &pb.Request_Quote{Quote: &api.QuoteRequest{Keys: keys}}}, resp); err != nil {
+	req := &pb.Request{Op: &pb.Request_Quote{Quote: &api.QuoteRequest{Keys: keys}}}
+	if err := d.pool.Call(ctx, of, req, resp); err != nil {
 		return nil, fault.New("", fault.KindOf(err), "the provider gave no quote within %v: %s", quoteTime, fault.Message(err))
 	}
 	if err := rpc.Restore("", resp.GetRefusal()); err != nil {
@@ -132,7 +133,8 @@ func (d *Desk) quotesOf(ctx context.Context, of peer.ID, keys []string) ([]*api.
 	}
 	fits := len(resp.GetQuotes()) == len(keys)
 	for i, q := range resp.GetQuotes() {
-		fits = fits && q.GetKey() == keys[i] && q.GetFree() <= q.GetTotal() && q.GetMost() <= q.GetFree() && records.CheckNumber("price", q.Price, 0, math.MaxFloat64) == nil
+		fits = fits && q.GetKey() == keys[i] && q.GetFree() <= q.GetTotal() && q.GetMost() <= q.GetFree()
+		fits = fits && records.CheckNumber("price", q.Price, 0, math.MaxFloat64) == nil
 		for _, text := range []string{q.GetCurrency(), q.GetPriceUnit()} {
 			fits = fits && len(text) <= maxTerms && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
 		}

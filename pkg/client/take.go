@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -101,9 +102,10 @@ func (k *taking) find(ctx context.Context) (err error) {
 		}
 	}
 	units := max(k.want.Units, 1)
+	had := fmt.Sprintf("%d of %s were to be had", units-k.need, fault.Counted(int(units), "unit"))
 	switch {
 	case ctx.Err() != nil:
-		return fault.New("", fault.KindOf(ctx.Err()), "%d of %s were to be had in time: %w", units-k.need, fault.Counted(int(units), "unit"), ctx.Err())
+		return fault.New("", fault.KindOf(ctx.Err()), "%s in time: %w", had, ctx.Err())
 	case len(k.t.Answer.Results) == 0:
 		return fault.New("", fault.NotFound, "no offer with stock was found")
 	case k.need > 0:
@@ -111,7 +113,7 @@ func (k *taking) find(ctx context.Context) (err error) {
 		if len(k.t.Refused) > 0 {
 			kind = fault.KindOf(k.t.Refused[0].Err)
 		}
-		return fault.New("", kind, "%d of %s were to be had of %s", units-k.need, fault.Counted(int(units), "unit"), fault.Counted(len(k.t.Answer.Results), "offer"))
+		return fault.New("", kind, "%s of %s", had, fault.Counted(len(k.t.Answer.Results), "offer"))
 	}
 	return nil
 }
@@ -130,7 +132,9 @@ func (k *taking) ask(ctx context.Context, found []query.ResultView) (sure, unsur
 	for i, q := range quotes {
 		v := &found[i].Record
 		stock, price := cmp.Or(v.Metadata.Stock, &records.Stock{}), cmp.Or(v.Pricing, &records.Pricing{})
-		c := candidate{Reservation{Key: v.Key, Sequence: cmp.Or(q.Sequence, v.Sequence), For: k.want.For, MaxPrice: price.BasePrice, Hold: true}, q.Most}
+		c := candidate{most: q.Most, Reservation: Reservation{
+			Key: v.Key, Sequence: cmp.Or(q.Sequence, v.Sequence), For: k.want.For, MaxPrice: price.BasePrice, Hold: true,
+		}}
 		if k.query.MaxPrice != nil && k.query.Volume == nil {
 			c.MaxPrice = k.query.MaxPrice
 		}
@@ -140,12 +144,13 @@ func (k *taking) ask(ctx context.Context, found []query.ResultView) (sure, unsur
 		no := q.Err
 		switch kind := fault.KindOf(no); {
 		case no != nil && (kind == fault.Timeout || kind == fault.Unavailable):
-			c.most = max(min(cmp.Or(stock.MaxPerConsumer, (stock.Total+3)/4), stock.Total), least) // it says itself if that is too much
+			share := cmp.Or(stock.MaxPerConsumer, (stock.Total+3)/4)
+			c.most = max(min(share, stock.Total), least) // it says itself if that is too much
 			unsure = append(unsure, c)
 			continue
 		case no != nil:
 		case q.Price != nil && (price.BasePrice == nil || q.Currency != price.Currency || q.PriceUnit != price.PriceUnit):
-			no = fault.New("", fault.Conflict, "costs %v %s %s by now, which the answer did not say", *q.Price, q.Currency, q.PriceUnit)
+			no = fault.New("", fault.Conflict, "costs %v %s %s by now", *q.Price, q.Currency, q.PriceUnit)
 		case q.Most < least:
 			no = fault.New("", fault.Conflict, "gives you %d units now, not %d: %d of %d are free", q.Most, least, q.Free, q.Total)
 		}

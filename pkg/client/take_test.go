@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -24,7 +25,8 @@ type seller struct {
 	id     string
 	free   uint32
 	share  uint32        // of one consumer
-	price  float64       // now; all are found at 0.4
+	price  float64       // now; all are found at 0.4 USDC
+	money  string        // now
 	silent bool          // gives no quote
 	takes  time.Duration // to answer a reservation
 	refuse error         // of a reservation
@@ -51,12 +53,7 @@ type market struct {
 func newMarket(sellers ...*seller) (*market, Offers) {
 	m := &market{sellers: sellers, tokens: map[uint64]*seller{}, units: map[uint64]uint32{}, active: map[uint64]bool{}}
 	for _, s := range sellers {
-		if s.price == 0 {
-			s.price = 0.4
-		}
-		if s.share == 0 {
-			s.share = 8
-		}
+		s.price, s.share, s.money = cmp.Or(s.price, 0.4), cmp.Or(s.share, 8), cmp.Or(s.money, "USDC")
 	}
 	return m, Offers{&Client{records: m, trade: m}}
 }
@@ -88,7 +85,7 @@ func (m *market) Quote(_ context.Context, r *api.QuoteRequest, _ ...grpc.CallOpt
 	a := &api.QuoteResponse{}
 	for _, key := range r.GetKeys() {
 		s := m.of(key)
-		q := &api.Quote{Key: key, Sequence: 2, Free: s.free, Total: 8, Most: min(s.free, s.share), Price: &s.price, Currency: "USDC", PriceUnit: "per-hour"}
+		q := &api.Quote{Key: key, Sequence: 2, Free: s.free, Total: 8, Most: min(s.free, s.share), Price: &s.price, Currency: s.money, PriceUnit: "per-hour"}
 		if s.silent {
 			q = &api.Quote{Key: key, Refusal: &peerv1.Refusal{Code: peerv1.Code_CODE_TIMEOUT, Message: "silent"}}
 		}
@@ -197,12 +194,13 @@ func TestTake(t *testing.T) {
 
 		// All refuse but the last.
 		no := fault.New("", fault.LimitReached, "too many of yours")
-		m, offers = newMarket(&seller{id: "a"}, &seller{id: "b", free: 8, refuse: no}, &seller{id: "c", free: 8, price: 0.5}, &seller{id: "d", free: 1})
+		m, offers = newMarket(&seller{id: "a"}, &seller{id: "b", free: 8, refuse: no}, &seller{id: "c", free: 8, price: 0.5},
+			&seller{id: "d", free: 8, money: "BTC"}, &seller{id: "e", free: 1})
 		got, err = offers.Take(t.Context(), query.Query{Type: "compute"}, want(1))
 		require.NoError(t, err)
-		require.Equal(t, map[string]uint32{"d": 1}, m.taken())
+		require.Equal(t, map[string]uint32{"e": 1}, m.taken())
 		require.Equal(t, []string{
-			"/k/a: gives you 0 units now, not 1: 0 of 8 are free", "/k/b: too many of yours", "/k/c: is 0.4, and the price is 0.5",
+			"/k/a: gives you 0 units now, not 1: 0 of 8 are free", "/k/d: costs 0.4 BTC per-hour by now", "/k/b: too many of yours", "/k/c: is 0.4, and the price is 0.5",
 		}, why(got))
 		dear := 0.6
 		m, offers = newMarket(&seller{id: "c", free: 8, price: 0.5})

@@ -45,7 +45,7 @@ func offerFind(con *term.Console) *cobra.Command {
 	f.BoolVar(&fresh, "fresh", false, "ask providers what is free, and the price now")
 	f.Uint32Var(&want.Units, "reserve", 0, "take so many units, for at most the price found, or --max-price")
 	f.DurationVar(&want.For, "for", 0, "with --reserve: longest time of a grant; 0: as long as each offer allows")
-	f.BoolVar(&want.Hold, "hold", false, "with --reserve: hold the units for a minute, until the first connection confirms a grant")
+	f.BoolVar(&want.Hold, "hold", false, "with --reserve: hold the units for a minute, until the first connection")
 	remote.MustFind(cmd, &must)
 	for _, other := range []string{"fresh", "cells", "group-prices", "exit-code"} {
 		cmd.MarkFlagsMutuallyExclusive("reserve", other)
@@ -113,7 +113,9 @@ func reserveFound(ctx context.Context, r *remote.Peer, c *operator.Client, q que
 	for i, x := range t.Refused {
 		refused[i] = map[string]string{"key": x.Key, "reason": exit.OneLine(x.Err)}
 	}
-	return r.Print(term.Document{Value: map[string]any{"grants": t.Grants, "refused": refused}, Items: term.Items(t.Grants), Table: grantTable(false, t.Grants...)})
+	return r.Print(term.Document{
+		Value: map[string]any{"grants": t.Grants, "refused": refused}, Items: term.Items(t.Grants), Table: grantTable(false, t.Grants...),
+	})
 }
 
 // freshResult is a result with what its provider says now; nil for an offer without stock, which nobody is asked for.
@@ -148,7 +150,7 @@ func quoted(ctx context.Context, c *operator.Client, a query.AnswerView, g term.
 		if r.Record.Metadata.Stock == nil {
 			continue
 		}
-		q := &freshQuote{Quote: client.Quote{Key: r.Record.Key}, Refusal: "not asked: " + strconv.Itoa(client.MaxQuotes) + " offers are at most"}
+		q := &freshQuote{client.Quote{Key: r.Record.Key}, fmt.Sprintf("not asked: %d offers are at most", client.MaxQuotes)}
 		if len(quotes) > 0 {
 			q.Quote, quotes = quotes[0], quotes[1:]
 			if q.Refusal = ""; q.Err != nil {
@@ -167,7 +169,8 @@ func quoted(ctx context.Context, c *operator.Client, a query.AnswerView, g term.
 		}
 		price[i] = agreedPrice(q.Price, q.Currency, q.PriceUnit)
 		if q.Sequence != r.Record.Sequence {
-			g.Below[i] = append(g.Below[i], fmt.Sprintf("the provider has version %d of the offer, and version %d was found: %s offer show %s", q.Sequence, r.Record.Sequence, command.Program, q.Key))
+			g.Below[i] = append(g.Below[i], fmt.Sprintf("the provider has version %d of the offer, and version %d was found: %s offer show %s",
+				q.Sequence, r.Record.Sequence, command.Program, q.Key))
 		}
 	}
 	g = g.Beside("PRICE", []string{"FREE", "PRICE NOW"}, free, price)
