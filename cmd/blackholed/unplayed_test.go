@@ -23,12 +23,17 @@ func unplayed() map[string]string {
 		endless   = "has no end; the tests of httpapi and cli follow the same streams"
 		long      = "a run of minutes to hours; .ci/run or its own tests play a short one"
 		processes = "TestPrograms runs these programs"
+		hooks     = "TestHooks of testnet/outside plays it, with the scripts of the page"
 	)
 	return map[string]string{
 		"README.md: go run ./testnet":                                       ci,
 		"docs/tutorial.md: blackholed run --profile lan --network office":   tutorial,
 		"README.md: blackholed sell gpu":                                    "docs/howto/trade.md and the scenario trade of the lab play them",
 		"docs/howto/for-agents.md: git config receive.advertisePushOptions": "TestGuardedPushes of internal/cli/coordination pushes by git itself",
+		"docs/howto/trade-hooks.md: #!/bin/sh":                              hooks,
+		"docs/howto/trade-hooks.md: # ssh-keygen":                           hooks,
+		"docs/howto/trade-hooks.md: # printf":                               hooks,
+		"docs/howto/trade-hooks.md: blackholed offer reserve KEY":           hooks,
 		"docs/nat.md: blackholed status | grep reach":                       lab,
 		"docs/howto/from-etcd.md: BLACKHOLE_ETCD_LISTEN=":                   "TestEtcdctl of etcdapi and internal/tools/etcdclient do the same with etcd's clients",
 		"docs/nat.md: blackholed run --profile lan":                         lab,
