@@ -141,6 +141,11 @@ func TestProxies(t *testing.T) {
 	}
 }
 
+// TestHooks plays the scripts of docs/howto/trade-hooks.md, with OpenSSH.
+func TestHooks(t *testing.T) {
+	alone(t, "hooks.sh")
+}
+
 // alone plays a script in a network namespace of its own, with programs of Debian.
 func alone(t *testing.T, script string, args ...string) {
 	if !slices.Contains(strings.Split(os.Getenv("OUTSIDE"), ","), "apt") {
