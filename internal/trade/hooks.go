@@ -43,7 +43,7 @@ type Hooks struct {
 
 const (
 	payCode  = 42 // of OnPay: payment is required. Shells and interpreters end with 1, 2 and from 126 on by themselves
-	maxHooks = 8  // commands at a time before grants, and as many after them; one consumer or address has ledger.maxHolds grants before
+	maxHooks = 8  // commands at a time before grants, and as many after them. One consumer or address has few grants held
 	maxTries = 8  // of OnEnd, over some four minutes
 	maxProof = 4 << 10
 )
@@ -95,7 +95,10 @@ func newHooks(h Hooks, g *granter, signed func(*pb.Entry) (*pb.SignedGrant, erro
 			return nil, fault.Invalidf(name, argv[0], "%w", err)
 		}
 	}
-	all := &hooks{Hooks: h, granter: g, signed: signed, logger: logger, before: make(chan struct{}, maxHooks), after: make(chan struct{}, maxHooks), jobs: map[jobName]*job{}}
+	all := &hooks{
+		Hooks: h, granter: g, signed: signed, logger: logger,
+		before: make(chan struct{}, maxHooks), after: make(chan struct{}, maxHooks), jobs: map[jobName]*job{},
+	}
 	all.run = func(ctx context.Context, argv []string, in []byte) (script.Result, error) {
 		return script.Run(ctx, argv, nil, in, ledger.MaxHandover)
 	}
@@ -149,7 +152,9 @@ func (h *hooks) activate(ctx context.Context, e *pb.Entry, proof []byte) (*pb.En
 			return l.Confirm(e.ConsumerId, e.Token, "", now)
 		})
 	}
-	return h.once(jobName{token: e.Token}, func() (*pb.Entry, error) { return h.prepare(e.ConsumerId, e.Token, proof) }).await(ctx)
+	return h.once(jobName{token: e.Token}, func() (*pb.Entry, error) {
+		return h.prepare(e.ConsumerId, e.Token, proof)
+	}).await(ctx)
 }
 
 // extend asks whether an active grant may be extended.
@@ -197,7 +202,10 @@ func (h *hooks) prepare(consumer string, token uint64, proof []byte) (*pb.Entry,
 	}
 	var handover string
 	if err == nil && h.works() {
-		if _, err = h.granter.do(ctx, true, func(l *ledger.Ledger, now time.Duration) (*pb.Entry, error) { return l.Begin(consumer, token, now) }); err == nil {
+		_, err = h.granter.do(ctx, true, func(l *ledger.Ledger, now time.Duration) (*pb.Entry, error) {
+			return l.Begin(consumer, token, now)
+		})
+		if err == nil {
 			handover, _, err = h.call("on_grant", h.OnGrant, e, e.RequestId, proof)
 		}
 	}
@@ -209,7 +217,9 @@ func (h *hooks) prepare(consumer string, token uint64, proof []byte) (*pb.Entry,
 	switch fault.KindOf(err) {
 	case fault.Forbidden, fault.Timeout, fault.Exists, fault.TooLarge:
 		reason := clean.Text(fault.Message(err), maxReason)
-		return h.settle(ctx, false, func(l *ledger.Ledger, now time.Duration) (*pb.Entry, error) { return l.Revoke(token, reason, now) })
+		return h.settle(ctx, false, func(l *ledger.Ledger, now time.Duration) (*pb.Entry, error) {
+			return l.Revoke(token, reason, now)
+		})
 	}
 	return e, err
 }
@@ -223,11 +233,16 @@ func (h *hooks) pay(e *pb.Entry, request string, proof []byte) error {
 	if terms == "" {
 		return fault.New("", fault.Forbidden, "the provider asks for a payment without terms")
 	}
-	return &fault.Error{Kind: fault.PaymentRequired, Field: "proof", Value: []byte(terms), Err: errors.New("is not there or not enough: the provider asks for a payment, see its terms")}
+	return &fault.Error{
+		Kind: fault.PaymentRequired, Field: "proof", Value: []byte(terms),
+		Err: errors.New("is not there or not enough: the provider asks for a payment, see its terms"),
+	}
 }
 
 // settle makes a change after a command has run, as soon as the ledger can be written.
-func (h *hooks) settle(ctx context.Context, grant bool, apply func(*ledger.Ledger, time.Duration) (*pb.Entry, error)) (*pb.Entry, error) {
+func (h *hooks) settle(
+	ctx context.Context, grant bool, apply func(*ledger.Ledger, time.Duration) (*pb.Entry, error),
+) (*pb.Entry, error) {
 	for {
 		e, err := h.granter.do(ctx, grant, apply)
 		if kind := fault.KindOf(err); err == nil || kind != fault.Unavailable && kind != fault.LimitReached {
@@ -268,7 +283,8 @@ func (h *hooks) finish(token uint64) error {
 		<-h.after
 		if err == nil && now.Owed == 0 {
 			if failed != nil {
-				h.logger.Error("on_end is not tried again: see what it left behind", "token", token, "offer", e.OfferId, "tries", maxTries)
+				h.logger.Error("on_end is not tried again: see what it left behind",
+					"token", token, "offer", e.OfferId, "tries", maxTries)
 			}
 			return nil
 		}
@@ -280,9 +296,12 @@ func (h *hooks) finish(token uint64) error {
 	}
 }
 
-// call runs a command for a grant, and returns what it wrote and its code: 0, or payCode of on_pay. Errors: Forbidden with
-// the words of the command, or without what only its operator should learn; Timeout; Unavailable while the peer stops.
-func (h *hooks) call(name string, argv []string, e *pb.Entry, request string, proof []byte) (out string, code int, err error) {
+// call runs a command for a grant, and returns what it wrote and its code: 0, or payCode of on_pay. Errors: Forbidden
+// with the words of the command, or without what only its operator should learn; Timeout; Unavailable while the peer
+// stops.
+func (h *hooks) call(
+	name string, argv []string, e *pb.Entry, request string, proof []byte,
+) (out string, code int, err error) {
 	if len(argv) == 0 {
 		return "", 0, nil
 	}
@@ -328,7 +347,8 @@ func (h *hooks) call(name string, argv []string, e *pb.Entry, request string, pr
 	default:
 		return out, done.Code, nil
 	}
-	h.logger.Warn("a command for a grant failed", "command", name, "token", e.Token, "offer", e.OfferId, "consumer", e.ConsumerId, "why", why, "code", done.Code, "error", err, "stderr", clean.Text(string(done.Err), maxReason))
+	h.logger.Warn("a command for a grant failed", "command", name, "token", e.Token, "offer", e.OfferId, "consumer", e.ConsumerId,
+		"why", why, "code", done.Code, "error", err, "stderr", clean.Text(string(done.Err), maxReason))
 	if why != "failed" || words == "" {
 		words = name + " of the provider " + why
 	}

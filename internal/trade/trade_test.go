@@ -3,6 +3,7 @@ package trade
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -30,6 +31,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/platform/rpc"
+	"github.com/blackhole/blackhole/internal/platform/script"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -584,4 +586,56 @@ func newSimHosts(t *testing.T, n int) (hosts []host.Host, keys []crypto.PrivKey)
 		net.Close()
 	})
 	return hosts, keys
+}
+
+// TestCommandsOverTheWire: the buyer gets the terms, the reason and what is handed over, and lists keep that to themselves.
+// Nobody reaches the service before the commands agree.
+func TestCommandsOverTheWire(t *testing.T) {
+	seller := newSide(t)
+	seller.hooks.Hooks = Hooks{OnPay: []string{"on_pay"}, OnGrant: []string{"on_grant"}, Limit: time.Minute}
+	seller.hooks.run = func(_ context.Context, argv []string, in []byte) (script.Result, error) {
+		var o occasion
+		require.NoError(t, json.Unmarshal(in, &o))
+		switch {
+		case argv[0] == "on_pay" && len(o.Proof) == 0:
+			return script.Result{Code: payCode, Out: []byte("1 USDC")}, nil
+		case argv[0] == "on_grant" && string(o.Proof) == "bad":
+			return script.Result{Code: 1, Err: []byte("no room")}, nil
+		}
+		return script.Result{Out: []byte("a key")}, nil
+	}
+	key := seller.sell(t, 4)
+	seller.serve(t, echo)
+	buyer := newSide(t, seller)
+	_, err := buyer.Reserve(t.Context(), &api.ReserveRequest{Key: key, RequestId: "r", Proof: make([]byte, maxProof+1)})
+	require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "proof"})
+	_, err = buyer.Reserve(t.Context(), &api.ReserveRequest{Key: key, RequestId: "r"})
+	require.ErrorIs(t, err, fault.PaymentRequired)
+	require.Equal(t, "1 USDC", string(fault.ValueOf(err).([]byte)))
+	token := seller.granter.current.Load().Entries()[0].GetToken()
+	_, err = buyer.dial(t.Context(), heldName{seller.Host.ID(), token})
+	require.ErrorIs(t, err, fault.PaymentRequired)
+	_, err = buyer.Extend(t.Context(), &api.ExtendRequest{Token: token, ProviderId: seller.Host.ID().String()})
+	require.ErrorIs(t, err, fault.PaymentRequired)
+
+	_, err = buyer.Reserve(t.Context(), &api.ReserveRequest{Key: key, RequestId: "bad", Proof: []byte("bad")})
+	require.ErrorIs(t, err, fault.Gone)
+	require.ErrorContains(t, err, "the grant is revoked: no room")
+	g := buyer.reserve(t, key, func(r *api.ReserveRequest) { r.RequestId, r.Proof = "r", []byte("good") })
+	require.Equal(t, "a key", g.GetHandover())
+	require.Equal(t, token, g.GetToken())
+	require.Empty(t, buyer.heldGrants()[0].GetHandover())
+	list, err := seller.ListGrants(t.Context(), nil)
+	require.NoError(t, err)
+	require.Empty(t, list.GetGiven()[0].GetHandover())
+	s, err := buyer.dial(t.Context(), heldName{seller.Host.ID(), token})
+	require.NoError(t, err)
+	_ = s.Reset()
+
+	seller.hooks.OnPay = nil
+	held := buyer.reserve(t, key, func(r *api.ReserveRequest) { r.Hold = true })
+	require.Empty(t, held.GetHandover())
+	longer, err := buyer.Extend(t.Context(), &api.ExtendRequest{Token: held.GetToken()})
+	require.NoError(t, err)
+	require.Equal(t, "a key", longer.GetGrant().GetHandover())
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -79,8 +80,8 @@ func TestErrorTable(t *testing.T) {
 		fault.Conflict: codes.FailedPrecondition, fault.TooLarge: codes.ResourceExhausted,
 		fault.Unsupported: codes.Unimplemented, fault.Canceled: codes.Canceled,
 		fault.Gone: codes.NotFound, fault.Unprocessable: codes.FailedPrecondition,
-		fault.PoolExhausted:     codes.ResourceExhausted,
-		fault.PoolExhausted + 1: codes.Internal, // a kind without an entry
+		fault.PoolExhausted: codes.ResourceExhausted, fault.PaymentRequired: codes.FailedPrecondition,
+		fault.PaymentRequired + 1: codes.Internal, // a kind without an entry
 	} {
 		t.Run(kind.String(), func(t *testing.T) {
 			bad := failing{err: &fault.Error{Op: "x.Y", Kind: kind, Field: "some.field", Err: io.EOF}}
@@ -311,4 +312,20 @@ func TestHealthBesideThePool(t *testing.T) {
 	require.Equal(t, healthpb.HealthCheckResponse_SERVING, resp.GetStatus())
 	_, err = api.NewPeerServiceClient(dial()).Status(t.Context(), &api.StatusRequest{})
 	require.Equal(t, codes.ResourceExhausted, status.Code(err), err)
+}
+
+// expensive asks for a payment.
+type expensive struct {
+	api.UnimplementedTradeServiceServer
+}
+
+func (expensive) Reserve(context.Context, *api.ReserveRequest) (*api.ReserveResponse, error) {
+	return nil, fault.Wrap("trade.Reserve", &fault.Error{Kind: fault.PaymentRequired, Field: "proof", Value: []byte("1 USDC"), Err: io.EOF})
+}
+
+func TestTerms(t *testing.T) {
+	s := serve(t, grpcapi.Config{Registrar: failing{}, Finder: failing{}, Node: &discoverytest.Node{}, Trade: expensive{}})
+	_, err := s.client(t).Offers().Reserve(t.Context(), client.Reservation{})
+	require.ErrorIs(t, err, fault.PaymentRequired)
+	require.Equal(t, "1 USDC", string(fault.ValueOf(err).([]byte)))
 }

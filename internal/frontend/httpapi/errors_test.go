@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -67,7 +68,10 @@ func TestErrorTable(t *testing.T) {
 		fault.Gone:          {410, "service_gone"},
 		fault.Unprocessable: {422, "unprocessable"},
 		fault.PoolExhausted: {429, "pool_exhausted"},
-		200:                 {500, "internal_error"},
+
+		fault.PaymentRequired: {402, "payment_required"},
+
+		200: {500, "internal_error"},
 	}
 	for kind := fault.Internal; !strings.HasPrefix(kind.String(), "kind("); kind++ {
 		require.Contains(t, table, kind)
@@ -129,4 +133,16 @@ func TestPanicsCutAnswersOff(t *testing.T) {
 	})})
 	t.Cleanup(s.Close)
 	require.PanicsWithError(t, http.ErrAbortHandler.Error(), func() { do(s.Handler(), "GET", "/v1/metrics", "") })
+}
+
+// TestTerms of a payment are JSON if they can be.
+func TestTerms(t *testing.T) {
+	for terms, want := range map[string]string{`{"accepts":[]}`: `"terms":{"accepts":[]}`, "1 USDC\n": `"terms":"1 USDC\n"`} {
+		code, body := bodyOf(fault.Wrap("a.B", &fault.Error{Kind: fault.PaymentRequired, Field: "proof", Value: []byte(terms), Err: io.EOF}))
+		require.Equal(t, http.StatusPaymentRequired, code)
+		text, err := json.Marshal(body)
+		require.NoError(t, err)
+		require.Contains(t, string(text), want)
+		require.NotContains(t, string(text), `"value"`)
+	}
 }
