@@ -184,6 +184,11 @@ func TestHooks(t *testing.T) {
 		e, err := s.ask(t.Context(), "r")
 		require.NoError(t, err)
 		require.Equal(t, "for a key", e.GetHandover())
+		late := proto.CloneOf(e)
+		late.State = api.Grant_STATE_HELD // a copy of the request that was read before the grant was active
+		e, err = s.activate(t.Context(), late, nil)
+		require.NoError(t, err)
+		require.Equal(t, api.Grant_STATE_ACTIVE, e.GetState())
 		require.Equal(t, []string{"on_grant held, end owed"}, s.called())
 		require.Equal(t, uint32(1), s.durable(t, "").GetOwed())
 
