@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,7 +44,8 @@ type stall struct {
 	extend func(n int) error // of the n-th extension
 	times  chan time.Time    // of extensions
 	n      int
-	freed  []string
+	mu     sync.Mutex
+	freed  []string // guarded by mu
 }
 
 func (s *stall) Query(_ context.Context, r *api.QueryRequest) (*api.QueryResponse, error) {
@@ -98,6 +100,8 @@ func (s *stall) Extend(_ context.Context, r *api.ExtendRequest) (*api.ExtendResp
 }
 
 func (s *stall) Release(_ context.Context, r *api.ReleaseRequest) (*api.ReleaseResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.freed = append(s.freed, string(rune(r.GetToken())))
 	return &api.ReleaseResponse{}, nil
 }
