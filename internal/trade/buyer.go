@@ -388,7 +388,10 @@ func (c *connection) tell(ctx context.Context, listen string, send func(*api.Con
 		now := c.state(listen)
 		left := c.desk.leftOf(c.name)
 		if left == 0 {
-			return fault.New("", fault.Gone, "%s", cmp.Or(now.GetError(), errEnded.Error()))
+			if now.GetError() != "" {
+				return fault.New("", fault.Gone, "%w; the last connection failed: %s", errEnded, now.GetError())
+			}
+			return fault.As("", fault.Gone, errEnded)
 		}
 		if last != nil {
 			last.LeftMs, last.RoundTripUs = now.LeftMs, now.RoundTripUs // they change all the time
