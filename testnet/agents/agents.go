@@ -105,15 +105,16 @@ type run struct {
 
 	mu      sync.Mutex // guards all below
 	row     Row
-	begun   int             // attempts
-	sure    map[string]bool // file and line that were accepted
-	perhaps map[string]bool // whose agent died
-	waits   []time.Duration // for files
+	begun   int              // attempts
+	sure    map[string]bool  // file and line that were accepted
+	perhaps map[string]bool  // whose agent died
+	newest  map[string]int64 // accepted token of each file
+	waits   []time.Duration  // for files
 }
 
 // Play lets agents work in a way until all edits are accepted, and reads what became of them.
 func Play(ctx context.Context, c Config, w Way) (Row, error) {
-	r := &run{Config: c, Way: w, files: names(c.Files), row: Row{Locks: w.Locks, Files: w.Files}, sure: map[string]bool{}, perhaps: map[string]bool{}}
+	r := &run{Config: c, Way: w, files: names(c.Files), row: Row{Locks: w.Locks, Files: w.Files}, sure: map[string]bool{}, perhaps: map[string]bool{}, newest: map[string]int64{}}
 	began := time.Now()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -179,11 +180,11 @@ func (r *run) next(a *agent) (attempt int, more bool) {
 	return r.begun, true
 }
 
-// choose draws files: every other one of a fifth of them, so that agents meet.
-func (r *run) choose(a *agent) (files []string) {
+// choose draws files: every other one of a fifth of them, so that agents meet, or wanted ones alone.
+func (r *run) choose(a *agent, wanted bool) (files []string) {
 	for range 1 + a.rng.IntN(maxFiles) {
 		of := len(r.files)
-		if a.rng.IntN(2) == 0 {
+		if wanted || a.rng.IntN(2) == 0 {
 			of = max(of/5, 1)
 		}
 		files = append(files, r.files[a.rng.IntN(of)])
@@ -194,7 +195,8 @@ func (r *run) choose(a *agent) (files []string) {
 
 // attempt takes files, changes them and gives them back, or meets its fate.
 func (r *run) attempt(ctx context.Context, a *agent, number int) error {
-	files, fate := r.choose(a), number%cycle
+	fate := number % cycle
+	files := r.choose(a, fate == 7)
 	var tokens map[string]int64
 	take := func() (err error) {
 		began := time.Now()
@@ -216,10 +218,9 @@ func (r *run) attempt(ctx context.Context, a *agent, number int) error {
 	switch fate {
 	case 7: // it freezes with all that it has read, and goes on as if nothing had happened
 		r.count(&r.row.Frozen)
-		frozen := 2*r.TTL + time.Duration(a.rng.Int64N(int64(r.TTL))) // a new leader gives a lease its whole time again
 		e.pause = func(ctx context.Context) error {
 			abandon()
-			return await.Pause(ctx, frozen)
+			return r.freeze(ctx, tokens)
 		}
 	case 14: // it dies, and returns as somebody else
 		r.count(&r.row.Died)
@@ -280,6 +281,26 @@ func (r *run) keep(ctx context.Context, a agent, files []string) (abandon func()
 	}
 }
 
+// freeze lasts longer than a hold, even if a new leader gives it its whole time again, and until somebody else has
+// changed a file: then the change of who froze must be refused. Not all files find somebody.
+func (r *run) freeze(ctx context.Context, tokens map[string]int64) error {
+	for limit := time.Now().Add(12 * r.TTL); time.Now().Before(limit); {
+		if err := await.Pause(ctx, 2*r.TTL); err != nil {
+			return err
+		}
+		r.mu.Lock()
+		late := false
+		for file, token := range tokens {
+			late = late || r.newest[file] > token
+		}
+		r.mu.Unlock()
+		if late {
+			break
+		}
+	}
+	return nil
+}
+
 // insert puts a line somewhere into a text.
 func insert(text, line string, rng *rand.Rand) string {
 	lines := strings.SplitAfter(text, "\n")
@@ -318,6 +339,7 @@ func (r *run) note(a *agent, e edit, v verdict) {
 		switch v {
 		case accepted:
 			r.sure[file+" "+e.line] = true
+			r.newest[file] = max(r.newest[file], e.tokens[file])
 		case unknown:
 			r.perhaps[file+" "+e.line] = true
 		}

@@ -29,7 +29,7 @@ type agentsReport struct {
 }
 
 // playAgents lets agents share files, by holds and guarded pushes, and beside it by lock files. It holds if the
-// first way loses nothing and the last one loses something: otherwise the faults were none.
+// first way refuses something and loses nothing, and the last one loses something: otherwise the faults were none.
 func playAgents(ctx context.Context, c call) (held bool, err error) {
 	var o troupe
 	data := ""
@@ -81,8 +81,8 @@ func playAgents(ctx context.Context, c call) (held bool, err error) {
 	if o.json {
 		err = writeJSON(c.stdout, report)
 	}
-	last := report.Rows[len(report.Rows)-1]
-	return err == nil && report.Rows[0].Held() && (!o.beside || last.Lost > 0), err
+	own, last := report.Rows[0], report.Rows[len(report.Rows)-1]
+	return err == nil && own.Held() && (!o.beside || own.Refused > 0 && last.Lost > 0), err
 }
 
 func (r agentsReport) show(w io.Writer, ttl time.Duration) error {
