@@ -215,16 +215,17 @@ func (d *Desk) ask(ctx context.Context, to peer.ID, req *pb.Request) (*api.Grant
 	if err != nil {
 		return nil, nil, err
 	}
-	if req.GetRelease() == nil && !ledger.Live(grant.GetState()) {
-		state := strings.ToLower(strings.TrimPrefix(grant.GetState().String(), "STATE_"))
-		return nil, nil, fault.New("", fault.Gone, "the grant is %s: %s", state, cmp.Or(clean.Text(grant.GetReason(), maxReason), "no reason is known"))
-	}
 	signed, err := proto.Marshal(resp.GetGrant())
 	if err != nil {
 		return nil, nil, fault.As("", fault.Internal, err)
 	}
 	grant.Handover = clean.Lines(grant.GetHandover(), ledger.MaxHandover)
-	return d.remember(to, grant, sent, time.Duration(resp.GetLeftMs())*time.Millisecond), signed, nil
+	grant = d.remember(to, grant, sent, time.Duration(resp.GetLeftMs())*time.Millisecond)
+	if req.GetRelease() == nil && !ledger.Live(grant.GetState()) {
+		state := strings.ToLower(strings.TrimPrefix(grant.GetState().String(), "STATE_"))
+		return nil, nil, fault.New("", fault.Gone, "the grant is %s: %s", state, cmp.Or(clean.Text(grant.GetReason(), maxReason), "no reason is known"))
+	}
+	return grant, signed, nil
 }
 
 // remember keeps a grant that is live, from the time when it was asked for, and forgets one that its provider ended.
