@@ -234,7 +234,7 @@ func TestTakeTooFew(t *testing.T) {
 		require.ErrorContains(t, err, "0 of 3 units were to be had of 2 offers")
 		require.Empty(t, m.log, "nobody is asked for a part")
 
-		m, offers = newMarket(&seller{id: "a", free: 2, keeps: true}, &seller{id: "b", free: 2})
+		_, offers = newMarket(&seller{id: "a", free: 2, keeps: true}, &seller{id: "b", free: 2})
 		got, err = offers.Take(t.Context(), query.Query{Type: "compute"}, want(5))
 		require.Error(t, err)
 		require.Len(t, got.Kept, 1, "a provider did not hear that the units are not needed")

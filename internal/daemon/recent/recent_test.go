@@ -257,7 +257,7 @@ func TestBounds(t *testing.T) {
 			m.Note("lock", "", "%d", n)
 		}
 		<-changed
-		notes, changed := m.Since(time.Time{})
+		notes, _ := m.Since(time.Time{})
 		require.Len(t, notes, recent.MaxNotes)
 		require.Equal(t, "1499", notes[len(notes)-1].Text)
 		rest, _ := m.Since(notes[10].At)
