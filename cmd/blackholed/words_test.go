@@ -32,7 +32,7 @@ func newWords(dir string, known map[string]string) *words {
 			`\b[0-9a-f]{13,16}\b|\b[0-9a-f]{64}\b|/tcp/\d+|` +
 			`(?i:\bindex\\?"?[:=] ?"?|\brevision\\?"?[:=] ?"?|\brevision +|\bid: |-id: |\btoken )(\d+)`),
 		free: regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z|\. \d+ (IN )?(A|AAAA|SRV|TXT) |\b\d+(\.\d+)? ms\b|\bround trip \d+(\.\d+)?(µs|ms|s)\b|\bin \d+(\.\d+)?(µs|ms|s)$|\b\d{13}\b|` +
-			`/ (?:-|reachable)(?: \d+(?:\.\d+)? ms)?( |$)|, from (?:the network|the cache, found \S+ ago|this peer's index), in \S+|this peer, \S+ ago`),
+			`/ (?:-|reachable)(?: \d+(?:\.\d+)? ms)?(?:, \S+ ago)?( |$)|, from (?:the network|the cache, found \S+ ago|this peer's index), in \S+|this peer, \S+ ago`),
 	}
 }
 

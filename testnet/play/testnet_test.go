@@ -29,7 +29,7 @@ func TestTour(t *testing.T) {
 	require.NoError(t, json.Unmarshal(stdout.Bytes(), &got), "one object and nothing else: %s", &stdout)
 	require.Equal(t, 4, got.Peers)
 	require.Equal(t, 30, got.Records)
-	require.Len(t, got.Steps, 24)
+	require.Len(t, got.Steps, 25)
 	for _, step := range got.Steps {
 		require.True(t, step.OK, "%s: %s", step.Name, step.Detail)
 		require.NotEmpty(t, step.Detail)

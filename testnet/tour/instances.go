@@ -252,9 +252,12 @@ func (t *Tour) settle(ctx context.Context) error {
 	return t.followAll(ctx, resident, present(t.residents...))
 }
 
-// applicationMoves sends the heartbeat of an application of the killed peer to another peer,
-// which adopts the instance.
+// applicationMoves kills a peer and sends the heartbeat of one of its applications to another peer, which adopts the
+// instance. It must come before the lease of the killed peer ends.
 func applicationMoves(ctx context.Context, t *Tour) (string, error) {
+	if err := t.killVictim(ctx); err != nil {
+		return "", err
+	}
 	victim, home := t.victim(), t.consumer()
 	id, began := idOf(moves, victim), time.Now()
 	if err := home.API.Heartbeat(ctx, resident, id); err != nil {

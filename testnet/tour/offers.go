@@ -274,25 +274,32 @@ func resolve(ctx context.Context, p *network.Peer, key string) (uint64, error) {
 	return r.Sequence, fault.Wrap(p.Name, err)
 }
 
-// killProvider kills a provider like a crash. Its records stay, but the consumer soon lists none
-// of them as usable, and shows the failed measurement beside the claimed health.
-func killProvider(ctx context.Context, t *Tour) (string, error) {
-	victim := t.victim()
-	owned := t.Market.Where(func(l market.Listing) bool { return l.Provider == victim.ID })
-	if err := t.victimAnswers(ctx, owned, query.HealthUsable); err != nil {
-		return "", fault.Wrap("before the kill", err)
+// killVictim kills a provider like a crash.
+func (t *Tour) killVictim(ctx context.Context) error {
+	if err := t.victimAnswers(ctx, t.ownedByVictim(), query.HealthUsable); err != nil {
+		return fault.Wrap("before the kill", err)
 	}
-	began := time.Now()
-	t.killedAt = began
-	victim.Kill()
-	t.Market.Down(victim.ID)
+	t.killedAt = time.Now()
+	t.victim().Kill()
+	t.Market.Down(t.victim().ID)
+	return nil
+}
+
+func (t *Tour) ownedByVictim() market.Selection {
+	return t.Market.Where(func(l market.Listing) bool { return l.Provider == t.victim().ID })
+}
+
+// killedNotUsable: the records of the killed provider stay, but the consumer soon lists none of them as usable, and
+// shows the failed measurement beside the claimed health.
+func killedNotUsable(ctx context.Context, t *Tour) (string, error) {
+	victim, owned := t.victim(), t.ownedByVictim()
 	err := await.Until(ctx, soon, "no service of "+victim.Name+" is usable", func(ctx context.Context) error {
 		return t.victimAnswers(ctx, owned, query.HealthUsable)
 	})
 	if err != nil {
 		return "", err
 	}
-	took := time.Since(began)
+	took := time.Since(t.killedAt)
 	claims := map[string]int{}
 	for _, kind := range owned.Kinds() {
 		a, err := ask(ctx, t.consumer(), t.ofVictim(kind, query.HealthAny))
@@ -307,7 +314,7 @@ func killProvider(ctx context.Context, t *Tour) (string, error) {
 		return "", fault.Wrap("with any health", err)
 	}
 	if claims["HEALTHY"] == 0 {
-		return "", fault.New("tour.killProvider", fault.Invalid, "%s claimed to be healthy with none of its services: register more", victim.Name)
+		return "", fault.New("tour.killedNotUsable", fault.Invalid, "%s claimed to be healthy with none of its services: register more", victim.Name)
 	}
 	return fmt.Sprintf("none of the %d services of %s usable %v after the kill; found unreachable beside its claim HEALTHY of %d",
 		len(owned), victim.Name, took.Round(time.Millisecond), claims["HEALTHY"]), nil
