@@ -7,11 +7,13 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -231,15 +233,19 @@ func get(url string, into any) error {
 	return json.NewDecoder(answer.Body).Decode(into)
 }
 
-// port returns a free one.
+// port returns a free one. Systems assign none below 32,000 to clients or to listeners on port 0, so it is likely to stay free
+// until its peer listens.
 func port(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	must(t, err)
-	must(t, l.Close())
-	return port
+	for range 100 {
+		port := strconv.Itoa(16_000 + rand.IntN(16_000))
+		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			must(t, l.Close())
+			return port
+		}
+	}
+	t.Fatal("no free port of 100 between 16,000 and 32,000")
+	return ""
 }
 
 func must(t testing.TB, err error) {
