@@ -74,16 +74,17 @@ type hooks struct {
 	jobs   map[jobName]*job // guarded by mu
 }
 
-// jobName names a grant, and the request that extends it, if that is what the job is about.
+// jobName names a grant, and says whether the job is about its extension. So the ledger bounds the jobs.
 type jobName struct {
-	token   uint64
-	extends string
+	token     uint64
+	extension bool
 }
 
 type job struct {
-	done  chan struct{}
-	entry *pb.Entry // this and err are set before done is closed
-	err   error
+	request string // that began it, of an extension
+	done    chan struct{}
+	entry   *pb.Entry // this and err are set before done is closed
+	err     error
 }
 
 func newHooks(h Hooks, g *granter, signed func(*pb.Entry) (*pb.SignedGrant, error), logger *slog.Logger) (*hooks, error) {
@@ -112,12 +113,12 @@ func (h *hooks) gates() bool { return len(h.OnPay) > 0 || h.works() }
 func (h *hooks) works() bool { return len(h.OnGrant) > 0 || len(h.OnEnd) > 0 }
 
 // once does something for a grant, unless it is being done: all callers share the outcome.
-func (h *hooks) once(name jobName, do func() (*pb.Entry, error)) *job {
+func (h *hooks) once(name jobName, request string, do func() (*pb.Entry, error)) *job {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	j := h.jobs[name]
 	if j == nil {
-		j = &job{done: make(chan struct{})}
+		j = &job{request: request, done: make(chan struct{})}
 		h.jobs[name] = j
 		h.work.Go(func() {
 			j.entry, j.err = do()
@@ -152,7 +153,7 @@ func (h *hooks) activate(ctx context.Context, e *pb.Entry, proof []byte) (*pb.En
 			return l.Confirm(e.ConsumerId, e.Token, "", now)
 		})
 	}
-	return h.once(jobName{token: e.Token}, func() (*pb.Entry, error) {
+	return h.once(jobName{token: e.Token}, "", func() (*pb.Entry, error) {
 		return h.prepare(e.ConsumerId, e.Token, proof)
 	}).await(ctx)
 }
@@ -164,13 +165,17 @@ func (h *hooks) extend(ctx context.Context, e *pb.Entry, r *api.ExtendRequest) e
 	}
 	e = proto.CloneOf(e)
 	e.TtlMs = cmp.Or(r.GetTtlMs(), e.TtlMs)
-	_, err := h.once(jobName{e.Token, "extend " + r.GetRequestId()}, func() (*pb.Entry, error) {
+	j := h.once(jobName{e.Token, true}, r.GetRequestId(), func() (*pb.Entry, error) {
 		if err := enter(h.life, h.before); err != nil {
 			return nil, err
 		}
 		defer func() { <-h.before }()
 		return nil, h.pay(e, r.GetRequestId(), nil)
-	}).await(ctx)
+	})
+	if j.request != r.GetRequestId() {
+		return fault.Refused(fault.LimitReached, "request_id", "names a second extension of the grant while another one is under way: try again later")
+	}
+	_, err := j.await(ctx)
 	return err
 }
 
@@ -261,7 +266,7 @@ func (h *hooks) settle(
 func (h *hooks) sweep() {
 	for _, e := range h.granter.current.Load().Entries() {
 		if e.Owed > 0 && !ledger.Live(e.State) {
-			h.once(jobName{token: e.Token}, func() (*pb.Entry, error) { return nil, h.finish(e.Token) })
+			h.once(jobName{token: e.Token}, "", func() (*pb.Entry, error) { return nil, h.finish(e.Token) })
 		}
 	}
 }

@@ -396,3 +396,27 @@ func TestPlaces(t *testing.T) {
 		s.stop()
 	})
 }
+
+// TestExtensionsOfOneGrant: while a command decides about an extension, copies of the request wait for it, and other
+// requests for the same grant are refused. So waiting requests start no further commands.
+func TestExtensionsOfOneGrant(t *testing.T) {
+	h := commands(t, "on_pay")
+	synctest.Test(t, func(t *testing.T) {
+		s := newSeller(t, newGroup(), h, func(occasion, map[string]any) (script.Result, time.Duration) { return script.Result{}, time.Second })
+		e, err := s.ask(t.Context(), "r")
+		require.NoError(t, err)
+		var all sync.WaitGroup
+		for range 2 {
+			all.Go(func() { require.NoError(t, s.extend(t.Context(), e, &api.ExtendRequest{RequestId: "first"})) })
+		}
+		synctest.Wait()
+		for i := range 100 {
+			err := s.extend(t.Context(), e, &api.ExtendRequest{RequestId: string(rune('a' + i%26))})
+			require.ErrorIs(t, err, &fault.Error{Kind: fault.LimitReached, Field: "request_id"})
+		}
+		all.Wait()
+		require.Len(t, s.called(), 2, "one for the grant, one for its extension")
+		require.NoError(t, s.extend(t.Context(), e, &api.ExtendRequest{RequestId: "second"}))
+		s.stop()
+	})
+}
