@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/keepalive"
 
 	"github.com/blackhole/blackhole/internal/contract/coord/calls"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -26,12 +25,6 @@ import (
 
 // DefaultAddress is the default gRPC address of a peer.
 const DefaultAddress = "127.0.0.1:8502"
-
-// maxMessage bounds received messages, in bytes. The peer bounds sent messages.
-const maxMessage = 64 << 20
-
-// window is that of a stream, in bytes. Without a fixed one gRPC measures the bandwidth by a PING for nearly each call.
-const window = 1 << 20
 
 // Settings of a Link. The zero value suits a peer on loopback without TLS and without authentication.
 type Settings struct {
@@ -62,13 +55,8 @@ type Link struct {
 func Open(address string, s Settings) (*Link, error) {
 	const op = "link.Open"
 	address = cmp.Or(address, DefaultAddress)
-	opts := append([]grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
-		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(4 * window),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 5 * time.Second}),
-		grpc.WithConnectParams(reconnect()),
-	}, s.Dial...)
+	opts := append(calls.Bounds(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(reconnect()))
+	opts = append(opts, s.Dial...)
 	if s.TLS != nil {
 		opts = append(opts, grpc.WithTransportCredentials(credentials.NewTLS(s.TLS)))
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/keepalive"
 
 	"github.com/blackhole/blackhole/internal/contract/coord/calls"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -21,12 +20,6 @@ type Remote interface {
 	io.Closer
 }
 
-// maxMessage bounds received messages, in bytes. The other peer bounds sent messages.
-const maxMessage = 64 << 20
-
-// window is that of a stream, in bytes. Without a fixed one gRPC measures the bandwidth by a PING for nearly each call.
-const window = 1 << 20
-
 // connection is the contract at another peer, with its connections.
 type connection struct {
 	*calls.Peer
@@ -36,15 +29,10 @@ type connection struct {
 // Connect returns the member at a gRPC target. It connects at the first call, and again after a loss. Watches and backups have a
 // connection of their own. A nil begin makes no spans.
 func Connect(target string, options []grpc.DialOption, begin calls.BeginSpan) (Remote, error) {
-	options = append([]grpc.DialOption{
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
-		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(4 * window),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 5 * time.Second}),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
-			MinConnectTimeout: 5 * time.Second,
-		}),
-	}, append(options, calls.Traced(begin)...)...)
+	options = append(append(calls.Bounds(), grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
+		MinConnectTimeout: 5 * time.Second,
+	})), append(options, calls.Traced(begin)...)...)
 	c := new(connection)
 	for range 2 {
 		conn, err := grpc.NewClient(target, options...)
