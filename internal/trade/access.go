@@ -57,7 +57,7 @@ type counters struct{ open, sent, received atomic.Uint64 }
 // traffic is what goes through the lines of a given grant. Desk.mu guards all but the counters.
 type traffic struct {
 	counters
-	places uint32 // of lines, also those that are being opened
+	places uint32 // taken: by open lines and by lines that still connect
 	lines  map[line]struct{}
 	timer  *time.Timer // at the end of the grant
 }

@@ -138,7 +138,7 @@ func (d *Desk) quotesOf(ctx context.Context, of peer.ID, keys []string) ([]*api.
 		for _, text := range []string{q.GetCurrency(), q.GetPriceUnit()} {
 			fits = fits && len(text) <= maxTerms && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
 		}
-		q.Refusal = rpc.Refuse(rpc.Restore("", q.GetRefusal())) // free of what only its text could do
+		q.Refusal = rpc.Refuse(rpc.Restore("", q.GetRefusal())) // its text is cleaned
 	}
 	if !fits {
 		return nil, fault.New("", fault.Unauthentic, "the provider %s gave quotes that cannot be", of)

@@ -25,7 +25,7 @@ func (s *side) check(t *testing.T, of *side) (net.Conn, error) {
 	return c, err
 }
 
-// TestStrangersCheck: a stranger without a grant has a handshake with the service. It is no grant, and no traffic of one.
+// TestStrangersCheck: a stranger without a grant has a handshake with the service. It takes no unit, and its bytes count for no grant.
 func TestStrangersCheck(t *testing.T) {
 	seller := newSide(t)
 	key := seller.sell(t, 4)

@@ -341,7 +341,7 @@ func TestStrangers(t *testing.T) {
 	}
 	rounds := 1
 	if os.Getenv("TEST_LONG") != "" {
-		rounds = 100_000 / 6
+		rounds = 100_000/6 + 1
 	}
 	for what, token := range map[string]uint64{
 		"none": 0, "invented": 1<<63 + 1, "released": released.GetToken(), "expired": expired.GetToken(), "revoked": revoked.GetToken(), "foreign": foreign.GetToken(),
@@ -518,8 +518,8 @@ func TestQuote(t *testing.T) {
 	require.ErrorContains(t, rpc.Restore("", ask(buyer, key)[0].GetRefusal()), "reads its ledger")
 }
 
-// TestQuoteOfStrangers: two seconds are for all providers. One that is silent by then is told as unknown, and one
-// whose quotes cannot be as a liar; the quotes of others are there.
+// TestQuoteOfStrangers: all providers share two seconds. The caller learns that a silent provider is unknown, and that a
+// provider lies whose quotes cannot be true. It gets the quotes of the others.
 func TestQuoteOfStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hosts, keys := newSimHosts(t, 4)

@@ -216,7 +216,7 @@ func (r *run) attempt(ctx context.Context, a *agent, number int) error {
 	defer func() { abandon() }()
 	e := edit{line: fmt.Sprintf("%s %d", a.name, number), tokens: tokens, dies: fate == 20, pause: func(context.Context) error { return nil }}
 	switch fate {
-	case 7: // it freezes with all that it has read, and goes on as if nothing had happened
+	case 7: // it freezes after it has read, and then writes what it read
 		r.count(&r.row.Frozen)
 		e.pause = func(ctx context.Context) error {
 			abandon()

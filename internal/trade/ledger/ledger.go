@@ -454,7 +454,7 @@ func (l *Ledger) enter(e *pb.Entry, s api.Grant_State, now time.Duration) {
 	l.ends[e.Token] = now + spanOf(e)
 }
 
-// Release frees the units of a grant. One that has ended stays as it is. Error: NotFound.
+// Release frees the units of a grant. It does not change a grant that has ended. Error: NotFound.
 func (l *Ledger) Release(consumer string, token uint64, now time.Duration) (*pb.Entry, error) {
 	e := l.entry(token)
 	if e == nil || e.ConsumerId != consumer {
