@@ -204,7 +204,8 @@ func (d *Desk) ask(ctx context.Context, to peer.ID, req *pb.Request) (*api.Grant
 		}
 	}
 	if err := rpc.Restore("", resp.GetRefusal()); fault.KindOf(err) == fault.PaymentRequired {
-		return nil, nil, &fault.Error{Kind: fault.PaymentRequired, Field: "proof", Value: []byte(clean.Lines(string(resp.GetTerms()), maxProof)), Err: err}
+		terms := clean.Lines(string(resp.GetTerms()), maxProof)
+		return nil, nil, &fault.Error{Kind: fault.PaymentRequired, Field: "proof", Value: []byte(terms), Err: err}
 	} else if err != nil {
 		return nil, nil, err
 	}
@@ -223,7 +224,8 @@ func (d *Desk) ask(ctx context.Context, to peer.ID, req *pb.Request) (*api.Grant
 	grant = d.remember(to, grant, sent, time.Duration(resp.GetLeftMs())*time.Millisecond)
 	if req.GetRelease() == nil && !ledger.Live(grant.GetState()) {
 		state := strings.ToLower(strings.TrimPrefix(grant.GetState().String(), "STATE_"))
-		return nil, nil, fault.New("", fault.Gone, "the grant is %s: %s", state, cmp.Or(clean.Text(grant.GetReason(), maxReason), "no reason is known"))
+		reason := cmp.Or(clean.Text(grant.GetReason(), maxReason), "no reason is known")
+		return nil, nil, fault.New("", fault.Gone, "the grant is %s: %s", state, reason)
 	}
 	return grant, signed, nil
 }

@@ -173,7 +173,8 @@ func (h *hooks) extend(ctx context.Context, e *pb.Entry, r *api.ExtendRequest) e
 		return nil, h.pay(e, r.GetRequestId(), nil)
 	})
 	if j.request != r.GetRequestId() {
-		return fault.Refused(fault.LimitReached, "request_id", "names a second extension of the grant while another one is under way: try again later")
+		return fault.Refused(fault.LimitReached, "request_id",
+			"names a second extension of the grant while another one is under way: try again later")
 	}
 	_, err := j.await(ctx)
 	return err

@@ -118,7 +118,10 @@ func Open(c Config) (*Desk, error) {
 	if c.Tell == nil {
 		c.Tell = func(bool, *api.Grant) {}
 	}
-	d := &Desk{Config: c, start: time.Now(), open: map[uint64]*traffic{}, held: map[heldName]*held{}, refusals: map[[2]string]uint64{}}
+	d := &Desk{
+		Config: c, start: time.Now(),
+		open: map[uint64]*traffic{}, held: map[heldName]*held{}, refusals: map[[2]string]uint64{},
+	}
 	var err error
 	if d.hooks, err = newHooks(c.Hooks, &d.granter, d.signed, c.Logger); err != nil {
 		return nil, fault.Wrap("trade.Open", err)
@@ -130,7 +133,8 @@ func Open(c Config) (*Desk, error) {
 	d.disk = kept
 	d.life, d.cancel = context.WithCancel(context.Background())
 	d.granter = granter{
-		group: d.groupShelf, disk: kept, now: d.now, suspends: c.Suspends, told: d.news, failed: d.tellOutage, queue: make(chan *change, maxQueued),
+		group: d.groupShelf, disk: kept, now: d.now, suspends: c.Suspends,
+		told: d.news, failed: d.tellOutage, queue: make(chan *change, maxQueued),
 		ended: func() {
 			d.endStreams()
 			d.hooks.sweep()

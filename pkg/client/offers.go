@@ -204,7 +204,8 @@ func toGrant(g *api.Grant, signed []byte) Grant {
 	return Grant{
 		Token: g.GetToken(), Key: g.GetKey(), ProviderID: g.GetProviderId(), ConsumerID: g.GetConsumerId(), Units: g.GetUnits(), TTLMs: g.GetTtlMs(),
 		LeftMs: g.GetLeftMs(), State: strings.ToLower(strings.TrimPrefix(g.GetState().String(), "STATE_")), RequestID: g.GetRequestId(), Price: g.Price,
-		Currency: g.GetCurrency(), PriceUnit: g.GetPriceUnit(), Reason: g.GetReason(), Sent: g.GetSentBytes(), Received: g.GetReceivedBytes(), Handover: g.GetHandover(), Signed: signed,
+		Currency: g.GetCurrency(), PriceUnit: g.GetPriceUnit(), Reason: g.GetReason(), Sent: g.GetSentBytes(), Received: g.GetReceivedBytes(),
+		Handover: g.GetHandover(), Signed: signed,
 	}
 }
 

@@ -114,7 +114,10 @@ type run struct {
 
 // Play lets agents work in a way until all edits are accepted, and reads what became of them.
 func Play(ctx context.Context, c Config, w Way) (Row, error) {
-	r := &run{Config: c, Way: w, files: names(c.Files), row: Row{Locks: w.Locks, Files: w.Files}, sure: map[string]bool{}, perhaps: map[string]bool{}, newest: map[string]int64{}}
+	r := &run{
+		Config: c, Way: w, files: names(c.Files), row: Row{Locks: w.Locks, Files: w.Files},
+		sure: map[string]bool{}, perhaps: map[string]bool{}, newest: map[string]int64{},
+	}
 	began := time.Now()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -81,7 +81,8 @@ type seen struct {
 // Run starts the peers, applies load and faults, and checks the histories. The error concerns the
 // run itself; the report has the violations.
 func Run(ctx context.Context, c Config) (*Report, error) {
-	r := &run{Config: c, recorder: newRecorder(), seen: seen{offers: history.NewOffers(comparison), grants: history.NewGrants(stock)}}
+	r := &run{Config: c, recorder: newRecorder()}
+	r.seen = seen{offers: history.NewOffers(comparison), grants: history.NewGrants(stock)}
 	r.report, r.resources = newReport(c), make(map[string]*resource)
 	for i := range lockKeys {
 		r.resources[fmt.Sprintf("%s/%d", contended, i)] = new(resource)

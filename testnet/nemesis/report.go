@@ -94,7 +94,8 @@ func (r *Report) Show(w io.Writer) error {
 			a.Complete, a.Incomplete, a.Failed, a.Late)
 	}
 	if n := r.Trades; n != (history.Trades{}) {
-		fmt.Fprintf(t, "%d requests for units of offers: %d with effect, %d refused, %d without an answer\n", n.Granted+n.Refused+n.Unknown, n.Granted, n.Refused, n.Unknown)
+		fmt.Fprintf(t, "%d requests for units of offers: %d with effect, %d refused, %d without an answer\n",
+			n.Granted+n.Refused+n.Unknown, n.Granted, n.Refused, n.Unknown)
 	}
 	fmt.Fprintf(t, "\nFAULT\tTIMES\n")
 	for _, kind := range slices.Sorted(maps.Keys(r.Faults)) {

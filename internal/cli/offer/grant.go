@@ -28,7 +28,10 @@ import (
 
 // grantFields names the flags for the fields of a reservation.
 func grantFields() exit.Fields {
-	return exit.Fields{"key": "KEY", "units": "--units", "ttl_ms": "--for", "for": "--for", "max_price": "--max-price", "hold": "--hold", "token": "TOKEN", "listen": "--listen", "proof": "--proof", "request_id": "--request"}
+	return exit.Fields{
+		"key": "KEY", "units": "--units", "ttl_ms": "--for", "for": "--for", "max_price": "--max-price", "hold": "--hold",
+		"token": "TOKEN", "listen": "--listen", "proof": "--proof", "request_id": "--request",
+	}
 }
 
 const maxProof = 4 << 10 // bytes
@@ -68,7 +71,8 @@ func offerReserve(con *term.Console) *cobra.Command {
 			if json.Valid(terms) {
 				view["terms"] = json.RawMessage(terms)
 			}
-			if err := r.Print(term.Document{Value: view, Table: term.Pairs([][]string{{"request", want.Request}, {"terms", string(terms)}})}); err != nil {
+			table := term.Pairs([][]string{{"request", want.Request}, {"terms", string(terms)}})
+			if err := r.Print(term.Document{Value: view, Table: table}); err != nil {
 				return err
 			}
 		}
@@ -321,7 +325,8 @@ func take(ctx context.Context, r *remote.Peer, c *operator.Client, q query.Query
 		r.Say("%s of %s: %s", path.Base(x.Key), term.ShortPeer(path.Base(path.Dir(x.Key))), exit.OneLine(x.Err))
 	}
 	for _, g := range t.Kept {
-		r.Say("warning: %d of %s of %s was not given back, and ends in %s", g.Units, path.Base(g.Key), term.ShortPeer(g.ProviderID), leftText(g.LeftMs))
+		r.Say("warning: %d of %s of %s was not given back, and ends in %s",
+			g.Units, path.Base(g.Key), term.ShortPeer(g.ProviderID), leftText(g.LeftMs))
 	}
 	if t.Answer.Source != "" && (err != nil || !t.Answer.Complete) {
 		summarise(r, t.Answer)
@@ -382,7 +387,8 @@ func (n *connector) follow(ctx context.Context, c *operator.Client, conn *client
 				}
 				again, pause = n.Now().Add(pause), min(2*pause, lastRetry)
 				if n.renew = exit.Hopeless(err) || fault.KindOf(err) == fault.LimitReached; !n.warned || !n.renew {
-					n.Say("warning: the grant was not extended%s, and ends in %v: %s", map[bool]string{false: " and will not be"}[n.renew], left.Round(time.Second), exit.OneLine(err))
+					n.Say("warning: the grant was not extended%s, and ends in %v: %s",
+						map[bool]string{false: " and will not be"}[n.renew], left.Round(time.Second), exit.OneLine(err))
 					n.warned = true
 				}
 			case !n.warned && left < min(warnBefore, ttl/renewPart):

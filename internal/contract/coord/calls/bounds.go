@@ -9,7 +9,8 @@ import (
 
 const (
 	maxMessage = 64 << 20 // bytes that a connection takes; the peer bounds what it is sent
-	window     = 1 << 20  // bytes of a stream under way. Without a fixed one gRPC measures the bandwidth by a PING for nearly each call
+	// window is that of a stream, in bytes. Without a fixed one gRPC measures the bandwidth by a PING for nearly each call.
+	window = 1 << 20
 )
 
 // Bounds returns the gRPC options that every connection with a peer has.
