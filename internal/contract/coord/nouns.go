@@ -107,6 +107,11 @@ func Under(prefix string) Span {
 // Contains reports whether key lies in the span.
 func (s Span) Contains(key string) bool { return s.From <= key && (s.To == "" || key < s.To) }
 
+// Covers reports whether the span has all of another one.
+func (s Span) Covers(o Span) bool {
+	return s.From <= o.From && (s.To == "" || o.To != "" && o.To <= s.To)
+}
+
 // Empty reports whether the span contains no key.
 func (s Span) Empty() bool { return s.To != "" && s.To <= s.From }
 

@@ -18,6 +18,7 @@ import (
 type Keyspace struct {
 	revision  coord.Revision
 	compacted coord.Revision // events up to this revision are gone
+	hidden    []hidden       // replaced, never changed in place
 	tree      btree.Map[string, *coord.KeyValue]
 	bytes     int64 // sum of the sizes in the tree
 	past      history
@@ -25,7 +26,7 @@ type Keyspace struct {
 
 func (s *Keyspace) clone() Keyspace {
 	return Keyspace{
-		revision: s.revision, compacted: s.compacted, bytes: s.bytes,
+		revision: s.revision, compacted: s.compacted, hidden: s.hidden, bytes: s.bytes,
 		tree: *s.tree.Copy(), past: s.past.clone(),
 	}
 }
@@ -52,7 +53,7 @@ func (s *Keyspace) Range(q Query) (Page, error) {
 	const op = "coord.Range"
 	at := q.At
 	at = cmp.Or(at, s.revision)
-	if err := s.readable("at", at); err != nil {
+	if err := s.readable("at", q.Span, at); err != nil {
 		return Page{}, fault.Wrap(op, err)
 	}
 	p := pager{Page: Page{Revision: at}, q: &q}

@@ -46,6 +46,10 @@ func (d *decoder) machine(m *Machine) {
 	d.check(m.revision >= coord.FirstRevision, "revision", "is below that of an empty store")
 	d.check(m.compacted <= m.revision, "compacted", "is in the future")
 	d.check(m.revision <= highest, "revision", "leaves none to come")
+	for more := d.count(); more(); {
+		m.hidden = append(m.hidden, hidden{coord.Span{From: d.string(), To: d.string()}, coord.Revision(d.int())})
+	}
+	d.check(len(m.hidden) <= maxHidden, "hidden", "are too many ranges")
 	d.limits(&m.limits.Limits)
 	for more := d.count(); more(); {
 		m.addresses = append(m.addresses, d.bytes())

@@ -83,6 +83,12 @@ func (i *Image) encode(w io.Writer) {
 	}
 	e.int(int64(i.revision))
 	e.int(int64(i.compacted))
+	e.int(int64(len(i.hidden)))
+	for _, h := range i.hidden {
+		e.string(h.span.From)
+		e.string(h.span.To)
+		e.int(int64(h.before))
+	}
 	e.limits(&i.limits)
 	e.int(int64(len(i.addresses)))
 	for _, a := range i.addresses {

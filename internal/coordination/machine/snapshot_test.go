@@ -47,6 +47,7 @@ func story(t testing.TB) *log {
 	opened, _ = l.do(bob, &apiv1.OpenClientRequest{})
 	l.send(coordtest.Once(opened.Client, 1, coordtest.Command(bob, theirs)))
 	l.must(t, &apiv1.SetRequirementRequest{Name: "r", Min: 3})
+	l.must(t, hide(coord.Under("a"), l.Revision()-1))
 	return l
 }
 

@@ -36,7 +36,8 @@ type txn struct {
 	look    int      // keys that it may still look at
 	room    int64    // bytes that its answer may still have
 	changes []change // each key once
-	after   *tree    // the keys after the changes; nil: as in the machine
+	hides   []hidden
+	after   *tree // the keys after the changes; nil: as in the machine
 }
 
 // branches is a transaction, or one within it.
@@ -81,6 +82,9 @@ func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
 		} else {
 			m.put(s.kv)
 		}
+	}
+	for _, h := range t.hides {
+		m.conceal(h)
 	}
 	result.Changed = uint32(len(t.changes))
 	c.answer.Response = &answer.one
@@ -203,6 +207,8 @@ func (t *txn) step(step *apiv1.TxnStep, r *apiv1.TxnStepResult) (err error) {
 		return t.put(s.Put, r)
 	case *apiv1.TxnStep_Delete:
 		return t.delete(s.Delete, r)
+	case *apiv1.TxnStep_Hide:
+		return t.hide(s.Hide)
 	case *apiv1.TxnStep_Txn:
 		var failed uint32
 		r.Results, failed, _, err = t.execute(s.Txn, nil, nil)

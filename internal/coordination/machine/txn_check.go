@@ -192,6 +192,8 @@ func (t *txn) wellFormed(step *apiv1.TxnStep) (size int, err error) {
 			return 0, fault.Invalidf("order", order, "is not known")
 		}
 		return len(s.Range.GetKey()) + len(s.Range.GetRangeEnd()), t.span(s.Range)
+	case *apiv1.TxnStep_Hide:
+		return len(s.Hide.GetKey()) + len(s.Hide.GetRangeEnd()), t.span(s.Hide)
 	case *apiv1.TxnStep_Txn: // whoever calls looks into it
 		return 0, nil
 	}

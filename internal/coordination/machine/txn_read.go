@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/blackhole/blackhole/internal/contract/coord"
-	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
@@ -60,7 +59,7 @@ func (t *txn) visit(r *apiv1.TxnRange, f func(*coord.KeyValue) bool) (err error)
 	if at == 0 {
 		return t.ascend(t.now(), spanOf(r), f)
 	}
-	if err := t.m.readable("revision", at); err != nil {
+	if err := t.m.readable("revision", spanOf(r), at); err != nil {
 		return err
 	}
 	if err := t.spend(1 + (t.m.past.n-t.m.past.search(at+1))/eventsPerKey); err != nil {
@@ -77,15 +76,4 @@ func (t *txn) visit(r *apiv1.TxnRange, f func(*coord.KeyValue) bool) (err error)
 
 func withoutValue(kv *coord.KeyValue) *coord.KeyValue {
 	return &coord.KeyValue{Key: kv.Key, CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Version: kv.Version, Lease: kv.Lease, Writer: kv.LeaseOwner()}
-}
-
-// readable checks a revision to read.
-func (s *Keyspace) readable(field string, at coord.Revision) error {
-	switch {
-	case at < 0 || at > s.revision:
-		return fault.Invalidf(field, at, "the present revision is %d", s.revision)
-	case at < s.compacted:
-		return fault.In(field, fault.As("", fault.NotFound, &coord.Compacted{Revision: s.compacted, Current: s.revision}))
-	}
-	return nil
 }

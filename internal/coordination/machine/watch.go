@@ -27,7 +27,7 @@ func (s *Keyspace) Events(w coord.Watch) (coord.Batch, error) {
 		return coord.Batch{}, fault.Wrap(op, fault.Invalidf("from", w.From, "must be above 0"))
 	}
 	if w.From <= s.compacted {
-		return coord.Batch{}, fault.As(op, fault.NotFound, &coord.Compacted{Revision: s.compacted, Current: s.revision})
+		return coord.Batch{}, fault.Wrap(op, s.lost(s.compacted))
 	}
 	if w.From > s.revision {
 		return coord.Batch{Next: w.From}, nil

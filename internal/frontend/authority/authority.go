@@ -140,6 +140,9 @@ func (g *Gate) permitted(c *caller, m *coordv1.Command) error {
 			"is easy to guess, and whoever knows it may use a lease without a name: leave it out, or choose one at random from %d up", int64(firstChosen)))
 	}
 	for _, o := range objectsOf(m) {
+		if o.hides && g.Front == "" {
+			return fault.Wrap("authority", fault.Refused(fault.Forbidden, o.field, "is for fronts of other clients: the group bounds its history itself"))
+		}
 		for _, prefix := range g.Reserved {
 			if o.kind == "lock" && strings.HasPrefix(o.name+"/", prefix) && m.GetUnlock() == nil {
 				return fault.Wrap("authority", fault.Refused(fault.Forbidden, o.field, "is under %s, which is for clients of etcd or Consul: use another name", prefix))

@@ -20,6 +20,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // world is a group with a lease and a lock of web, one of pay, one of a caller without a name, and a peer's
@@ -296,4 +297,22 @@ func TestReservedNames(t *testing.T) {
 	}
 	_, _, err := ops.Of(w).Do(ctx, ops.Command{Op: &ops.Txn{Then: []ops.Step{{Put: &ops.Put{Key: "etcd/x"}}}}})
 	require.NoError(t, err, "keys may move there")
+}
+
+// TestHiddenHistoryIsForFronts: a caller of the own API, even an admin, hides nothing from others.
+func TestHiddenHistoryIsForFronts(t *testing.T) {
+	w := newWorld(t)
+	hide := func() *coordv1.Command {
+		step := &apiv1.TxnHide{Key: []byte("etcd/"), RangeEnd: []byte("etcd0"), Revision: 1}
+		branch := &apiv1.TxnBranch{Then: []*apiv1.TxnStep{{Step: &apiv1.TxnStep_Hide{Hide: step}}}}
+		return coord.CommandOf("", &apiv1.TxnRequest{Then: []*apiv1.TxnStep{{Step: &apiv1.TxnStep_Txn{Txn: branch}}}})
+	}
+	_, err := w.Execute(as(t, access.RoleAdmin, "admin"), hide())
+	require.ErrorIs(t, err, fault.Forbidden)
+	require.Equal(t, "then[0].txn.then[0].hide", fault.FieldOf(err))
+	w.Front = "etcd"
+	_, err = w.Execute(as(t, access.RoleAdmin, "admin"), hide())
+	require.NoError(t, err)
+	_, err = w.Execute(as(t, access.RoleService, "web"), hide())
+	require.ErrorIs(t, err, fault.Forbidden, "it needs all keys of the front")
 }

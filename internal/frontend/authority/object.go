@@ -16,6 +16,7 @@ type object struct {
 	field string // of the request
 	name  string
 	span  *coord.Span // instead of name
+	hides bool        // its history is hidden
 }
 
 // String names the object for people.
@@ -78,6 +79,10 @@ func objectsOfTxn(within string, t *apiv1.TxnBranch, depth int) []object {
 				all = append(all, named(field+"key", r.Delete.GetKey(), r.Delete.GetRangeEnd()))
 			case *apiv1.TxnStep_Range:
 				all = append(all, named(field+"key", r.Range.GetKey(), r.Range.GetRangeEnd()))
+			case *apiv1.TxnStep_Hide:
+				o := named(field+"hide", r.Hide.GetKey(), r.Hide.GetRangeEnd())
+				o.hides = true
+				all = append(all, o)
 			case *apiv1.TxnStep_Txn:
 				all = append(all, objectsOfTxn(field+"txn.", r.Txn, depth-1)...)
 			}

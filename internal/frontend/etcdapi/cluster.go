@@ -23,7 +23,7 @@ func Need(fullMethod string) access.Role {
 	case pb.Auth_Authenticate_FullMethodName, pb.Auth_AuthStatus_FullMethodName,
 		healthpb.Health_Check_FullMethodName, healthpb.Health_Watch_FullMethodName:
 		return access.RoleNone
-	case pb.KV_Range_FullMethodName, pb.Watch_Watch_FullMethodName, pb.Lease_LeaseTimeToLive_FullMethodName, pb.Lease_LeaseLeases_FullMethodName,
+	case pb.KV_Range_FullMethodName, pb.KV_RangeStream_FullMethodName, pb.Watch_Watch_FullMethodName, pb.Lease_LeaseTimeToLive_FullMethodName, pb.Lease_LeaseLeases_FullMethodName,
 		pb.Cluster_MemberList_FullMethodName, pb.Maintenance_Status_FullMethodName, pb.Maintenance_Alarm_FullMethodName,
 		v3electionpb.Election_Leader_FullMethodName, v3electionpb.Election_Observe_FullMethodName:
 		return access.RoleReadOnly
@@ -39,7 +39,7 @@ func Need(fullMethod string) access.Role {
 // MemberList implements etcdserverpb.ClusterServer. A member that answers clients on its own host alone has no address
 // elsewhere.
 func (s *Server) MemberList(ctx context.Context, _ *pb.MemberListRequest) (*pb.MemberListResponse, error) {
-	now, err := s.present(ctx)
+	now, err := s.readable(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func (s *Server) clientID() uint64 {
 // Status implements etcdserverpb.MaintenanceServer. The database of a peer is what its part in the group takes on
 // disk. All of it is in use: there is nothing to defragment. Clients divide by the sizes, so they are above 0.
 func (s *Server) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusResponse, error) {
-	now, err := s.present(ctx)
+	now, err := s.readable(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -108,13 +108,13 @@ func (s *Server) Alarm(ctx context.Context, req *pb.AlarmRequest) (*pb.AlarmResp
 	if req.GetAction() == pb.AlarmRequest_ACTIVATE {
 		return s.UnimplementedMaintenanceServer.Alarm(ctx, req)
 	}
-	now, err := s.present(ctx)
+	now, err := s.readable(ctx, 0)
 	return &pb.AlarmResponse{Header: now}, err
 }
 
 // Defragment implements etcdserverpb.MaintenanceServer. The database of the group needs none.
 func (s *Server) Defragment(ctx context.Context, _ *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {
-	now, err := s.present(ctx)
+	now, err := s.readable(ctx, 0)
 	return &pb.DefragmentResponse{Header: now}, err
 }
 

@@ -35,6 +35,9 @@ func toStatus(err error) error {
 			return rpctypes.ErrGRPCDuplicateKey
 		}
 	case fault.NotFound, fault.Gone:
+		if strings.HasSuffix(field, "revision") { // of a read in a transaction, and of a compaction
+			return rpctypes.ErrGRPCCompacted
+		}
 		if strings.HasSuffix(field, "keep_value") || strings.HasSuffix(field, "keep_lease") {
 			return rpctypes.ErrGRPCKeyNotFound
 		}

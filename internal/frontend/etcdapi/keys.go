@@ -38,9 +38,6 @@ func (k keyspace) bounds(key, end []byte) (from, to []byte) {
 // strip returns the client's key of the group's one.
 func (k keyspace) strip(key []byte) []byte { return []byte(strings.TrimPrefix(string(key), string(k))) }
 
-// compacted is the key with the revision of the last compaction. It sorts before all keys of clients.
-func (k keyspace) compacted() string { return strings.TrimRight(string(k), "/") + ".compacted" }
-
 // kv returns a version as etcd has it; nil for none.
 func (k keyspace) kv(kv *apiv1.KeyVal) *mvccpb.KeyValue {
 	if kv == nil {

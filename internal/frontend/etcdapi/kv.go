@@ -2,11 +2,13 @@ package etcdapi
 
 import (
 	"context"
+	"errors"
 	"slices"
-	"strconv"
 
 	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -20,38 +22,12 @@ func header(h *apiv1.Header) *pb.ResponseHeader {
 	return &pb.ResponseHeader{ClusterId: h.GetClusterId(), MemberId: h.GetMemberId(), Revision: h.GetRevision(), RaftTerm: h.GetRaftTerm()}
 }
 
-// present returns the header of the present state.
-func (s *Server) present(ctx context.Context) (*pb.ResponseHeader, error) {
-	r, err := coord.Range(ctx, s.Service, &apiv1.RangeRequest{Key: []byte(s.keys.compacted()), Limit: 1})
+// readable returns the header of the present state. It refuses a revision that is compacted; 0 is the present. Errors:
+// *coord.Compacted; Invalid for a future revision.
+func (s *Server) readable(ctx context.Context, revision int64) (*pb.ResponseHeader, error) {
+	none := s.keys.key([]byte{0}) // to itself: no key
+	r, err := coord.Range(ctx, s.Service, &apiv1.RangeRequest{Key: none, RangeEnd: none, Revision: revision, CountOnly: true})
 	return header(r.GetHeader()), err
-}
-
-// horizon returns the revision of the last compaction through this front, 0 without one, and when its key was last
-// changed.
-func (s *Server) horizon(
-	ctx context.Context, local bool,
-) (compacted, changed int64, now *pb.ResponseHeader, err error) {
-	r, err := coord.Range(ctx, s.Service, &apiv1.RangeRequest{Key: []byte(s.keys.compacted()), Limit: 1, Local: local})
-	if err != nil {
-		return 0, 0, nil, err
-	}
-	if kvs := r.GetKvs(); len(kvs) > 0 {
-		compacted, _ = strconv.ParseInt(string(kvs[0].GetValue()), 10, 64) // another program may have written text, which counts as 0
-		changed = kvs[0].GetModRevision()
-	}
-	return compacted, changed, header(r.GetHeader()), nil
-}
-
-// readable refuses a revision that was compacted through this front. Errors: *coord.Compacted.
-func (s *Server) readable(ctx context.Context, revision int64, local bool) error {
-	if revision <= 0 {
-		return nil
-	}
-	compacted, _, now, err := s.horizon(ctx, local)
-	if err == nil && revision < compacted {
-		return &coord.Compacted{Revision: coord.Revision(compacted - 1), Current: coord.Revision(now.GetRevision())}
-	}
-	return err
 }
 
 // Range implements etcdserverpb.KVServer. A serializable read is of the nearest member's state, which may be old.
@@ -59,10 +35,106 @@ func (s *Server) Range(ctx context.Context, req *pb.RangeRequest) (*pb.RangeResp
 	if err := checkRange(req); err != nil {
 		return nil, err
 	}
-	if err := s.readable(ctx, req.GetRevision(), req.GetSerializable()); err != nil {
+	for compacted := new(coord.Compacted); ; {
+		out, err := s.read(ctx, req, req.GetRevision(), 0)
+		if req.GetRevision() <= 0 && errors.As(err, &compacted) && ctx.Err() == nil {
+			continue // between two pages
+		}
+		return out, err
+	}
+}
+
+// RangeStream implements etcdserverpb.KVServer: a page in each answer, all of one revision. The last one has the header,
+// the number of keys and whether there are more.
+func (s *Server) RangeStream(req *pb.RangeRequest, stream grpc.ServerStreamingServer[pb.RangeStreamResponse]) error {
+	switch err := checkRange(req); {
+	case err != nil:
+		return err
+	case req.GetSortOrder() != pb.RangeRequest_NONE && (req.GetSortTarget() != pb.RangeRequest_KEY || req.GetSortOrder() != pb.RangeRequest_ASCEND):
+		return status.Error(codes.Unimplemented, "RangeStream does not support custom sort orders")
+	case bounded(req):
+		return status.Error(codes.Unimplemented, "RangeStream does not support revision filters")
+	}
+	ctx := stream.Context()
+	all := s.pages(req, req.GetRevision())
+	for limit, sent := req.GetLimit(), int64(0); ; {
+		if err := s.grow(ctx, req, 0); err != nil {
+			return err
+		}
+		kvs, err := all.next(ctx, sent)
+		if err != nil {
+			return err
+		}
+		out := &pb.RangeResponse{Kvs: kvs}
+		if limit > 0 && sent+int64(len(kvs)) > limit {
+			out.Kvs, out.More = kvs[:limit-sent], true
+		}
+		sent += int64(len(out.Kvs))
+		last := all.ended || out.More
+		if last {
+			if out.Header, out.Count, err = all.header, sent, nil; out.More || req.GetCountOnly() {
+				out.Count, err = all.count(ctx)
+			}
+		}
+		if err == nil {
+			err = stream.Send(&pb.RangeStreamResponse{RangeResponse: out})
+		}
+		if err != nil || last {
+			return err
+		}
+	}
+}
+
+// pages are the keys of a checked range at one revision.
+type pages struct {
+	s      *Server
+	req    *pb.RangeRequest
+	ask    *apiv1.RangeRequest
+	header *pb.ResponseHeader // of the state in which the first page was read
+	counts int64              // with CountOnly
+	ended  bool
+}
+
+// pages returns the keys of a range at a revision, 0: the present at the first page.
+func (s *Server) pages(req *pb.RangeRequest, revision int64) *pages {
+	from, to := s.keys.span(req.GetKey(), req.GetRangeEnd()).Bounds()
+	return &pages{s: s, req: req, ask: &apiv1.RangeRequest{
+		Key: from, RangeEnd: to, Revision: max(revision, 0), KeysOnly: req.GetKeysOnly(), CountOnly: req.GetCountOnly(),
+		Order: orders()[req.GetSortTarget()], Descending: req.GetSortOrder() == pb.RangeRequest_DESCEND, Local: req.GetSerializable(),
+	}}
+}
+
+// next reads a page, with one key more than the limit of the range lets it have. had is how many keys came before.
+func (p *pages) next(ctx context.Context, had int64) (kvs []*mvccpb.KeyValue, err error) {
+	if limit := p.req.GetLimit(); limit > 0 && !bounded(p.req) {
+		p.ask.Limit = uint32(min(limit+1-had, 1000))
+	}
+	page, err := coord.Range(ctx, p.s.Service, p.ask)
+	if err != nil {
 		return nil, err
 	}
-	return s.read(ctx, req, req.GetRevision(), 0)
+	if p.header == nil {
+		p.header = header(page.GetHeader())
+	}
+	for _, kv := range page.GetKvs() {
+		if within(p.req, kv) {
+			kvs = append(kvs, p.s.keys.kv(kv))
+		}
+	}
+	p.ask.From, p.ask.Revision, p.counts = page.GetNext(), page.GetRevision(), page.GetCount()
+	p.ended = len(p.ask.From) == 0 || p.req.GetCountOnly()
+	return kvs, nil
+}
+
+// count returns the number of keys in the whole range, without its limit and its bounds of revisions.
+func (p *pages) count(ctx context.Context) (int64, error) {
+	if p.req.GetCountOnly() {
+		return p.counts, nil
+	}
+	all, err := coord.Range(ctx, p.s.Service, &apiv1.RangeRequest{
+		Key: p.ask.Key, RangeEnd: p.ask.RangeEnd, Revision: p.ask.Revision, CountOnly: true, Local: p.ask.Local,
+	})
+	return all.GetCount(), err
 }
 
 const (
@@ -83,57 +155,31 @@ func (s *Server) grow(ctx context.Context, req *pb.RangeRequest, read int) error
 func (s *Server) read(
 	ctx context.Context, req *pb.RangeRequest, revision int64, before int,
 ) (*pb.RangeResponse, error) {
-	from, to := s.keys.span(req.GetKey(), req.GetRangeEnd()).Bounds()
-	order := orders()[req.GetSortTarget()]
-	ask := &apiv1.RangeRequest{
-		Key: from, RangeEnd: to, Revision: max(revision, 0), KeysOnly: req.GetKeysOnly(), CountOnly: req.GetCountOnly(),
-		Order: order, Descending: req.GetSortOrder() == pb.RangeRequest_DESCEND, Local: req.GetSerializable(),
-	}
-	out := &pb.RangeResponse{}
-	limit, size := int(req.GetLimit()), 0
-	for {
+	out, limit, size := &pb.RangeResponse{}, int(req.GetLimit()), 0
+	all := s.pages(req, revision)
+	enough := func() bool { return limit > 0 && len(out.Kvs) > limit && !bounded(req) }
+	for !all.ended && !enough() {
 		if err := s.grow(ctx, req, before+size); err != nil {
 			return nil, err
 		}
-		if limit > 0 && !bounded(req) {
-			ask.Limit = uint32(min(limit+1-len(out.Kvs), 1000))
-		}
-		page, err := coord.Range(ctx, s.Service, ask)
+		kvs, err := all.next(ctx, int64(len(out.Kvs)))
 		if err != nil {
 			return nil, err
 		}
-		out.Header, out.Count = header(page.GetHeader()), page.GetCount()
-		if req.GetCountOnly() {
-			return out, nil
+		for _, kv := range kvs {
+			size += kvBytes + len(kv.GetKey()) + len(kv.GetValue())
 		}
-		for _, kv := range page.GetKvs() {
-			if within(req, kv) {
-				out.Kvs, size = append(out.Kvs, s.keys.kv(kv)), size+kvBytes+len(kv.GetKey())+len(kv.GetValue())
-			}
-		}
-		if before+size > maxAnswer {
+		if out.Kvs = append(out.Kvs, kvs...); before+size > maxAnswer {
 			return nil, status.Errorf(codes.ResourceExhausted, "etcdserver: the answer exceeds %d bytes: ask for fewer keys, or with a limit", maxAnswer)
 		}
-		ask.From, ask.Revision = page.GetNext(), page.GetRevision()
-		if len(ask.From) == 0 || limit > 0 && len(out.Kvs) > limit && !bounded(req) {
-			return s.limited(ctx, req, out, ask)
-		}
 	}
-}
-
-// limited cuts an answer to its limit, and counts the keys in the whole range.
-func (s *Server) limited(ctx context.Context, req *pb.RangeRequest, out *pb.RangeResponse, ask *apiv1.RangeRequest) (*pb.RangeResponse, error) {
-	if limit := int(req.GetLimit()); limit > 0 && len(out.Kvs) > limit {
+	if limit > 0 && len(out.Kvs) > limit {
 		out.Kvs, out.More = out.Kvs[:limit], true
 	}
-	if !out.More && !bounded(req) {
-		out.Count = int64(len(out.Kvs))
-		return out, nil
+	var err error
+	if out.Header, out.Count = all.header, int64(len(out.Kvs)); out.More || bounded(req) || req.GetCountOnly() {
+		out.Count, err = all.count(ctx)
 	}
-	all, err := coord.Range(ctx, s.Service, &apiv1.RangeRequest{
-		Key: ask.Key, RangeEnd: ask.RangeEnd, Revision: ask.Revision, CountOnly: true, Local: ask.Local,
-	})
-	out.Count = all.GetCount()
 	return out, err
 }
 
@@ -180,31 +226,15 @@ func (s *Server) DeleteRange(ctx context.Context, req *pb.DeleteRangeRequest) (*
 }
 
 // Compact implements etcdserverpb.KVServer. It hides the history below a revision from the clients of this front, and
-// removes nothing: other users of the group need it. A caller needs the right to change the key with the revision. Of
-// two compactions at once the later one stands.
+// removes nothing: other users of the group need it. A caller needs the right to change all keys of the front.
 func (s *Server) Compact(ctx context.Context, req *pb.CompactionRequest) (*pb.CompactionResponse, error) {
-	for {
-		compacted, changed, now, err := s.horizon(ctx, false)
-		switch {
-		case err != nil:
-			return nil, err
-		case req.GetRevision() <= compacted:
-			return nil, rpctypes.ErrGRPCCompacted
-		case req.GetRevision() > now.GetRevision():
-			return nil, rpctypes.ErrGRPCFutureRev
-		}
-		key := s.keys.compacted()
-		a, err := s.Service.Execute(ctx, coord.CommandOf("", &apiv1.TxnRequest{
-			Compare: []*apiv1.Compare{coord.WhileAt(key, coord.Revision(changed))},
-			Then:    []*apiv1.TxnStep{coord.PutStep(key, strconv.AppendInt(nil, req.GetRevision(), 10), 0)},
-		}))
-		if err != nil {
-			return nil, err
-		}
-		if a.GetTxn().GetSucceeded() {
-			return &pb.CompactionResponse{Header: header(a.GetTxn().GetHeader())}, nil
-		}
+	from, to := coord.Under(string(s.keys)).Bounds()
+	hide := &apiv1.TxnHide{Key: from, RangeEnd: to, Revision: req.GetRevision()}
+	a, err := s.Service.Execute(ctx, coord.CommandOf("", &apiv1.TxnRequest{Then: []*apiv1.TxnStep{{Step: &apiv1.TxnStep_Hide{Hide: hide}}}}))
+	if err != nil {
+		return nil, err
 	}
+	return &pb.CompactionResponse{Header: header(a.GetTxn().GetHeader())}, nil
 }
 
 // checkRange refuses a range as etcd does.

@@ -114,7 +114,7 @@ func (s *Server) ended(ctx context.Context) error {
 func (s *Server) LeaseTimeToLive(ctx context.Context, req *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
 	a, err := s.Service.Read(ctx, coord.QuestionOf("", &apiv1.LeaseTimeToLiveRequest{Id: req.GetID()}))
 	if fault.KindOf(err) == fault.NotFound {
-		now, err := s.present(ctx)
+		now, err := s.readable(ctx, 0)
 		return &pb.LeaseTimeToLiveResponse{Header: now, ID: req.GetID(), TTL: -1}, err
 	}
 	if err != nil {

@@ -39,12 +39,17 @@ type faulty struct {
 	coord.Service
 	with  atomic.Pointer[error]
 	reads atomic.Int64
+	after func(read int64) // of each read
 }
 
 // Read implements coord.Service.
 func (f *faulty) Read(ctx context.Context, q *coordv1.Question) (*coordv1.Answer, error) {
-	f.reads.Add(1)
-	return f.Service.Read(ctx, q)
+	n := f.reads.Add(1)
+	a, err := f.Service.Read(ctx, q)
+	if f.after != nil {
+		f.after(n)
+	}
+	return a, err
 }
 
 // Watch implements coord.Service.

@@ -190,26 +190,6 @@ func TestRange(t *testing.T) {
 	refusedAs(t, rpctypes.ErrGRPCInvalidSortOption, err)
 }
 
-func TestRangeOfManyPages(t *testing.T) {
-	f := start(t, nil)
-	for i := range 12 {
-		ops := make([]*pb.RequestOp, 128)
-		for j := range ops {
-			ops[j] = &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: fmt.Appendf(nil, "%02d/%03d", i, j)}}}
-		}
-		_, err := f.Txn(t.Context(), &pb.TxnRequest{Success: ops})
-		require.NoError(t, err)
-	}
-	r, err := f.Range(t.Context(), all())
-	require.NoError(t, err)
-	require.Len(t, r.GetKvs(), 12*128)
-	r, err = f.Range(t.Context(), all(func(r *pb.RangeRequest) { r.Limit = 1200 }))
-	require.NoError(t, err)
-	require.Len(t, r.GetKvs(), 1200)
-	require.True(t, r.GetMore())
-	require.EqualValues(t, 12*128, r.GetCount())
-}
-
 func TestPutAndDelete(t *testing.T) {
 	f := start(t, nil)
 	f.put(t, "a", "1")
@@ -381,8 +361,11 @@ func TestCompact(t *testing.T) {
 	refusedAs(t, rpctypes.ErrGRPCCompacted, err)
 	r, err := f.Range(t.Context(), all(func(r *pb.RangeRequest) { r.Revision = second }))
 	require.NoError(t, err)
-	require.Equal(t, "a", keysOf(r.GetKvs()), "the key with the revision is not the clients'")
-	_, err = coord.Range(t.Context(), f.solo, &apiv1.RangeRequest{Key: []byte("etcd/a"), Revision: first})
+	require.Equal(t, "a", keysOf(r.GetKvs()))
+	require.Equal(t, second, r.GetHeader().GetRevision(), "a compaction has no revision of its own")
+	_, err = f.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.RequestOp{rangeOp(all())}, Failure: []*pb.RequestOp{putOp("b"), rangeOp(old)}})
+	require.NoError(t, err, "the branch that is not taken reads nothing")
+	_, err = coord.Range(t.Context(), f.solo, &apiv1.RangeRequest{Key: []byte("etcd"), RangeEnd: []byte("etce"), Revision: first})
 	require.NoError(t, err, "others keep their history")
 }
 

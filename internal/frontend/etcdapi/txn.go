@@ -22,9 +22,6 @@ func (s *Server) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, 
 	if err := checkTxn(req, maxOps); err != nil {
 		return nil, err
 	}
-	if err := s.readable(ctx, earliest(req), false); err != nil {
-		return nil, err
-	}
 	if readOnly(req) {
 		return s.readAll(ctx, req.GetSuccess())
 	}
@@ -74,7 +71,7 @@ func (s *Server) answer(req *pb.TxnRequest, succeeded bool, results []*apiv1.Txn
 
 // readAll answers reads at one revision.
 func (s *Server) readAll(ctx context.Context, ops []*pb.RequestOp) (*pb.TxnResponse, error) {
-	now, err := s.present(ctx)
+	now, err := s.readable(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -131,18 +128,6 @@ func checkOp(op *pb.RequestOp, left int) error {
 		return checkTxn(r.RequestTxn, left)
 	}
 	return rpctypes.ErrGRPCKeyNotFound // of etcd for an operation that is empty
-}
-
-// earliest returns the lowest revision that a transaction reads, 0: only the present.
-func earliest(req *pb.TxnRequest) (revision int64) {
-	for _, op := range slices.Concat(req.GetSuccess(), req.GetFailure()) {
-		for _, at := range []int64{op.GetRequestRange().GetRevision(), earliest(op.GetRequestTxn())} {
-			if at > 0 && (revision == 0 || at < revision) {
-				revision = at
-			}
-		}
-	}
-	return revision
 }
 
 // compare translates a comparison.

@@ -219,7 +219,7 @@ func (s *Server) lately(ctx context.Context) *pb.ResponseHeader {
 	if h := s.shown.Load(); h != nil {
 		return h
 	}
-	now, err := s.present(ctx)
+	now, err := s.readable(ctx, 0)
 	if err != nil {
 		return &pb.ResponseHeader{}
 	}
@@ -310,27 +310,47 @@ func (m *multiplex) begin(w *watch, done func()) error {
 		m.mu.Lock()
 		selected := &coord.Watch{Span: w.span, From: coord.Revision(w.next), Prev: w.req.GetPrevKv(), Mark: true}
 		m.mu.Unlock()
-		err := m.s.readable(w.ctx, int64(selected.From), false)
-		if err == nil {
-			first := true
-			err = m.s.Service.Watch(w.ctx, selected.Request(), func(b *apiv1.WatchKeysResponse) error {
-				m.mu.Lock()
-				defer m.mu.Unlock()
-				caughtUp, err := m.catchUp(w, b, first)
-				if first = false; err != nil {
-					return err
-				}
-				if done(); caughtUp {
-					m.join(w)
-					return io.EOF
-				}
-				return nil
-			})
+		if !w.begun {
+			if err := m.s.watchable(w.ctx, selected.From); m.s.waits(w.ctx, err) {
+				continue
+			} else if err != nil {
+				return err
+			}
 		}
+		first := true
+		err := m.s.Service.Watch(w.ctx, selected.Request(), func(b *apiv1.WatchKeysResponse) error {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			caughtUp, err := m.catchUp(w, b, first)
+			if first = false; err != nil {
+				return err
+			}
+			if done(); caughtUp {
+				m.join(w)
+				return io.EOF
+			}
+			return nil
+		})
 		if !m.s.waits(w.ctx, err) {
 			return err
 		}
 	}
+}
+
+// watchable refuses a watch from a revision that is compacted: when it begins, not while it goes on. Zero and revisions
+// to come are fine.
+func (s *Server) watchable(ctx context.Context, from coord.Revision) error {
+	if from == 0 {
+		return nil
+	}
+	_, err := s.readable(ctx, int64(from))
+	if past := new(coord.Compacted); errors.As(err, &past) {
+		return &coord.Compacted{Revision: past.Revision - 1, Current: past.Current}
+	}
+	if fault.KindOf(err) == fault.Invalid {
+		return nil
+	}
+	return err
 }
 
 // catchUp sends an answer to a watch that is alone. The caller holds the mutex.
@@ -345,11 +365,7 @@ func (m *multiplex) catchUp(w *watch, b *apiv1.WatchKeysResponse, first bool) (c
 		err = m.send(w, at, m.s.events(w, b.GetEvents()))
 	}
 	w.next = max(w.next, b.GetNextRevision())
-	caughtUp = w.next > at.GetRevision() || !first && len(b.GetEvents()) == 0
-	if caughtUp && err == nil {
-		err = m.tell(w, at, shownBy(b))
-	}
-	return caughtUp, err
+	return w.next > at.GetRevision() || !first && len(b.GetEvents()) == 0, err
 }
 
 // alone ends a watch with its goroutine, unless it shares the answers of the others.
@@ -381,13 +397,10 @@ func (m *multiplex) join(w *watch) {
 	case !m.following:
 		m.following = true
 		m.goroutines.Go(m.follow)
-	case lacks, w.req.GetPrevKv() && !all.Prev, !covers(all.Span, w.span):
+	case lacks, w.req.GetPrevKv() && !all.Prev, !all.Span.Covers(w.span):
 		m.again()
 	}
 }
-
-// covers reports whether a span has all keys of another one. Those of this front have an end.
-func covers(all, one coord.Span) bool { return all.From <= one.From && one.To <= all.To }
 
 // choose selects what the watches that share lack; false without one. The caller holds the mutex.
 func (m *multiplex) choose() bool {

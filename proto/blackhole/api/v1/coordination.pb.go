@@ -282,7 +282,7 @@ func (x TxnRange_Order) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TxnRange_Order.Descriptor instead.
 func (TxnRange_Order) EnumDescriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{36, 0}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{37, 0}
 }
 
 // Header names the answering member and the state of the group.
@@ -2618,6 +2618,7 @@ type TxnStep struct {
 	//	*TxnStep_Delete
 	//	*TxnStep_Range
 	//	*TxnStep_Txn
+	//	*TxnStep_Hide
 	Step          isTxnStep_Step `protobuf_oneof:"step"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2696,6 +2697,15 @@ func (x *TxnStep) GetTxn() *TxnBranch {
 	return nil
 }
 
+func (x *TxnStep) GetHide() *TxnHide {
+	if x != nil {
+		if x, ok := x.Step.(*TxnStep_Hide); ok {
+			return x.Hide
+		}
+	}
+	return nil
+}
+
 type isTxnStep_Step interface {
 	isTxnStep_Step()
 }
@@ -2716,6 +2726,10 @@ type TxnStep_Txn struct {
 	Txn *TxnBranch `protobuf:"bytes,4,opt,name=txn,proto3,oneof"`
 }
 
+type TxnStep_Hide struct {
+	Hide *TxnHide `protobuf:"bytes,5,opt,name=hide,proto3,oneof"`
+}
+
 func (*TxnStep_Put) isTxnStep_Step() {}
 
 func (*TxnStep_Delete) isTxnStep_Step() {}
@@ -2723,6 +2737,72 @@ func (*TxnStep_Delete) isTxnStep_Step() {}
 func (*TxnStep_Range) isTxnStep_Step() {}
 
 func (*TxnStep_Txn) isTxnStep_Step() {}
+
+func (*TxnStep_Hide) isTxnStep_Step() {}
+
+// TxnHide hides the history of a range of keys before a revision: reads and watches within the range answer as after a
+// compaction. It changes no key and no revision, and the history stays for reads and watches of more than the range.
+// Only fronts for other clients send it, whose protocol has a compaction.
+type TxnHide struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Key      []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	RangeEnd []byte                 `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
+	// The earliest revision that stays readable: after the one before, not after the present.
+	Revision      int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TxnHide) Reset() {
+	*x = TxnHide{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TxnHide) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TxnHide) ProtoMessage() {}
+
+func (x *TxnHide) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TxnHide.ProtoReflect.Descriptor instead.
+func (*TxnHide) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *TxnHide) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *TxnHide) GetRangeEnd() []byte {
+	if x != nil {
+		return x.RangeEnd
+	}
+	return nil
+}
+
+func (x *TxnHide) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
 
 // TxnBranch is a transaction within one. Its comparisons look at the state before the whole transaction.
 type TxnBranch struct {
@@ -2736,7 +2816,7 @@ type TxnBranch struct {
 
 func (x *TxnBranch) Reset() {
 	*x = TxnBranch{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[33]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2748,7 +2828,7 @@ func (x *TxnBranch) String() string {
 func (*TxnBranch) ProtoMessage() {}
 
 func (x *TxnBranch) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[33]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2761,7 +2841,7 @@ func (x *TxnBranch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnBranch.ProtoReflect.Descriptor instead.
 func (*TxnBranch) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{33}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TxnBranch) GetCompare() []*Compare {
@@ -2799,7 +2879,7 @@ type TxnPut struct {
 
 func (x *TxnPut) Reset() {
 	*x = TxnPut{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[34]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2811,7 +2891,7 @@ func (x *TxnPut) String() string {
 func (*TxnPut) ProtoMessage() {}
 
 func (x *TxnPut) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[34]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2824,7 +2904,7 @@ func (x *TxnPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnPut.ProtoReflect.Descriptor instead.
 func (*TxnPut) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{34}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TxnPut) GetKey() []byte {
@@ -2880,7 +2960,7 @@ type TxnDelete struct {
 
 func (x *TxnDelete) Reset() {
 	*x = TxnDelete{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[35]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2892,7 +2972,7 @@ func (x *TxnDelete) String() string {
 func (*TxnDelete) ProtoMessage() {}
 
 func (x *TxnDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[35]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2905,7 +2985,7 @@ func (x *TxnDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnDelete.ProtoReflect.Descriptor instead.
 func (*TxnDelete) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{35}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TxnDelete) GetKey() []byte {
@@ -2949,7 +3029,7 @@ type TxnRange struct {
 
 func (x *TxnRange) Reset() {
 	*x = TxnRange{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[36]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2961,7 +3041,7 @@ func (x *TxnRange) String() string {
 func (*TxnRange) ProtoMessage() {}
 
 func (x *TxnRange) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[36]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2974,7 +3054,7 @@ func (x *TxnRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnRange.ProtoReflect.Descriptor instead.
 func (*TxnRange) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{36}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TxnRange) GetKey() []byte {
@@ -3077,7 +3157,7 @@ type TxnResponse struct {
 
 func (x *TxnResponse) Reset() {
 	*x = TxnResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[37]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3089,7 +3169,7 @@ func (x *TxnResponse) String() string {
 func (*TxnResponse) ProtoMessage() {}
 
 func (x *TxnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[37]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3102,7 +3182,7 @@ func (x *TxnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnResponse.ProtoReflect.Descriptor instead.
 func (*TxnResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{37}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TxnResponse) GetHeader() *Header {
@@ -3166,7 +3246,7 @@ type TxnStepResult struct {
 
 func (x *TxnStepResult) Reset() {
 	*x = TxnStepResult{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[38]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3178,7 +3258,7 @@ func (x *TxnStepResult) String() string {
 func (*TxnStepResult) ProtoMessage() {}
 
 func (x *TxnStepResult) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[38]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3191,7 +3271,7 @@ func (x *TxnStepResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnStepResult.ProtoReflect.Descriptor instead.
 func (*TxnStepResult) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{38}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TxnStepResult) GetCount() int64 {
@@ -3241,7 +3321,7 @@ type RangeRequest struct {
 
 func (x *RangeRequest) Reset() {
 	*x = RangeRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[39]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3253,7 +3333,7 @@ func (x *RangeRequest) String() string {
 func (*RangeRequest) ProtoMessage() {}
 
 func (x *RangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[39]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3266,7 +3346,7 @@ func (x *RangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRequest.ProtoReflect.Descriptor instead.
 func (*RangeRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{39}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RangeRequest) GetKey() []byte {
@@ -3359,7 +3439,7 @@ type RangeResponse struct {
 
 func (x *RangeResponse) Reset() {
 	*x = RangeResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[40]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3371,7 +3451,7 @@ func (x *RangeResponse) String() string {
 func (*RangeResponse) ProtoMessage() {}
 
 func (x *RangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[40]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3384,7 +3464,7 @@ func (x *RangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeResponse.ProtoReflect.Descriptor instead.
 func (*RangeResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{40}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RangeResponse) GetHeader() *Header {
@@ -3438,7 +3518,7 @@ type PublishInstancesRequest struct {
 
 func (x *PublishInstancesRequest) Reset() {
 	*x = PublishInstancesRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[41]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3450,7 +3530,7 @@ func (x *PublishInstancesRequest) String() string {
 func (*PublishInstancesRequest) ProtoMessage() {}
 
 func (x *PublishInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[41]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3463,7 +3543,7 @@ func (x *PublishInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishInstancesRequest.ProtoReflect.Descriptor instead.
 func (*PublishInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{41}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PublishInstancesRequest) GetAttempt() *Attempt {
@@ -3537,7 +3617,7 @@ type DirectoryEntry struct {
 
 func (x *DirectoryEntry) Reset() {
 	*x = DirectoryEntry{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[42]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3549,7 +3629,7 @@ func (x *DirectoryEntry) String() string {
 func (*DirectoryEntry) ProtoMessage() {}
 
 func (x *DirectoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[42]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3562,7 +3642,7 @@ func (x *DirectoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DirectoryEntry.ProtoReflect.Descriptor instead.
 func (*DirectoryEntry) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{42}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DirectoryEntry) GetKey() []byte {
@@ -3612,7 +3692,7 @@ type PublishInstancesResponse struct {
 
 func (x *PublishInstancesResponse) Reset() {
 	*x = PublishInstancesResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[43]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3624,7 +3704,7 @@ func (x *PublishInstancesResponse) String() string {
 func (*PublishInstancesResponse) ProtoMessage() {}
 
 func (x *PublishInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[43]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3637,7 +3717,7 @@ func (x *PublishInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishInstancesResponse.ProtoReflect.Descriptor instead.
 func (*PublishInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{43}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PublishInstancesResponse) GetHeader() *Header {
@@ -3680,7 +3760,7 @@ type SetRequirementRequest struct {
 
 func (x *SetRequirementRequest) Reset() {
 	*x = SetRequirementRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[44]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3692,7 +3772,7 @@ func (x *SetRequirementRequest) String() string {
 func (*SetRequirementRequest) ProtoMessage() {}
 
 func (x *SetRequirementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[44]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3705,7 +3785,7 @@ func (x *SetRequirementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRequirementRequest.ProtoReflect.Descriptor instead.
 func (*SetRequirementRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{44}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SetRequirementRequest) GetAttempt() *Attempt {
@@ -3746,7 +3826,7 @@ type SetRequirementResponse struct {
 
 func (x *SetRequirementResponse) Reset() {
 	*x = SetRequirementResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[45]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3758,7 +3838,7 @@ func (x *SetRequirementResponse) String() string {
 func (*SetRequirementResponse) ProtoMessage() {}
 
 func (x *SetRequirementResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[45]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3771,7 +3851,7 @@ func (x *SetRequirementResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRequirementResponse.ProtoReflect.Descriptor instead.
 func (*SetRequirementResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{45}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SetRequirementResponse) GetHeader() *Header {
@@ -3798,7 +3878,7 @@ type DeleteRequirementRequest struct {
 
 func (x *DeleteRequirementRequest) Reset() {
 	*x = DeleteRequirementRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[46]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3810,7 +3890,7 @@ func (x *DeleteRequirementRequest) String() string {
 func (*DeleteRequirementRequest) ProtoMessage() {}
 
 func (x *DeleteRequirementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[46]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3823,7 +3903,7 @@ func (x *DeleteRequirementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequirementRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequirementRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{46}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DeleteRequirementRequest) GetAttempt() *Attempt {
@@ -3849,7 +3929,7 @@ type DeleteRequirementResponse struct {
 
 func (x *DeleteRequirementResponse) Reset() {
 	*x = DeleteRequirementResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[47]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3861,7 +3941,7 @@ func (x *DeleteRequirementResponse) String() string {
 func (*DeleteRequirementResponse) ProtoMessage() {}
 
 func (x *DeleteRequirementResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[47]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3874,7 +3954,7 @@ func (x *DeleteRequirementResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequirementResponse.ProtoReflect.Descriptor instead.
 func (*DeleteRequirementResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{47}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DeleteRequirementResponse) GetHeader() *Header {
@@ -3892,7 +3972,7 @@ type OpenClientRequest struct {
 
 func (x *OpenClientRequest) Reset() {
 	*x = OpenClientRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[48]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3904,7 +3984,7 @@ func (x *OpenClientRequest) String() string {
 func (*OpenClientRequest) ProtoMessage() {}
 
 func (x *OpenClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[48]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3917,7 +3997,7 @@ func (x *OpenClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenClientRequest.ProtoReflect.Descriptor instead.
 func (*OpenClientRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{48}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{49}
 }
 
 type OpenClientResponse struct {
@@ -3930,7 +4010,7 @@ type OpenClientResponse struct {
 
 func (x *OpenClientResponse) Reset() {
 	*x = OpenClientResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[49]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3942,7 +4022,7 @@ func (x *OpenClientResponse) String() string {
 func (*OpenClientResponse) ProtoMessage() {}
 
 func (x *OpenClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[49]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3955,7 +4035,7 @@ func (x *OpenClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenClientResponse.ProtoReflect.Descriptor instead.
 func (*OpenClientResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{49}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *OpenClientResponse) GetHeader() *Header {
@@ -3981,7 +4061,7 @@ type CloseClientRequest struct {
 
 func (x *CloseClientRequest) Reset() {
 	*x = CloseClientRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[50]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3993,7 +4073,7 @@ func (x *CloseClientRequest) String() string {
 func (*CloseClientRequest) ProtoMessage() {}
 
 func (x *CloseClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[50]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4006,7 +4086,7 @@ func (x *CloseClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseClientRequest.ProtoReflect.Descriptor instead.
 func (*CloseClientRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{50}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CloseClientRequest) GetClient() uint64 {
@@ -4024,7 +4104,7 @@ type CloseClientResponse struct {
 
 func (x *CloseClientResponse) Reset() {
 	*x = CloseClientResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[51]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4036,7 +4116,7 @@ func (x *CloseClientResponse) String() string {
 func (*CloseClientResponse) ProtoMessage() {}
 
 func (x *CloseClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[51]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4049,7 +4129,7 @@ func (x *CloseClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseClientResponse.ProtoReflect.Descriptor instead.
 func (*CloseClientResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{51}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{52}
 }
 
 type GroupRequest struct {
@@ -4060,7 +4140,7 @@ type GroupRequest struct {
 
 func (x *GroupRequest) Reset() {
 	*x = GroupRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[52]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4072,7 +4152,7 @@ func (x *GroupRequest) String() string {
 func (*GroupRequest) ProtoMessage() {}
 
 func (x *GroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[52]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4085,7 +4165,7 @@ func (x *GroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupRequest.ProtoReflect.Descriptor instead.
 func (*GroupRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{52}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{53}
 }
 
 type GroupResponse struct {
@@ -4114,7 +4194,7 @@ type GroupResponse struct {
 
 func (x *GroupResponse) Reset() {
 	*x = GroupResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4126,7 +4206,7 @@ func (x *GroupResponse) String() string {
 func (*GroupResponse) ProtoMessage() {}
 
 func (x *GroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4139,7 +4219,7 @@ func (x *GroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupResponse.ProtoReflect.Descriptor instead.
 func (*GroupResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{53}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GroupResponse) GetGroupId() string {
@@ -4273,7 +4353,7 @@ type HeldBack struct {
 
 func (x *HeldBack) Reset() {
 	*x = HeldBack{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4285,7 +4365,7 @@ func (x *HeldBack) String() string {
 func (*HeldBack) ProtoMessage() {}
 
 func (x *HeldBack) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4298,7 +4378,7 @@ func (x *HeldBack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldBack.ProtoReflect.Descriptor instead.
 func (*HeldBack) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{54}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *HeldBack) GetPeerId() string {
@@ -4339,7 +4419,7 @@ type GroupMember struct {
 
 func (x *GroupMember) Reset() {
 	*x = GroupMember{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4351,7 +4431,7 @@ func (x *GroupMember) String() string {
 func (*GroupMember) ProtoMessage() {}
 
 func (x *GroupMember) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4364,7 +4444,7 @@ func (x *GroupMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupMember.ProtoReflect.Descriptor instead.
 func (*GroupMember) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{55}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *GroupMember) GetPeerId() string {
@@ -4438,7 +4518,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4450,7 +4530,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4463,7 +4543,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{56}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{57}
 }
 
 type BackupResponse struct {
@@ -4475,7 +4555,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4487,7 +4567,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4500,7 +4580,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{57}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *BackupResponse) GetData() []byte {
@@ -4524,7 +4604,7 @@ type ChangeMembersRequest struct {
 
 func (x *ChangeMembersRequest) Reset() {
 	*x = ChangeMembersRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4536,7 +4616,7 @@ func (x *ChangeMembersRequest) String() string {
 func (*ChangeMembersRequest) ProtoMessage() {}
 
 func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4549,7 +4629,7 @@ func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMembersRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{58}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ChangeMembersRequest) GetAction() string {
@@ -4607,7 +4687,7 @@ type ChangeMembersResponse struct {
 
 func (x *ChangeMembersResponse) Reset() {
 	*x = ChangeMembersResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[59]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4619,7 +4699,7 @@ func (x *ChangeMembersResponse) String() string {
 func (*ChangeMembersResponse) ProtoMessage() {}
 
 func (x *ChangeMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[59]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4632,7 +4712,7 @@ func (x *ChangeMembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersResponse.ProtoReflect.Descriptor instead.
 func (*ChangeMembersResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{59}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ChangeMembersResponse) GetDone() bool {
@@ -4879,13 +4959,18 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x05EQUAL\x10\x00\x12\r\n" +
 	"\tNOT_EQUAL\x10\x01\x12\b\n" +
 	"\x04LESS\x10\x02\x12\v\n" +
-	"\aGREATER\x10\x03\"\xdb\x01\n" +
+	"\aGREATER\x10\x03\"\x8c\x02\n" +
 	"\aTxnStep\x12,\n" +
 	"\x03put\x18\x01 \x01(\v2\x18.blackhole.api.v1.TxnPutH\x00R\x03put\x125\n" +
 	"\x06delete\x18\x02 \x01(\v2\x1b.blackhole.api.v1.TxnDeleteH\x00R\x06delete\x122\n" +
 	"\x05range\x18\x03 \x01(\v2\x1a.blackhole.api.v1.TxnRangeH\x00R\x05range\x12/\n" +
-	"\x03txn\x18\x04 \x01(\v2\x1b.blackhole.api.v1.TxnBranchH\x00R\x03txnB\x06\n" +
-	"\x04step\"\x9e\x01\n" +
+	"\x03txn\x18\x04 \x01(\v2\x1b.blackhole.api.v1.TxnBranchH\x00R\x03txn\x12/\n" +
+	"\x04hide\x18\x05 \x01(\v2\x19.blackhole.api.v1.TxnHideH\x00R\x04hideB\x06\n" +
+	"\x04step\"T\n" +
+	"\aTxnHide\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
+	"\trange_end\x18\x02 \x01(\fR\brangeEnd\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"\x9e\x01\n" +
 	"\tTxnBranch\x123\n" +
 	"\acompare\x18\x01 \x03(\v2\x19.blackhole.api.v1.CompareR\acompare\x12-\n" +
 	"\x04then\x18\x02 \x03(\v2\x19.blackhole.api.v1.TxnStepR\x04then\x12-\n" +
@@ -5101,7 +5186,7 @@ func file_blackhole_api_v1_coordination_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_api_v1_coordination_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_blackhole_api_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
+var file_blackhole_api_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_blackhole_api_v1_coordination_proto_goTypes = []any{
 	(ShareMode)(0),                    // 0: blackhole.api.v1.ShareMode
 	(KeyEvent_Type)(0),                // 1: blackhole.api.v1.KeyEvent.Type
@@ -5141,35 +5226,36 @@ var file_blackhole_api_v1_coordination_proto_goTypes = []any{
 	(*TxnRequest)(nil),                // 35: blackhole.api.v1.TxnRequest
 	(*Compare)(nil),                   // 36: blackhole.api.v1.Compare
 	(*TxnStep)(nil),                   // 37: blackhole.api.v1.TxnStep
-	(*TxnBranch)(nil),                 // 38: blackhole.api.v1.TxnBranch
-	(*TxnPut)(nil),                    // 39: blackhole.api.v1.TxnPut
-	(*TxnDelete)(nil),                 // 40: blackhole.api.v1.TxnDelete
-	(*TxnRange)(nil),                  // 41: blackhole.api.v1.TxnRange
-	(*TxnResponse)(nil),               // 42: blackhole.api.v1.TxnResponse
-	(*TxnStepResult)(nil),             // 43: blackhole.api.v1.TxnStepResult
-	(*RangeRequest)(nil),              // 44: blackhole.api.v1.RangeRequest
-	(*RangeResponse)(nil),             // 45: blackhole.api.v1.RangeResponse
-	(*PublishInstancesRequest)(nil),   // 46: blackhole.api.v1.PublishInstancesRequest
-	(*DirectoryEntry)(nil),            // 47: blackhole.api.v1.DirectoryEntry
-	(*PublishInstancesResponse)(nil),  // 48: blackhole.api.v1.PublishInstancesResponse
-	(*SetRequirementRequest)(nil),     // 49: blackhole.api.v1.SetRequirementRequest
-	(*SetRequirementResponse)(nil),    // 50: blackhole.api.v1.SetRequirementResponse
-	(*DeleteRequirementRequest)(nil),  // 51: blackhole.api.v1.DeleteRequirementRequest
-	(*DeleteRequirementResponse)(nil), // 52: blackhole.api.v1.DeleteRequirementResponse
-	(*OpenClientRequest)(nil),         // 53: blackhole.api.v1.OpenClientRequest
-	(*OpenClientResponse)(nil),        // 54: blackhole.api.v1.OpenClientResponse
-	(*CloseClientRequest)(nil),        // 55: blackhole.api.v1.CloseClientRequest
-	(*CloseClientResponse)(nil),       // 56: blackhole.api.v1.CloseClientResponse
-	(*GroupRequest)(nil),              // 57: blackhole.api.v1.GroupRequest
-	(*GroupResponse)(nil),             // 58: blackhole.api.v1.GroupResponse
-	(*HeldBack)(nil),                  // 59: blackhole.api.v1.HeldBack
-	(*GroupMember)(nil),               // 60: blackhole.api.v1.GroupMember
-	(*BackupRequest)(nil),             // 61: blackhole.api.v1.BackupRequest
-	(*BackupResponse)(nil),            // 62: blackhole.api.v1.BackupResponse
-	(*ChangeMembersRequest)(nil),      // 63: blackhole.api.v1.ChangeMembersRequest
-	(*ChangeMembersResponse)(nil),     // 64: blackhole.api.v1.ChangeMembersResponse
-	(*Error)(nil),                     // 65: blackhole.api.v1.Error
-	(*v1.DiscoverRequest)(nil),        // 66: blackhole.agent.v1.DiscoverRequest
+	(*TxnHide)(nil),                   // 38: blackhole.api.v1.TxnHide
+	(*TxnBranch)(nil),                 // 39: blackhole.api.v1.TxnBranch
+	(*TxnPut)(nil),                    // 40: blackhole.api.v1.TxnPut
+	(*TxnDelete)(nil),                 // 41: blackhole.api.v1.TxnDelete
+	(*TxnRange)(nil),                  // 42: blackhole.api.v1.TxnRange
+	(*TxnResponse)(nil),               // 43: blackhole.api.v1.TxnResponse
+	(*TxnStepResult)(nil),             // 44: blackhole.api.v1.TxnStepResult
+	(*RangeRequest)(nil),              // 45: blackhole.api.v1.RangeRequest
+	(*RangeResponse)(nil),             // 46: blackhole.api.v1.RangeResponse
+	(*PublishInstancesRequest)(nil),   // 47: blackhole.api.v1.PublishInstancesRequest
+	(*DirectoryEntry)(nil),            // 48: blackhole.api.v1.DirectoryEntry
+	(*PublishInstancesResponse)(nil),  // 49: blackhole.api.v1.PublishInstancesResponse
+	(*SetRequirementRequest)(nil),     // 50: blackhole.api.v1.SetRequirementRequest
+	(*SetRequirementResponse)(nil),    // 51: blackhole.api.v1.SetRequirementResponse
+	(*DeleteRequirementRequest)(nil),  // 52: blackhole.api.v1.DeleteRequirementRequest
+	(*DeleteRequirementResponse)(nil), // 53: blackhole.api.v1.DeleteRequirementResponse
+	(*OpenClientRequest)(nil),         // 54: blackhole.api.v1.OpenClientRequest
+	(*OpenClientResponse)(nil),        // 55: blackhole.api.v1.OpenClientResponse
+	(*CloseClientRequest)(nil),        // 56: blackhole.api.v1.CloseClientRequest
+	(*CloseClientResponse)(nil),       // 57: blackhole.api.v1.CloseClientResponse
+	(*GroupRequest)(nil),              // 58: blackhole.api.v1.GroupRequest
+	(*GroupResponse)(nil),             // 59: blackhole.api.v1.GroupResponse
+	(*HeldBack)(nil),                  // 60: blackhole.api.v1.HeldBack
+	(*GroupMember)(nil),               // 61: blackhole.api.v1.GroupMember
+	(*BackupRequest)(nil),             // 62: blackhole.api.v1.BackupRequest
+	(*BackupResponse)(nil),            // 63: blackhole.api.v1.BackupResponse
+	(*ChangeMembersRequest)(nil),      // 64: blackhole.api.v1.ChangeMembersRequest
+	(*ChangeMembersResponse)(nil),     // 65: blackhole.api.v1.ChangeMembersResponse
+	(*Error)(nil),                     // 66: blackhole.api.v1.Error
+	(*v1.DiscoverRequest)(nil),        // 67: blackhole.agent.v1.DiscoverRequest
 }
 var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	0,  // 0: blackhole.api.v1.LockRequest.mode:type_name -> blackhole.api.v1.ShareMode
@@ -5199,7 +5285,7 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	30, // 24: blackhole.api.v1.ListLeasesResponse.leases:type_name -> blackhole.api.v1.LeaseState
 	5,  // 25: blackhole.api.v1.WatchKeysResponse.header:type_name -> blackhole.api.v1.Header
 	33, // 26: blackhole.api.v1.WatchKeysResponse.events:type_name -> blackhole.api.v1.KeyEvent
-	65, // 27: blackhole.api.v1.WatchKeysResponse.error:type_name -> blackhole.api.v1.Error
+	66, // 27: blackhole.api.v1.WatchKeysResponse.error:type_name -> blackhole.api.v1.Error
 	1,  // 28: blackhole.api.v1.KeyEvent.type:type_name -> blackhole.api.v1.KeyEvent.Type
 	34, // 29: blackhole.api.v1.KeyEvent.kv:type_name -> blackhole.api.v1.KeyVal
 	34, // 30: blackhole.api.v1.KeyEvent.prev_kv:type_name -> blackhole.api.v1.KeyVal
@@ -5209,80 +5295,81 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	6,  // 34: blackhole.api.v1.TxnRequest.attempt:type_name -> blackhole.api.v1.Attempt
 	2,  // 35: blackhole.api.v1.Compare.target:type_name -> blackhole.api.v1.Compare.Target
 	3,  // 36: blackhole.api.v1.Compare.operator:type_name -> blackhole.api.v1.Compare.Operator
-	39, // 37: blackhole.api.v1.TxnStep.put:type_name -> blackhole.api.v1.TxnPut
-	40, // 38: blackhole.api.v1.TxnStep.delete:type_name -> blackhole.api.v1.TxnDelete
-	41, // 39: blackhole.api.v1.TxnStep.range:type_name -> blackhole.api.v1.TxnRange
-	38, // 40: blackhole.api.v1.TxnStep.txn:type_name -> blackhole.api.v1.TxnBranch
-	36, // 41: blackhole.api.v1.TxnBranch.compare:type_name -> blackhole.api.v1.Compare
-	37, // 42: blackhole.api.v1.TxnBranch.then:type_name -> blackhole.api.v1.TxnStep
-	37, // 43: blackhole.api.v1.TxnBranch.else:type_name -> blackhole.api.v1.TxnStep
-	4,  // 44: blackhole.api.v1.TxnRange.order:type_name -> blackhole.api.v1.TxnRange.Order
-	5,  // 45: blackhole.api.v1.TxnResponse.header:type_name -> blackhole.api.v1.Header
-	43, // 46: blackhole.api.v1.TxnResponse.results:type_name -> blackhole.api.v1.TxnStepResult
-	34, // 47: blackhole.api.v1.TxnStepResult.kvs:type_name -> blackhole.api.v1.KeyVal
-	43, // 48: blackhole.api.v1.TxnStepResult.results:type_name -> blackhole.api.v1.TxnStepResult
-	4,  // 49: blackhole.api.v1.RangeRequest.order:type_name -> blackhole.api.v1.TxnRange.Order
-	5,  // 50: blackhole.api.v1.RangeResponse.header:type_name -> blackhole.api.v1.Header
-	34, // 51: blackhole.api.v1.RangeResponse.kvs:type_name -> blackhole.api.v1.KeyVal
-	6,  // 52: blackhole.api.v1.PublishInstancesRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	47, // 53: blackhole.api.v1.PublishInstancesRequest.puts:type_name -> blackhole.api.v1.DirectoryEntry
-	5,  // 54: blackhole.api.v1.PublishInstancesResponse.header:type_name -> blackhole.api.v1.Header
-	6,  // 55: blackhole.api.v1.SetRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	66, // 56: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
-	5,  // 57: blackhole.api.v1.SetRequirementResponse.header:type_name -> blackhole.api.v1.Header
-	6,  // 58: blackhole.api.v1.DeleteRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	5,  // 59: blackhole.api.v1.DeleteRequirementResponse.header:type_name -> blackhole.api.v1.Header
-	5,  // 60: blackhole.api.v1.OpenClientResponse.header:type_name -> blackhole.api.v1.Header
-	60, // 61: blackhole.api.v1.GroupResponse.voters:type_name -> blackhole.api.v1.GroupMember
-	60, // 62: blackhole.api.v1.GroupResponse.learners:type_name -> blackhole.api.v1.GroupMember
-	59, // 63: blackhole.api.v1.GroupResponse.held_back_by:type_name -> blackhole.api.v1.HeldBack
-	7,  // 64: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
-	9,  // 65: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
-	11, // 66: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
-	13, // 67: blackhole.api.v1.LockService.LockInfo:input_type -> blackhole.api.v1.LockInfoRequest
-	15, // 68: blackhole.api.v1.LockService.ListLocks:input_type -> blackhole.api.v1.ListLocksRequest
-	19, // 69: blackhole.api.v1.LockService.LeaseGrant:input_type -> blackhole.api.v1.LeaseGrantRequest
-	21, // 70: blackhole.api.v1.LockService.LeaseRevoke:input_type -> blackhole.api.v1.LeaseRevokeRequest
-	23, // 71: blackhole.api.v1.LockService.LeaseKeepAlive:input_type -> blackhole.api.v1.LeaseKeepAliveRequest
-	26, // 72: blackhole.api.v1.LockService.LeaseTimeToLive:input_type -> blackhole.api.v1.LeaseTimeToLiveRequest
-	28, // 73: blackhole.api.v1.LockService.ListLeases:input_type -> blackhole.api.v1.ListLeasesRequest
-	31, // 74: blackhole.api.v1.LockService.Watch:input_type -> blackhole.api.v1.WatchKeysRequest
-	35, // 75: blackhole.api.v1.CoordinationService.Txn:input_type -> blackhole.api.v1.TxnRequest
-	44, // 76: blackhole.api.v1.CoordinationService.Range:input_type -> blackhole.api.v1.RangeRequest
-	53, // 77: blackhole.api.v1.CoordinationService.OpenClient:input_type -> blackhole.api.v1.OpenClientRequest
-	55, // 78: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
-	57, // 79: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
-	63, // 80: blackhole.api.v1.CoordinationService.ChangeMembers:input_type -> blackhole.api.v1.ChangeMembersRequest
-	61, // 81: blackhole.api.v1.CoordinationService.Backup:input_type -> blackhole.api.v1.BackupRequest
-	46, // 82: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
-	49, // 83: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
-	51, // 84: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
-	8,  // 85: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
-	10, // 86: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
-	12, // 87: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
-	14, // 88: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
-	16, // 89: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
-	20, // 90: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
-	22, // 91: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
-	24, // 92: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
-	27, // 93: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
-	29, // 94: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
-	32, // 95: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
-	42, // 96: blackhole.api.v1.CoordinationService.Txn:output_type -> blackhole.api.v1.TxnResponse
-	45, // 97: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
-	54, // 98: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
-	56, // 99: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
-	58, // 100: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
-	64, // 101: blackhole.api.v1.CoordinationService.ChangeMembers:output_type -> blackhole.api.v1.ChangeMembersResponse
-	62, // 102: blackhole.api.v1.CoordinationService.Backup:output_type -> blackhole.api.v1.BackupResponse
-	48, // 103: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
-	50, // 104: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
-	52, // 105: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
-	85, // [85:106] is the sub-list for method output_type
-	64, // [64:85] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	40, // 37: blackhole.api.v1.TxnStep.put:type_name -> blackhole.api.v1.TxnPut
+	41, // 38: blackhole.api.v1.TxnStep.delete:type_name -> blackhole.api.v1.TxnDelete
+	42, // 39: blackhole.api.v1.TxnStep.range:type_name -> blackhole.api.v1.TxnRange
+	39, // 40: blackhole.api.v1.TxnStep.txn:type_name -> blackhole.api.v1.TxnBranch
+	38, // 41: blackhole.api.v1.TxnStep.hide:type_name -> blackhole.api.v1.TxnHide
+	36, // 42: blackhole.api.v1.TxnBranch.compare:type_name -> blackhole.api.v1.Compare
+	37, // 43: blackhole.api.v1.TxnBranch.then:type_name -> blackhole.api.v1.TxnStep
+	37, // 44: blackhole.api.v1.TxnBranch.else:type_name -> blackhole.api.v1.TxnStep
+	4,  // 45: blackhole.api.v1.TxnRange.order:type_name -> blackhole.api.v1.TxnRange.Order
+	5,  // 46: blackhole.api.v1.TxnResponse.header:type_name -> blackhole.api.v1.Header
+	44, // 47: blackhole.api.v1.TxnResponse.results:type_name -> blackhole.api.v1.TxnStepResult
+	34, // 48: blackhole.api.v1.TxnStepResult.kvs:type_name -> blackhole.api.v1.KeyVal
+	44, // 49: blackhole.api.v1.TxnStepResult.results:type_name -> blackhole.api.v1.TxnStepResult
+	4,  // 50: blackhole.api.v1.RangeRequest.order:type_name -> blackhole.api.v1.TxnRange.Order
+	5,  // 51: blackhole.api.v1.RangeResponse.header:type_name -> blackhole.api.v1.Header
+	34, // 52: blackhole.api.v1.RangeResponse.kvs:type_name -> blackhole.api.v1.KeyVal
+	6,  // 53: blackhole.api.v1.PublishInstancesRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	48, // 54: blackhole.api.v1.PublishInstancesRequest.puts:type_name -> blackhole.api.v1.DirectoryEntry
+	5,  // 55: blackhole.api.v1.PublishInstancesResponse.header:type_name -> blackhole.api.v1.Header
+	6,  // 56: blackhole.api.v1.SetRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	67, // 57: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
+	5,  // 58: blackhole.api.v1.SetRequirementResponse.header:type_name -> blackhole.api.v1.Header
+	6,  // 59: blackhole.api.v1.DeleteRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	5,  // 60: blackhole.api.v1.DeleteRequirementResponse.header:type_name -> blackhole.api.v1.Header
+	5,  // 61: blackhole.api.v1.OpenClientResponse.header:type_name -> blackhole.api.v1.Header
+	61, // 62: blackhole.api.v1.GroupResponse.voters:type_name -> blackhole.api.v1.GroupMember
+	61, // 63: blackhole.api.v1.GroupResponse.learners:type_name -> blackhole.api.v1.GroupMember
+	60, // 64: blackhole.api.v1.GroupResponse.held_back_by:type_name -> blackhole.api.v1.HeldBack
+	7,  // 65: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
+	9,  // 66: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
+	11, // 67: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
+	13, // 68: blackhole.api.v1.LockService.LockInfo:input_type -> blackhole.api.v1.LockInfoRequest
+	15, // 69: blackhole.api.v1.LockService.ListLocks:input_type -> blackhole.api.v1.ListLocksRequest
+	19, // 70: blackhole.api.v1.LockService.LeaseGrant:input_type -> blackhole.api.v1.LeaseGrantRequest
+	21, // 71: blackhole.api.v1.LockService.LeaseRevoke:input_type -> blackhole.api.v1.LeaseRevokeRequest
+	23, // 72: blackhole.api.v1.LockService.LeaseKeepAlive:input_type -> blackhole.api.v1.LeaseKeepAliveRequest
+	26, // 73: blackhole.api.v1.LockService.LeaseTimeToLive:input_type -> blackhole.api.v1.LeaseTimeToLiveRequest
+	28, // 74: blackhole.api.v1.LockService.ListLeases:input_type -> blackhole.api.v1.ListLeasesRequest
+	31, // 75: blackhole.api.v1.LockService.Watch:input_type -> blackhole.api.v1.WatchKeysRequest
+	35, // 76: blackhole.api.v1.CoordinationService.Txn:input_type -> blackhole.api.v1.TxnRequest
+	45, // 77: blackhole.api.v1.CoordinationService.Range:input_type -> blackhole.api.v1.RangeRequest
+	54, // 78: blackhole.api.v1.CoordinationService.OpenClient:input_type -> blackhole.api.v1.OpenClientRequest
+	56, // 79: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
+	58, // 80: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
+	64, // 81: blackhole.api.v1.CoordinationService.ChangeMembers:input_type -> blackhole.api.v1.ChangeMembersRequest
+	62, // 82: blackhole.api.v1.CoordinationService.Backup:input_type -> blackhole.api.v1.BackupRequest
+	47, // 83: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
+	50, // 84: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
+	52, // 85: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
+	8,  // 86: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
+	10, // 87: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
+	12, // 88: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
+	14, // 89: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
+	16, // 90: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
+	20, // 91: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
+	22, // 92: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
+	24, // 93: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
+	27, // 94: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
+	29, // 95: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
+	32, // 96: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
+	43, // 97: blackhole.api.v1.CoordinationService.Txn:output_type -> blackhole.api.v1.TxnResponse
+	46, // 98: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
+	55, // 99: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
+	57, // 100: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
+	59, // 101: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
+	65, // 102: blackhole.api.v1.CoordinationService.ChangeMembers:output_type -> blackhole.api.v1.ChangeMembersResponse
+	63, // 103: blackhole.api.v1.CoordinationService.Backup:output_type -> blackhole.api.v1.BackupResponse
+	49, // 104: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
+	51, // 105: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
+	53, // 106: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
+	86, // [86:107] is the sub-list for method output_type
+	65, // [65:86] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_coordination_proto_init() }
@@ -5297,15 +5384,16 @@ func file_blackhole_api_v1_coordination_proto_init() {
 		(*TxnStep_Delete)(nil),
 		(*TxnStep_Range)(nil),
 		(*TxnStep_Txn)(nil),
+		(*TxnStep_Hide)(nil),
 	}
-	file_blackhole_api_v1_coordination_proto_msgTypes[38].OneofWrappers = []any{}
+	file_blackhole_api_v1_coordination_proto_msgTypes[39].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_coordination_proto_rawDesc), len(file_blackhole_api_v1_coordination_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   60,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -1,0 +1,74 @@
+package machine
+
+import (
+	"slices"
+
+	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+// maxHidden bounds the ranges with hidden history. MAGIC: a front has one range, and every read looks at all.
+const maxHidden = 16
+
+// hidden is a range of keys whose history before a revision nobody can read who asks for keys of the range alone.
+// Watches go on: whoever begins one looks whether its start can be read.
+type hidden struct {
+	span   coord.Span
+	before coord.Revision // the earliest that is told
+}
+
+// horizon returns the earliest revision of the keys of a span that may be told.
+func (s *Keyspace) horizon(span coord.Span) (earliest coord.Revision) {
+	for i := range s.hidden {
+		if s.hidden[i].span.Covers(span) {
+			earliest = max(earliest, s.hidden[i].before)
+		}
+	}
+	return earliest
+}
+
+// readable checks a revision at which a span is read.
+func (s *Keyspace) readable(field string, span coord.Span, at coord.Revision) error {
+	if at < 0 || at > s.revision {
+		return fault.Invalidf(field, at, "the present revision is %d", s.revision)
+	}
+	if earliest := max(s.compacted, s.horizon(span)); at < earliest {
+		return fault.In(field, s.lost(earliest))
+	}
+	return nil
+}
+
+func (s *Keyspace) lost(revision coord.Revision) error {
+	return fault.As("", fault.NotFound, &coord.Compacted{Revision: revision, Current: s.revision})
+}
+
+// hide checks a step that hides history, and notes it for the end of the transaction.
+func (t *txn) hide(r *apiv1.TxnHide) error {
+	span, before := spanOf(r), coord.Revision(r.GetRevision())
+	if before > t.m.revision {
+		return fault.Invalidf("revision", before, "the present revision is %d", t.m.revision)
+	}
+	if earliest := max(t.m.compacted, t.m.horizon(span)); before <= earliest {
+		return fault.In("revision", t.m.lost(earliest))
+	}
+	if len(t.m.hidden)+len(t.hides) >= maxHidden && t.m.hiddenAt(span) < 0 {
+		return limitReached("range_end", "too many ranges with hidden history", maxHidden)
+	}
+	t.hides = append(t.hides, hidden{span, before})
+	return nil
+}
+
+// conceal hides history before a revision. Views keep what they had.
+func (m *Machine) conceal(h hidden) {
+	m.hidden = slices.Clone(m.hidden)
+	if at := m.hiddenAt(h.span); at >= 0 {
+		m.hidden[at].before = max(m.hidden[at].before, h.before)
+	} else {
+		m.hidden = append(m.hidden, h)
+	}
+}
+
+func (s *Keyspace) hiddenAt(span coord.Span) int {
+	return slices.IndexFunc(s.hidden, func(h hidden) bool { return h.span == span })
+}
