@@ -53,9 +53,11 @@ func TestHiddenHistory(t *testing.T) {
 				require.Equal(t, coord.Compacted{Revision: now - 1, Current: now}, *past)
 			}
 		}
-		b, err := m.Events(coord.Watch{Span: coord.Under("front/"), From: now - 2})
+		b, err := m.Events(coord.Watch{Span: coord.Under("front/"), From: now - 2, Prev: true})
 		require.NoError(t, err, "a watch goes on")
 		require.Len(t, b.Events, 3)
+		require.Nil(t, b.Events[1].Prev, "what a key was before is hidden too")
+		require.Equal(t, "3", string(b.Events[2].Prev.Value))
 	}
 	_, err = view.Range(machine.Query{Span: coord.Exactly("front/a"), At: now - 2})
 	require.NoError(t, err, "a view stays as it was")

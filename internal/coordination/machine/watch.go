@@ -35,7 +35,7 @@ func (s *Keyspace) Events(w coord.Watch) (coord.Batch, error) {
 	if w.Limit <= 0 {
 		w.Limit = batchEvents
 	}
-	batch := coord.Batch{Next: s.revision + 1}
+	batch, told := coord.Batch{Next: s.revision + 1}, s.horizon(w.Span)
 	start := s.past.search(w.From)
 	var size int64
 	for i := start; i < s.past.n; {
@@ -43,7 +43,7 @@ func (s *Keyspace) Events(w coord.Watch) (coord.Batch, error) {
 		full := had >= w.Limit || size >= batchBytes || i-start >= batchLook
 		var added int64
 		if !full {
-			batch.Events, added, i = s.past.collect(&w, i, batch.Events)
+			batch.Events, added, i = s.past.collect(&w, told, i, batch.Events)
 		}
 		if added > revisionBytes && had == 0 {
 			return coord.Batch{}, fault.Wrap(op, tooManyBytes(&w, revision, added))
@@ -56,12 +56,14 @@ func (s *Keyspace) Events(w coord.Watch) (coord.Batch, error) {
 	return batch, nil
 }
 
-// collect appends the events of a watch in the revision that begins at position i. It returns their bytes, and where
-// the next revision begins.
-func (h *history) collect(w *coord.Watch, i int, events []coord.Event) (_ []coord.Event, bytes int64, next int) {
+// collect appends the events of a watch in the revision that begins at position i. What keys were before the revision told
+// is hidden. It returns the bytes of the events, and where the next revision begins.
+func (h *history) collect(
+	w *coord.Watch, told coord.Revision, i int, events []coord.Event,
+) (_ []coord.Event, bytes int64, next int) {
 	for revision := h.at(i).Revision; i < h.n && h.at(i).Revision == revision; i++ {
 		if e := h.at(i); w.Span.Contains(e.Key) {
-			shown := show(w, e)
+			shown := show(w, told, e)
 			events, bytes = append(events, shown), bytes+eventSize(&shown)
 		}
 	}
@@ -77,9 +79,9 @@ func tooManyBytes(w *coord.Watch, at coord.Revision, bytes int64) error {
 	return fault.Refused(fault.TooLarge, field, "the events of revision %d have %d bytes, at most %d: %s", at, bytes, revisionBytes, instead)
 }
 
-func show(w *coord.Watch, e *coord.Event) coord.Event {
+func show(w *coord.Watch, told coord.Revision, e *coord.Event) coord.Event {
 	shown := *e
-	if !w.Prev {
+	if !w.Prev || e.Revision <= told {
 		shown.Prev = nil
 	}
 	return shown
