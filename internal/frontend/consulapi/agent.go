@@ -76,7 +76,6 @@ func newAgent(s *Server) *agentAPI {
 func (a *agentAPI) routes() []httpapi.Route {
 	read, write := access.RoleReadOnly, access.RoleService
 	return []httpapi.Route{
-		a.route("GET /v1/agent/self", read, a.self),
 		a.route("GET /v1/agent/services", read, a.services, "filter"),
 		a.route("GET /v1/agent/service/{id...}", read, a.service),
 		a.route("PUT /v1/agent/service/register", write, a.register, "replace-existing-checks"),
@@ -97,15 +96,6 @@ func (a *agentAPI) done(r *request, err error) error {
 	a.header(r, 1)
 	a.write(r, http.StatusOK, "text/plain; charset=utf-8", nil)
 	return nil
-}
-
-func (a *agentAPI) self(r *request) error {
-	return a.answer(r, 1, map[string]any{
-		"Config": map[string]any{"Datacenter": Datacenter, "NodeName": a.Peer, "NodeID": a.Peer, "Server": false, "Version": Version, "Revision": ""},
-		"Member": map[string]any{"Name": a.Peer, "Addr": a.Address, "Tags": map[string]string{}, "Status": 1},
-		"Meta":   map[string]string{},
-		"Stats":  map[string]any{},
-	})
 }
 
 // own returns the instances of this peer in the namespace of clients; with an id those of it, first the ones of this

@@ -28,9 +28,9 @@ func (a *agentAPI) catalogRoutes() []httpapi.Route {
 		of("catalog/service/{service}", func(r *request) error { return a.find(r, each(catalogServiceOf)) }, "tag"),
 		of("catalog/node/{node}", func(r *request) error { return a.find(r, a.node) }),
 		of("health/service/{service}", func(r *request) error { return a.find(r, each(serviceEntryOf)) }, "tag", "passing"),
-		of("health/checks/{service}", func(r *request) error { return a.find(r, checksOfAll) }),
-		of("health/node/{node}", func(r *request) error { return a.find(r, checksOfAll) }),
-		of("health/state/{state}", func(r *request) error { return a.find(r, checksOfAll) }),
+		of("health/checks/{service}", func(r *request) error { return a.find(r, a.checksOfAll) }),
+		of("health/node/{node}", func(r *request) error { return a.find(r, a.checksOfAll) }),
+		of("health/state/{state}", func(r *request) error { return a.find(r, a.checksOfAll) }),
 	}
 }
 
@@ -192,10 +192,15 @@ func each[T any](of func(*instance.Instance) T) render {
 	}
 }
 
-// checksOfAll answers the checks of instances: of a node with its own one, and in a state.
-func checksOfAll(r *request, list []*instance.Instance) (any, error) {
+// checksOfAll answers the checks of instances: of a node with its own one, and in a state. This node is there without
+// services too.
+func (a *agentAPI) checksOfAll(r *request, list []*instance.Instance) (any, error) {
 	out := []healthCheck{}
 	seen := map[string]bool{}
+	if r.PathValue("service") == "" {
+		seen[a.Peer] = true
+		out = append(out, nodeCheckOf(a.ownNode()))
+	}
 	for _, i := range list {
 		if r.PathValue("service") == "" && !seen[i.Peer] {
 			seen[i.Peer] = true
@@ -209,21 +214,18 @@ func checksOfAll(r *request, list []*instance.Instance) (any, error) {
 	}))
 }
 
-// nodes answers the peers that have instances.
+// nodes answers this peer and those that have instances.
 func (a *agentAPI) nodes(r *request, list []*instance.Instance) (any, error) {
-	out := []node{nodeOf(&instance.Instance{Peer: a.Peer, Spec: instance.Spec{Host: a.Address}})}
-	for _, i := range list {
-		if !slices.ContainsFunc(out, func(n node) bool { return n.Node == i.Peer }) {
-			out = append(out, nodeOf(i))
-		}
-	}
-	return filtered(r, out)
+	return filtered(r, a.nodesOf(list))
 }
 
-// node answers a peer with its instances; null for one without.
+// node answers a peer with its instances; null for another one without.
 func (a *agentAPI) node(r *request, list []*instance.Instance) (any, error) {
 	services := map[string]agentService{}
 	var of *instance.Instance
+	if r.PathValue("node") == a.Peer {
+		of = a.ownNode()
+	}
 	for _, i := range list {
 		if i.Peer == r.PathValue("node") {
 			s := agentServiceOf(i)

@@ -227,7 +227,7 @@ func (s *Server) Routes() []httpapi.Route {
 		s.route("PUT /v1/txn", write, s.txn),
 	}
 	if s.agent != nil {
-		routes = append(routes, slices.Concat(s.agent.routes(), s.agent.catalogRoutes())...)
+		routes = append(routes, slices.Concat(s.agent.routes(), s.agent.nodeRoutes(), s.agent.catalogRoutes())...)
 	}
 	served := http.NewServeMux()
 	for _, r := range routes {

@@ -1,0 +1,47 @@
+package consulapi_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestNode: a node is there without services, as tools wait for it, and tells load balancers of its services by codes.
+func TestNode(t *testing.T) {
+	playAgent(t, func(t *testing.T, f *peerOf) {
+		self := read[map[string]map[string]any](t, f.get("agent/self"))["Config"]["NodeName"].(string)
+		require.Contains(t, f.get("health/node/"+self).body, `"CheckID":"serfHealth"`)
+		require.Len(t, read[[]any](t, f.get("health/state/passing")), 1)
+		require.Equal(t, self, read[map[string]map[string]any](t, f.get("catalog/node/"+self))["Node"]["Node"])
+		require.Equal(t, "null", f.get("catalog/node/another").body)
+		require.Equal(t, self, read[[]map[string]any](t, f.get("agent/members"))[0]["Name"])
+		require.NotEmpty(t, read[map[string]string](t, f.get("agent/version"))["HumanVersion"])
+
+		require.Equal(t, []any{http.StatusNotFound, "ServiceNameNotFound"}, bare(f.get("agent/health/service/name/web?format=text")))
+		require.Equal(t, []any{http.StatusNotFound, "ServiceIdNotFound"}, bare(f.get("agent/health/service/id/web?format=text")))
+		f.done("agent/service/register", `{"ID":"a","Name":"web","Port":1,"Check":{"CheckID":"ca","TTL":"1h"}}`)
+		f.done("agent/service/register", `{"ID":"b","Name":"web","Port":2,"Check":{"CheckID":"cb","TTL":"1h","Status":"passing"}}`)
+		for _, c := range []struct {
+			report, status string
+			code           int
+		}{{"", "critical", 503}, {"warn", "warning", 429}, {"pass", "passing", 200}, {"fail", "critical", 503}} {
+			if c.report != "" {
+				f.done("agent/check/"+c.report+"/ca", "")
+			}
+			require.Equal(t, []any{c.code, c.status}, bare(f.get("agent/health/service/id/a?format=text")))
+			require.Equal(t, []any{c.code, c.status}, bare(f.get("agent/health/service/name/web?format=text")), "the worst one counts")
+			require.Equal(t, []any{200, "passing"}, bare(f.get("agent/health/service/id/b?format=text")))
+		}
+		all := f.get("agent/health/service/name/web")
+		require.Equal(t, 503, all.code)
+		var services []map[string]any
+		require.NoError(t, json.Unmarshal([]byte(all.body), &services))
+		require.Len(t, services, 2)
+		require.Equal(t, []any{"critical", "passing"}, []any{services[0]["AggregatedStatus"], services[1]["AggregatedStatus"]})
+		require.Equal(t, "cb", services[1]["Checks"].([]any)[0].(map[string]any)["CheckID"])
+	})
+}
+
+func bare(a answer) []any { return []any{a.code, a.body} }
