@@ -22,8 +22,10 @@ type KeyValue struct {
 	ModRevision Revision
 	// Version counts the puts since the key was made, from 1.
 	Version int64
-	// Lease whose end deletes the key; 0 is none, and below 0 one of which the caller may not learn.
+	// Lease whose end deletes the key; 0 is none, or one of which the caller may not learn.
 	Lease LeaseID
+	// LeaseTag is the public name of a lease that is hidden.
+	LeaseTag string
 }
 
 // keyValue reads a version of a key; what is not there is nil.
@@ -34,16 +36,21 @@ func keyValue(kv *api.KeyVal) *KeyValue {
 	return &KeyValue{
 		Key: string(kv.GetKey()), Value: kv.GetValue(), CreateRevision: Revision(kv.GetCreateRevision()),
 		ModRevision: Revision(kv.GetModRevision()), Version: kv.GetVersion(), Lease: LeaseID(kv.GetLease()),
+		LeaseTag: kv.GetLeaseTag(),
 	}
 }
 
 // MarshalJSON implements json.Marshaler, with the names of the API. Bytes that are not text have names of their own:
 // key_base64 and value_base64.
 func (kv *KeyValue) MarshalJSON() ([]byte, error) {
-	return json.Marshal(&coord.KeyValue{
+	out := coord.KeyValue{
 		Key: kv.Key, Value: kv.Value, CreateRevision: coord.Revision(kv.CreateRevision),
 		ModRevision: coord.Revision(kv.ModRevision), Version: kv.Version, Lease: coord.LeaseID(kv.Lease),
-	})
+	}
+	if kv.LeaseTag != "" {
+		out.Lease = coord.HiddenLease
+	}
+	return json.Marshal(&out)
 }
 
 // KeyEvent is one change of one key.

@@ -92,8 +92,12 @@ func KeyValueOf(kv *apiv1.KeyVal) *KeyValue {
 	if kv == nil {
 		return nil
 	}
-	return &KeyValue{
+	out := &KeyValue{
 		Key: string(kv.GetKey()), Value: kv.GetValue(), CreateRevision: Revision(kv.GetCreateRevision()),
 		ModRevision: Revision(kv.GetModRevision()), Version: kv.GetVersion(), Lease: LeaseID(kv.GetLease()),
 	}
+	if kv.GetLeaseTag() != "" {
+		out.Lease = HiddenLease
+	}
+	return out
 }

@@ -48,9 +48,10 @@ func leaseOf(t testing.TB, ctx context.Context, g *authority.Gate, key string) m
 		for _, e := range b.GetEvents() {
 			for way, kv := range map[string]*apiv1.KeyVal{"watch": e.GetKv(), "version before, of a watch": e.GetPrevKv()} {
 				require.Empty(t, kv.GetLeaseOwner(), "is for peers")
-				if kv.GetLease() != 0 {
-					ids[way] = coord.LeaseID(kv.GetLease())
+				if kv.GetLease() != 0 || kv.GetLeaseTag() != "" {
+					ids[way] = coord.LeaseOf(kv.GetLease())
 				}
+				require.True(t, kv.GetLease() == 0 || kv.GetLeaseTag() == "", "a tag stands in place of a hidden id")
 			}
 			cancel()
 		}

@@ -31,7 +31,7 @@ func (g *Gate) Read(ctx context.Context, q *coordv1.Question) (*coordv1.Answer, 
 	case *coordv1.Answer_ListLeases:
 		for _, l := range r.ListLeases.GetLeases() {
 			if !c.learns(l.GetClientId()) {
-				l.Id = int64(coord.HiddenLease)
+				l.Id = 0
 			}
 		}
 	case *coordv1.Answer_LockInfo:
@@ -49,7 +49,7 @@ func (c *caller) hideClaims(locks ...*apiv1.LockState) {
 		for _, claims := range [][]*apiv1.LockClaim{lock.GetHolding(), lock.GetWaiting()} {
 			for _, claim := range claims {
 				if !c.learns(claim.GetHolderId()) {
-					claim.LeaseId = int64(coord.HiddenLease)
+					claim.LeaseId = 0 // its key ends with the tag
 				}
 			}
 		}
@@ -71,7 +71,7 @@ func (g *Gate) Watch(ctx context.Context, w *apiv1.WatchKeysRequest, send func(*
 func (c *caller) hide(all ...*apiv1.KeyVal) {
 	for _, kv := range all {
 		if kv.GetLease() != 0 && !c.learns(kv.GetLeaseOwner()) {
-			kv.Lease = int64(coord.HiddenLease)
+			kv.LeaseTag, kv.Lease = proto.String(coord.LeaseID(kv.GetLease()).Tag()), 0
 		}
 		if kv != nil {
 			kv.LeaseOwner = nil

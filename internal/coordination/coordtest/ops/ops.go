@@ -171,7 +171,7 @@ func publicationOf(r *apiv1.LeaseKeepAliveResponse, id coord.LeaseID) *directory
 func (o Ops) Leases(ctx context.Context, q LeaseQuery) ([]LeaseState, coord.Header, error) {
 	lease := func(l *apiv1.LeaseState) LeaseState {
 		return LeaseState{
-			Lease: coord.Lease{ID: coord.LeaseID(l.GetId()), TTL: l.GetGrantedTtlMs(), Owner: l.GetClientId(), Application: l.GetApplication(), Granted: l.GetGranted()},
+			Lease: coord.Lease{ID: coord.LeaseOf(l.GetId()), TTL: l.GetGrantedTtlMs(), Owner: l.GetClientId(), Application: l.GetApplication(), Granted: l.GetGranted()},
 			Tag:   l.GetTag(), Remaining: l.GetRemainingMs(), Keys: l.GetKeys(),
 		}
 	}
@@ -195,7 +195,7 @@ func toLock(l *apiv1.LockState) LockState {
 			Claim: coord.Claim{
 				Lock: l.GetName(), Holder: c.GetHolderId(), Mode: coord.Mode(c.GetMode()), Permits: c.GetPermits(), Count: c.GetCount(), Metadata: c.GetMetadata(),
 			},
-			Key: c.GetKey(), Lease: coord.LeaseID(c.GetLeaseId()), Token: coord.Token(c.GetFencingToken()),
+			Key: c.GetKey(), Lease: coord.LeaseOf(c.GetLeaseId()), Token: coord.Token(c.GetFencingToken()),
 			Application: c.GetApplication(), ModRevision: coord.Revision(c.GetModRevision()), Version: c.GetVersion(),
 			Age: time.Duration(c.GetAgeMs()) * time.Millisecond,
 		}

@@ -1188,7 +1188,7 @@ type LockClaim struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	HolderId      string                 `protobuf:"bytes,2,opt,name=holder_id,json=holderId,proto3" json:"holder_id,omitempty"`
-	LeaseId       int64                  `protobuf:"varint,3,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`                // -1: hidden from this caller
+	LeaseId       int64                  `protobuf:"varint,3,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`                // 0: hidden from this caller; the end of key is its tag
 	FencingToken  int64                  `protobuf:"varint,4,opt,name=fencing_token,json=fencingToken,proto3" json:"fencing_token,omitempty"` // the create revision of key
 	ModRevision   int64                  `protobuf:"varint,5,opt,name=mod_revision,json=modRevision,proto3" json:"mod_revision,omitempty"`
 	Version       int64                  `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"`
@@ -1979,7 +1979,7 @@ func (x *ListLeasesResponse) GetLeases() []*LeaseState {
 
 type LeaseState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // -1: hidden from this caller
+	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // 0: hidden from this caller
 	GrantedTtlMs  int64                  `protobuf:"varint,2,opt,name=granted_ttl_ms,json=grantedTtlMs,proto3" json:"granted_ttl_ms,omitempty"`
 	RemainingMs   int64                  `protobuf:"varint,3,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"`
 	ClientId      string                 `protobuf:"bytes,4,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"` // its owner: @NAME, ~PEER for callers without a name, &FRONT~PEER for those of a front, or PEER for the peer itself
@@ -2353,8 +2353,9 @@ type KeyVal struct {
 	CreateRevision int64                  `protobuf:"varint,3,opt,name=create_revision,json=createRevision,proto3" json:"create_revision,omitempty"`
 	ModRevision    int64                  `protobuf:"varint,4,opt,name=mod_revision,json=modRevision,proto3" json:"mod_revision,omitempty"`
 	Version        int64                  `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
-	Lease          int64                  `protobuf:"varint,6,opt,name=lease,proto3" json:"lease,omitempty"`                                  // -1: hidden from this caller
+	Lease          int64                  `protobuf:"varint,6,opt,name=lease,proto3" json:"lease,omitempty"`                                  // 0: none, or one that is hidden from this caller: see lease_tag
 	LeaseOwner     *string                `protobuf:"bytes,7,opt,name=lease_owner,json=leaseOwner,proto3,oneof" json:"lease_owner,omitempty"` // between peers only: absent for applications
+	LeaseTag       *string                `protobuf:"bytes,8,opt,name=lease_tag,json=leaseTag,proto3,oneof" json:"lease_tag,omitempty"`       // public name of a lease whose id is hidden
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2434,6 +2435,13 @@ func (x *KeyVal) GetLease() int64 {
 func (x *KeyVal) GetLeaseOwner() string {
 	if x != nil && x.LeaseOwner != nil {
 		return *x.LeaseOwner
+	}
+	return ""
+}
+
+func (x *KeyVal) GetLeaseTag() string {
+	if x != nil && x.LeaseTag != nil {
+		return *x.LeaseTag
 	}
 	return ""
 }
@@ -4922,7 +4930,7 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x04Type\x12\a\n" +
 	"\x03PUT\x10\x00\x12\n" +
 	"\n" +
-	"\x06DELETE\x10\x01\"\xe2\x01\n" +
+	"\x06DELETE\x10\x01\"\x92\x02\n" +
 	"\x06KeyVal\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12'\n" +
@@ -4931,8 +4939,11 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\x03R\aversion\x12\x14\n" +
 	"\x05lease\x18\x06 \x01(\x03R\x05lease\x12$\n" +
 	"\vlease_owner\x18\a \x01(\tH\x00R\n" +
-	"leaseOwner\x88\x01\x01B\x0e\n" +
-	"\f_lease_owner\"\xd4\x01\n" +
+	"leaseOwner\x88\x01\x01\x12 \n" +
+	"\tlease_tag\x18\b \x01(\tH\x01R\bleaseTag\x88\x01\x01B\x0e\n" +
+	"\f_lease_ownerB\f\n" +
+	"\n" +
+	"_lease_tag\"\xd4\x01\n" +
 	"\n" +
 	"TxnRequest\x123\n" +
 	"\acompare\x18\x01 \x03(\v2\x19.blackhole.api.v1.CompareR\acompare\x12-\n" +
