@@ -87,6 +87,11 @@ func (c *coordination) Execute(ctx context.Context, cmd *coordv1.Command) (*coor
 
 // check refuses a command that callers may not send, or that this peer can judge alone.
 func (c *coordination) check(ctx context.Context, caller string, cmd *coordv1.Command) error {
+	if !c.Peers { // the front of another peer has names of its own for what is missing
+		if err := numbered(cmd); err != nil {
+			return err
+		}
+	}
 	switch r := cmd.GetRequest().(type) {
 	case *coordv1.Command_LeaseGrant:
 		if r.LeaseGrant.GetTtlMs() <= 0 && r.LeaseGrant.GetTtl() < 0 {
@@ -103,6 +108,30 @@ func (c *coordination) check(ctx context.Context, caller string, cmd *coordv1.Co
 	}
 	if method, request := c.methods.Of(cmd); request != nil && method == "" {
 		return fault.Refused(fault.Unsupported, "op", "no peer takes this command from a client")
+	}
+	return nil
+}
+
+// numbered refuses a command without a number that it needs: the group would look for a lease or a claim 0.
+func numbered(cmd *coordv1.Command) error {
+	var lease int64
+	field := "lease_id"
+	switch r := cmd.GetRequest().(type) {
+	case *coordv1.Command_Lock:
+		lease = r.Lock.GetLeaseId()
+	case *coordv1.Command_TryLock:
+		lease = r.TryLock.GetLeaseId()
+	case *coordv1.Command_Unlock:
+		if lease = r.Unlock.GetLeaseId(); r.Unlock.GetFencingToken() <= 0 {
+			return fault.Invalidf("fencing_token", r.Unlock.GetFencingToken(), "is missing: send that of the claim, a number above 0")
+		}
+	case *coordv1.Command_LeaseRevoke:
+		lease, field = r.LeaseRevoke.GetId(), "id"
+	default:
+		return nil
+	}
+	if lease <= 0 {
+		return fault.Invalidf(field, lease, "is missing: send the id of the lease, a number above 0")
 	}
 	return nil
 }
