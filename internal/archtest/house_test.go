@@ -44,7 +44,7 @@ func floors() []room {
 			{path: "bench", floor: 13, only: append(contracts(), "testnet", "pkg/client", "internal/operator", "internal/coordination/coordtest/ops", "bench/buyer")},
 			{path: "bench/buyer", floor: 12, only: []string{"internal/trade"}, users: []string{"bench"}},
 
-			{path: "internal/frontend", floor: 11, only: append(contracts(), "internal/platform/jsonform", "internal/platform/access", "internal/platform/pause", "internal/platform/share", "internal/platform/special", "internal/platform/strictjson", "internal/platform/strictproto")},
+			{path: "internal/frontend", floor: 11, only: append(contracts(), "internal/platform/cities", "internal/platform/jsonform", "internal/platform/access", "internal/platform/pause", "internal/platform/share", "internal/platform/special", "internal/platform/strictjson", "internal/platform/strictproto")},
 			{path: "internal/operator", floor: 11, only: append(contracts(), "pkg/client", "internal/link")},
 			{path: "pkg/client", floor: 10, only: append(contracts(), "internal/query", "internal/contract/coord/calls", "internal/contract/coord/attempt", "internal/link")},
 			{path: "internal/link", floor: 9, only: contracts()},
@@ -67,7 +67,7 @@ func floors() []room {
 			{path: "pkg/instance", floor: 1, only: []string{"internal/platform/strictjson"}},
 			{path: "internal/platform/invite", floor: 2, only: []string{"internal/platform/identity"}},
 			{path: "internal/platform/identity", floor: 1, only: []string{}},
-			{path: "internal/platform/cities", floor: 1, only: []string{}},
+			{path: "internal/platform/cities", floor: 1, only: []string{"internal/platform/spelling"}},
 			{path: "internal/platform/jsonform", floor: 0},
 			{path: "internal/platform/p2p", floor: 2, users: wiring("internal/discovery")},
 			{path: "internal/platform/p2p/proof", floor: 2, only: []string{"internal/platform/rpc", "internal/platform/bounded", "internal/platform/identity"}, users: wiring()},

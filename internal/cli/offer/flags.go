@@ -12,7 +12,6 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/platform/cities"
-	"github.com/blackhole/blackhole/internal/platform/spelling"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -48,29 +47,9 @@ func (p *Place) Set(s string) error {
 	case latErr == nil:
 		return fault.Invalidf("", s, "needs LATITUDE,LONGITUDE in degrees (52.52,13.40) or a city, not %q", s)
 	}
-	return p.setCity(s)
-}
-
-// setCity finds a city without a network.
-func (p *Place) setCity(s string) error {
-	all, err := cities.All()
+	c, err := cities.Named(s)
 	if err != nil {
 		return err
-	}
-	c, err := cities.Find(all, s)
-	if err != nil {
-		name, country, _ := strings.Cut(s, ",")
-		var names []string
-		for _, c := range all {
-			if country = strings.ToUpper(strings.TrimSpace(country)); country == "" || c.Country == country {
-				names = append(names, c.Name)
-			}
-		}
-		large := ""
-		if country != "" && len(names) > 0 {
-			large = " (" + strings.Join(names[:min(len(names), 3)], ", ") + ")" // the largest
-		}
-		return fault.Invalidf("", s, "%q is no known city: name a large one nearby%s, or LATITUDE,LONGITUDE in degrees (52.52,13.40)%s", s, large, spelling.Meant(spelling.Nearest(name, names)))
 	}
 	*p = Place{near: &query.Near{Latitude: c.Point.Lat, Longitude: c.Point.Lon}, city: c.Name + ", " + c.Country}
 	return nil
@@ -160,7 +139,7 @@ func newQueryFlags(cmd *cobra.Command) *queryFlags {
 	f.StringVar(&q.Subtype, "subtype", "", "specialisation within the type")
 	f.Var(&s.near, "near", "place: a city (berlin, \"San Jose, US\") or degrees (52.52,13.40)")
 	f.Var(&s.radius, "radius", "largest distance from --near: 100km, 500m, 60mi; a plain number means km")
-	f.StringSliceVar(&q.Countries, "country", nil, "country, ISO 3166-1 alpha-2 (repeat, or commas)")
+	f.StringSliceVar(&q.Countries, "country", nil, "country, a code (ISO 3166-1 alpha-2) or an English name (repeat, or commas)")
 	f.StringArrayVar(&q.Regions, "region", nil, "region (repeat)")
 	f.Uint32Var(&q.MinCPUCores, "min-cpu", 0, "minimum CPU cores")
 	f.Uint64Var(&q.MinMemoryMB, "min-memory-mb", 0, "minimum memory, MB")
@@ -225,6 +204,12 @@ func (s *queryFlags) query(cmd *cobra.Command) (query.Query, error) {
 		q.Type, q.Types = q.Types[0], nil
 	}
 	var err error
+	q.Countries = slices.Clone(q.Countries) // the flags stay as they were given
+	for i, name := range q.Countries {
+		if q.Countries[i], err = cities.Country(name); err != nil {
+			return query.Query{}, fault.In("--country", err)
+		}
+	}
 	if q.Attributes, err = command.Assignments("--attr", s.attributes); err != nil {
 		return query.Query{}, err
 	}

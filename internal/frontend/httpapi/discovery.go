@@ -63,6 +63,9 @@ func (d *discoveryAPI) query(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if body, err = placesIn(body); err != nil {
+		return within("body", err)
+	}
 	q, err := queries.ParseJSON(body)
 	if err != nil {
 		return within("body", err)
@@ -74,6 +77,9 @@ func (d *discoveryAPI) queryByParameters(w http.ResponseWriter, r *http.Request)
 	values, err := input.Query(r.URL)
 	if err != nil {
 		return err
+	}
+	if err := places(values); err != nil {
+		return within("url", err)
 	}
 	q, err := queries.ParseValues(values)
 	if err != nil {
@@ -144,6 +150,9 @@ func readWatch(r *http.Request) (q query.Query, after string, err error) {
 	values.Del("after")
 	if id := r.Header.Get("Last-Event-ID"); id != "" { // a browser reconnects to the URL of its first request
 		after = id
+	}
+	if err := places(values); err != nil {
+		return q, "", within("url", err)
 	}
 	q, err = queries.ParseValues(values)
 	return q, after, within("url", err)

@@ -57,6 +57,23 @@ func TestQuery(t *testing.T) {
 		require.Equal(t, "cache", again["source"], form)
 		require.Equal(t, results, again["results"])
 	}
+
+	// A city stands for its degrees, and the name of a country for its code.
+	for form, body := range map[string]string{
+		"near=berlin&radius_km=100&countries=Germany": "", "near=Berlin,+de&radius_km=100&countries=DE,France": "",
+		"": `{"type":"compute","near":{"city":"Berlin","radius_km":100},"countries":["germany"]}`,
+	} {
+		method := map[bool]string{true: "POST", false: "GET"}[form == ""]
+		got := a.ok(t, 200, method, strings.TrimSuffix(ask+"?type=compute&"+form, "?type=compute&"), body)
+		require.Equal(t, 2.0, got["total"], form)
+	}
+	a.ok(t, 200, "GET", ask+"?type=compute&near=", "")
+	for request, field := range map[string]string{"near=Berlim": "near", "countries=Germny": "countries"} {
+		require.Regexp(t, "did you mean (Berlin|DE)", a.refused(t, invalid(field), "GET "+ask+"?type=compute&"+request, "").json["message"])
+	}
+	a.refused(t, invalid("near.city"), "POST "+ask, `{"type":"compute","near":{"city":"Berlim"}}`)
+	a.refused(t, invalid("near.city"), "POST "+ask, `{"type":"compute","near":{"city":"Berlin","latitude":1}}`)
+	a.refused(t, invalid("countries[1]"), "POST "+ask, `{"type":"compute","countries":["DE","Germny"]}`)
 }
 
 func TestQueryWithoutTheNetwork(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/blackhole/blackhole/internal/platform/clean"
+	"github.com/blackhole/blackhole/internal/platform/spelling"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 )
@@ -60,6 +62,35 @@ func parse(row []string) (City, error) {
 	}
 	return c, nil
 }
+
+// Named is Find in the whole table. Errors: Invalid, with cities that are spelt alike.
+func Named(name string) (City, error) {
+	all, err := All()
+	if err != nil {
+		return City{}, err
+	}
+	c, err := Find(all, name)
+	if err == nil {
+		return c, nil
+	}
+	typed, country, _ := strings.Cut(name, ",")
+	var names []string
+	for _, c := range all {
+		if country = strings.ToUpper(strings.TrimSpace(country)); country == "" || c.Country == country {
+			names = append(names, c.Name)
+		}
+	}
+	large := ""
+	if country != "" && len(names) > 0 {
+		large = " (" + strings.Join(names[:min(len(names), 3)], ", ") + ")" // the largest
+	}
+	name = clean.Text(name, maxName)
+	return City{}, fault.Invalidf("", name, "%q is no known city: name a large one nearby%s, or LATITUDE,LONGITUDE in degrees (52.52,13.40)%s",
+		name, large, spelling.Meant(spelling.Nearest(typed, names)))
+}
+
+// maxName bounds a name in an error, in bytes.
+const maxName = 64
 
 // Find returns the largest city with a name: Berlin, or with its country "Berlin, DE". Case and accents do not count,
 // the first words of a name are enough: "frankfurt", and some English and former names are known. Errors: NotFound.
