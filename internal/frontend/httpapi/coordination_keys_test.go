@@ -52,6 +52,19 @@ func TestKeys(t *testing.T) {
 	require.Len(t, p.ok(t, 200, "GET /keys?prefix=true", "")["kvs"], 1)
 }
 
+// TestNamedSlash: an object may have the name "/", which the router would take for the end of a path.
+func TestNamedSlash(t *testing.T) {
+	p := newCoordFixture(t)
+	p.putValue(t, "/keys/%2F", "one")
+	p.putValue(t, "/keys/%2f?if_revision="+revisionOf(p.putValue(t, "/key?key=%2F", "two")), "three")
+	require.Equal(t, "dGhyZWU=", p.ok(t, 200, "GET /keys/%2F", "")["kvs"].([]any)[0].(object)["value"])
+	require.Equal(t, 1.0, p.ok(t, 200, "DELETE /keys/%2F", "")["changed"])
+	p.refused(t, refusal{404, "not_found", "key"}, "GET /keys/%2F", "")
+	lease := p.ok(t, 200, "POST /leases", `{"ttl":30}`)["id"].(string)
+	require.Equal(t, true, p.ok(t, 200, "POST /locks/%2F", `{"lease_id":"`+lease+`"}`)["acquired"])
+	require.Equal(t, "/", p.ok(t, 200, "GET /locks/%2F", "")["lock"].(object)["name"])
+}
+
 // TestKeysCompare: if_revision makes a write conditional.
 func TestKeysCompare(t *testing.T) {
 	p := newCoordFixture(t)

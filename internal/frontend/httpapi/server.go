@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/contract/discovery"
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/openapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -159,8 +160,26 @@ func (s *Server) Handler() http.Handler {
 		if s.isPublic(r) {
 			resp.Header().Set("Access-Control-Allow-Origin", "*")
 		}
-		s.route(resp, r)
+		s.route(resp, slashNamed(r))
 	})
+}
+
+// slashNamed leads a request for the object "/" to the path where a parameter names it: http.ServeMux takes the segment %2F for the
+// end of a path.
+func slashNamed(r *http.Request) *http.Request {
+	before, after, found := strings.Cut(strings.Replace(r.URL.EscapedPath(), "/%2f", "/%2F", 1), "/%2F")
+	if !found || after != "" && after[0] != '/' {
+		return r
+	}
+	for _, parameter := range []string{"key", "name", "id"} {
+		if instead, _, ok := openapi.Named(before + "/{" + parameter + "}" + after); ok {
+			to, u := *r, *r.URL
+			u.Path, u.RawPath, u.RawQuery = instead, "", strings.TrimSuffix(parameter+"=%2F&"+u.RawQuery, "&")
+			to.URL = &u
+			return &to
+		}
+	}
+	return r
 }
 
 // route serves an admitted request. Probes and the files of the page are in no trace.
@@ -321,7 +340,11 @@ func (s *Server) isPublic(r *http.Request) bool {
 type hostNames []string
 
 // serve reports whether a request names this server.
+// A unix socket names it by itself: no page of a browser reaches one.
 func (n hostNames) serve(r *http.Request) bool {
+	if at, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && at.Network() == "unix" {
+		return true
+	}
 	host := hostOf(r)
 	return isLoopback(host) || slices.ContainsFunc(n, func(name string) bool { return strings.EqualFold(name, host) })
 }

@@ -84,6 +84,18 @@ func TestHosts(t *testing.T) {
 	require.Empty(t, a.OwnAll())
 }
 
+// TestHostsOfASocket: each name is that of a server at a unix socket, which no page of a browser reaches.
+func TestHostsOfASocket(t *testing.T) {
+	a := newFixture(t)
+	socket := func(r *http.Request) {
+		*r = *r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.UnixAddr{Name: "/run/x.sock", Net: "unix"}))
+	}
+	for _, name := range []string{"", "evil.example", "peer", "%2Frun%2Fx.sock"} {
+		require.Equal(t, 200, do(a.handler, "GET", "/v1/health", "", host(name), socket).Code, name)
+	}
+	a.refused(t, refusal{403, "forbidden", ""}, "GET /v1/health", "", host("peer"), socket, header("Sec-Fetch-Site", "cross-site"))
+}
+
 // TestOrigins: pages of other origins cannot use any method.
 func TestOrigins(t *testing.T) {
 	a := newFixture(t)
