@@ -23,7 +23,8 @@ func Events(con *term.Console) *cobra.Command {
 		Long: "Show what matters at the peer until interrupted: leaders, voters, conditions, ended instances, lost\n" +
 			"locks, offers and peers. --since begins with what mattered before; a peer remembers an hour.\n\n" +
 			"With -o ndjson each line has an id, which --after continues at. --timeout ends the command with exit\n" +
-			"code 0. Changes have streams of their own: offer watch, instance watch, kv watch.",
+			"code 0. A line begins with the time at which the peer learned of it, and ends with the time of the event\n" +
+			"where it was earlier. Changes have streams of their own: offer watch, instance watch, kv watch.",
 	}
 	var q operator.EventQuery
 	cmd.Flags().StringVar(&q.After, "after", "", "id of the last event seen")
@@ -52,6 +53,9 @@ func eventLines(e operator.PeerEvent) string {
 	var out strings.Builder
 	for _, n := range e.Notes {
 		text := term.Clean(fmt.Sprintf("%s  %-11s  %s", n.At.UTC().Format(time.RFC3339), n.Kind, n.Text))
+		if !n.Since.IsZero() {
+			text += ", at " + n.Since.UTC().Format(time.RFC3339)
+		}
 		out.WriteString(strings.TrimRight(text, " ") + "\n")
 	}
 	return out.String()

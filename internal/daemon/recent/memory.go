@@ -43,12 +43,20 @@ func New(now func() time.Time) *Memory {
 
 // Note remembers what changed.
 func (m *Memory) Note(kind, subject, format string, args ...any) {
+	m.NoteSince(time.Time{}, kind, subject, format, args...)
+}
+
+// NoteSince is Note for what happened at a time; zero: nobody knows when.
+func (m *Memory) NoteSince(since time.Time, kind, subject, format string, args ...any) {
 	n := discovery.Note{Kind: kind, Subject: clean.Text(subject, maxText), Text: clean.Text(fmt.Sprintf(format, args...), maxText)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n.At = m.now().UTC()
 	if last := len(m.notes) - 1; last >= 0 && !n.At.After(m.notes[last].At) {
 		n.At = m.notes[last].At.Add(1) // a time is a position: readers continue after it
+	}
+	if !since.IsZero() && n.At.Sub(since) > every { // what the first look finds has one time
+		n.Since = since.UTC()
 	}
 	m.notes = append(m.notes, n)
 	m.bytes += size(n)

@@ -145,6 +145,21 @@ func TestEndedInstances(t *testing.T) {
 	})
 }
 
+// TestSince: a note tells when something happened apart from when the peer learned of it.
+func TestSince(t *testing.T) {
+	inBubble(t, func(p *peer) {
+		happened := time.Now().UTC()
+		p.rest(time.Minute)
+		p.removed = []instances.Removal{{Instance: &instance.Instance{Key: instance.Key{Namespace: "default", Service: "api", ID: "a"}}, At: happened, Cause: "deregistered"}}
+		p.conditions = []condition.Condition{{Name: condition.NoReserve, Message: "2 of 3 voters answer", Since: time.Now()}}
+		from := p.last
+		p.says("condition: no_reserve began: 2 of 3 voters answer", "instance: default/api/a is removed: deregistered")
+		notes, _ := p.memory.Since(from)
+		require.Equal(t, []time.Time{{}, happened}, []time.Time{notes[0].Since, notes[1].Since})
+		require.GreaterOrEqual(t, notes[1].At.Sub(happened), time.Minute)
+	})
+}
+
 func TestOffers(t *testing.T) {
 	inBubble(t, func(p *peer) {
 		key, _, err := crypto.GenerateEd25519Key(rand.Reader)

@@ -199,9 +199,9 @@ func (w *Watch) seeConditions() {
 			continue
 		}
 		if c.Name == condition.NoQuorum {
-			w.memory.Note(kindQuorum, string(c.Name), "the quorum is lost: %s", c.Message)
+			w.memory.NoteSince(c.Since, kindQuorum, string(c.Name), "the quorum is lost: %s", c.Message)
 		} else {
-			w.memory.Note(kindCondition, string(c.Name), "%s began: %s", c.Name, c.Message)
+			w.memory.NoteSince(c.Since, kindCondition, string(c.Name), "%s began: %s", c.Name, c.Message)
 		}
 	}
 	for _, name := range condition.Names() {
@@ -247,12 +247,15 @@ func (w *Watch) seePeers(connected map[string]bool) {
 }
 
 // change is what changed, for a note of its kind.
-type change struct{ subject, text string }
+type change struct {
+	subject, text string
+	since         time.Time // when it happened; zero: unknown
+}
 
 // noteSome notes the first changes, and the number of the others.
 func (w *Watch) noteSome(kind string, changes []change, others string) {
 	for _, c := range changes[:min(len(changes), mostAtOnce)] {
-		w.memory.Note(kind, c.subject, "%s", c.text)
+		w.memory.NoteSince(c.since, kind, c.subject, "%s", c.text)
 	}
 	if more := len(changes) - mostAtOnce; more > 0 {
 		w.memory.Note(kind, "", "%d more %s", more, others)
@@ -269,7 +272,7 @@ func (w *Watch) seeRemoved() {
 	for _, r := range slices.Backward(w.see.Removed()) { // the first end first
 		if r.At.After(last) {
 			w.ended = r.At
-			changes = append(changes, change{r.Key.String(), fmt.Sprintf("%s is removed: %s", r.Key, r.Cause)})
+			changes = append(changes, change{r.Key.String(), fmt.Sprintf("%s is removed: %s", r.Key, r.Cause), r.At})
 		}
 	}
 	w.noteSome(kindInstance, changes, "instances ended: GET /v1/removed has them")
@@ -286,14 +289,14 @@ func (w *Watch) seeOffers() {
 		switch p := r.Paused(); {
 		case !ok:
 		case p != nil && before.Paused() == nil:
-			changes = append(changes, change{id, fmt.Sprintf("offer %s is not served: %s", id, p.Reason())})
+			changes = append(changes, change{id, fmt.Sprintf("offer %s is not served: %s", id, p.Reason()), p.Since})
 		case p == nil && before.Paused() != nil:
-			changes = append(changes, change{id, fmt.Sprintf("offer %s is served again", id)})
+			changes = append(changes, change{subject: id, text: fmt.Sprintf("offer %s is served again", id)})
 		}
 	}
 	for id := range w.offers {
 		if now[id] == nil {
-			changes = append(changes, change{id, fmt.Sprintf("offer %s is gone: it was withdrawn or has expired", id)})
+			changes = append(changes, change{subject: id, text: fmt.Sprintf("offer %s is gone: it was withdrawn or has expired", id)})
 		}
 	}
 	w.offers = now
