@@ -20,5 +20,14 @@ func terminal() output.Terminal {
 			return columns, rows
 		}
 	}
+	if in := int(os.Stdin.Fd()); t.Input {
+		t.Raw = func() (restore func()) {
+			before, err := term.MakeRaw(in)
+			if err != nil {
+				return func() {}
+			}
+			return func() { _ = term.Restore(in, before) } // a terminal that is gone needs no restoring
+		}
+	}
 	return t
 }

@@ -143,5 +143,6 @@ func (a App) root() *cobra.Command {
 	})
 	command.AddExamples(root)
 	completeLive(con, root)
+	completeBash(con, root)
 	return root
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/operator"
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -45,6 +47,50 @@ func completions() map[string][]source {
 // flagCompletions names the sources of the values of flags that are ids.
 func flagCompletions() map[string]source {
 	return map[string]source{"lease": leases, "provider": peers, "depends-on": services}
+}
+
+// alone replaces the function of cobra's script for bash that calls the package bash-completion where that is absent: it takes the words before
+// the cursor from the line, since bash splits them at "=" and ":" too.
+const alone = `
+__blackholed_init_completion()
+{
+    COMPREPLY=() words=() cword=-1
+    local i word trimmed rest=${COMP_LINE:0:COMP_POINT}
+    for ((i = 0; i <= COMP_CWORD; i++)); do
+        trimmed=${rest#"${rest%%[![:space:]]*}"}
+        word=${COMP_WORDS[i]}
+        ((i < COMP_CWORD)) || word=$trimmed
+        if ((i == 0)) || [[ $trimmed != "$rest" ]]; then
+            words[++cword]=$word
+        else
+            words[cword]+=$word
+        fi
+        rest=${trimmed#"$word"}
+    done
+    cur=${words[cword]}
+    ((cword == 0)) || prev=${words[cword-1]}
+}
+declare -F _filedir >/dev/null || _filedir()
+{
+    local IFS=$'\n'
+    COMPREPLY+=($(compgen -f -- "$cur"))
+}
+`
+
+// completeBash makes the script for bash work without the package bash-completion.
+func completeBash(con *term.Console, root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	if bash, _, err := root.Find([]string{"completion", "bash"}); err == nil {
+		bash.Long = strings.Replace(bash.Long, "This script depends on the 'bash-completion' package.\nIf it is not installed already, you can install it via your OS's package manager.\n\n", "", 1)
+		bash.RunE = func(cmd *cobra.Command, _ []string) error {
+			bare, _ := cmd.Flags().GetBool("no-descriptions")
+			err := root.GenBashCompletionV2(con.Stdout, !bare)
+			if err == nil {
+				_, err = io.WriteString(con.Stdout, alone)
+			}
+			return fault.As("cli.print", fault.Internal, err)
+		}
+	}
 }
 
 // several are the commands whose last argument repeats.

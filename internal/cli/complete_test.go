@@ -3,6 +3,9 @@ package cli
 import (
 	"bytes"
 	"context"
+	"io"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -40,11 +43,46 @@ func TestCompletions(t *testing.T) {
 	}
 }
 
+// TestBashAlone runs the script for bash without the package bash-completion, with words that bash splits at "=" and ":".
+func TestBashAlone(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash")
+	}
+	var script bytes.Buffer
+	require.Zero(t, testApp(nil, &script, io.Discard, nil).Execute(t.Context(), []string{"completion", "bash"}))
+	for _, c := range []struct{ line, words, at, asked string }{
+		{"blackholed instance find w", "blackholed instance find w", "3", "__complete instance find w"},
+		{"blackholed instance find ", "blackholed instance find ''", "3", "__complete instance find "},
+		{"blackholed top --grpc=a:1", "blackholed top --grpc = a : 1", "6", "__complete top --grpc=a:1"},
+	} {
+		play := script.String() + `
+blackholed() { echo "$@" >&3; printf 'web
+weird
+:4
+'; }
+compopt() { :; }
+COMP_LINE='` + c.line + `' COMP_POINT=${#COMP_LINE} COMP_WORDS=(` + c.words + `) COMP_CWORD=` + c.at + ` COMP_TYPE=9 COMP_WORDBREAKS=$' 	
+=:'
+__start_blackholed 3>&1
+echo "${COMPREPLY[@]}"`
+		cmd := exec.CommandContext(t.Context(), bash, "--norc", "-c", play)
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		asked, found, _ := strings.Cut(string(out), "\n")
+		require.Equal(t, c.asked, asked, c.line)
+		if strings.HasSuffix(c.line, "w") || strings.HasSuffix(c.line, " ") {
+			require.Equal(t, "web weird\n", found, c.line)
+		}
+	}
+}
+
 // commandsOf returns all commands with work of their own, by path.
 func commandsOf(t *testing.T) map[string]*cobra.Command {
 	all := map[string]*cobra.Command{}
 	command.Each(testApp(nil, nil, nil, nil).root(), func(path string, cmd *cobra.Command) {
-		if !cmd.HasSubCommands() {
+		if !cmd.HasSubCommands() && !strings.HasPrefix(path, "completion ") { // those have cobra's help
 			all[path] = cmd
 		}
 	})

@@ -259,7 +259,7 @@ func (f *fake) Status(context.Context, *api.StatusRequest) (*api.StatusResponse,
 	return &api.StatusResponse{
 		PeerId: provider, IdentityNew: true, Network: "office", NetworkClosed: true, Profile: "dev", Mode: "client", Name: "attic", Listen: []string{"/ip4/127.0.0.1/tcp/4801/p2p/" + provider},
 		Uptime: durationpb.New(90061500 * time.Millisecond), Version: "v1.2.3",
-		Peers: 7, RoutingTable: 5, RecordsKept: 1200, RecordsOwn: 2, RecordsUnstored: []string{"gpu-1"}, Ready: true, ClockOffsetSeconds: proto.Float64(-0.2),
+		Peers: 7, RoutingTable: 5, RecordsKept: 1200, RecordsOwn: 2, RecordsUnstored: []string{"bare"}, Ready: true, ClockOffsetSeconds: proto.Float64(-0.2),
 		Reach: &api.Reach{
 			State: "relayed", Text: "behind NAT, relayed by …z7cVYtUo; hole punching works (1 of 2)", Since: timestamppb.New(midnight(1)),
 			Relays: []string{stranger}, Direct: 6, Relayed: 1, Punched: 1, Unpunched: 1,

@@ -24,6 +24,8 @@ import (
 	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
+	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // patient bounds every wait of a test. A passing test does not depend on it.
@@ -188,6 +190,36 @@ func TestLockWithoutQuorum(t *testing.T) {
 	l.end(69)
 	require.Contains(t, l.stderr.String(), "no majority")
 	require.NotContains(t, l.stderr.String(), "no peer answers", "a peer has answered")
+}
+
+// deaf is a group whose majority is lost after the grant of a lease.
+type deaf struct{ *coordtest.Solo }
+
+func (d deaf) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
+	if cmd.GetLock() != nil || cmd.GetTryLock() != nil {
+		return nil, fault.New("", fault.Unavailable, "no majority")
+	}
+	return d.Solo.Execute(ctx, cmd)
+}
+
+// TestLockTryWithoutQuorum: what does not wait for others waits for a majority no longer than --timeout.
+func TestLockTryWithoutQuorum(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"--try", "--wait=0"} {
+		var errs bytes.Buffer
+		app := testApp(strings.NewReader(""), io.Discard, &errs, os.Environ())
+		code := make(chan int, 1)
+		go func() {
+			code <- app.Execute(t.Context(), []string{"lock", "hold", "--grpc", serveGroup(t, deaf{liveGroup()}), flag, "--timeout", "1s", "db", "--", "false"})
+		}()
+		select {
+		case got := <-code:
+			require.Equal(t, 69, got, errs.String())
+			require.Contains(t, errs.String(), "no majority")
+		case <-time.After(patient):
+			require.FailNow(t, "the command does not end")
+		}
+	}
 }
 
 // gone reports whether a process has ended. A zombie counts as ended.

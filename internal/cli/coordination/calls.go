@@ -2,6 +2,7 @@ package coordination
 
 import (
 	"context"
+	"strings"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
@@ -102,7 +103,7 @@ func lockOf(l *apiv1.LockState) LockState {
 		for i, c := range all {
 			out[i] = ClaimState{
 				Holder: c.GetHolderId(), Mode: coord.Mode(c.GetMode()), Permits: c.GetPermits(), Count: c.GetCount(), Metadata: c.GetMetadata(),
-				Key: c.GetKey(), Lease: coord.LeaseID(c.GetLeaseId()), Token: coord.Token(c.GetFencingToken()),
+				Key: c.GetKey(), Lease: coord.LeaseOf(c.GetLeaseId()), Token: coord.Token(c.GetFencingToken()),
 				Application: c.GetApplication(), ModRevision: coord.Revision(c.GetModRevision()), Version: c.GetVersion(), AgeMs: c.GetAgeMs(),
 			}
 		}
@@ -128,7 +129,7 @@ func Leases(ctx context.Context, c *operator.Client, after uint64) (all []LeaseS
 
 func leaseStateOf(l *apiv1.LeaseState) LeaseState {
 	return LeaseState{
-		Lease: coord.Lease{ID: coord.LeaseID(l.GetId()), TTL: l.GetGrantedTtlMs(), Owner: l.GetClientId(), Application: l.GetApplication(), Granted: l.GetGranted()},
+		Lease: coord.Lease{ID: coord.LeaseOf(l.GetId()), TTL: l.GetGrantedTtlMs(), Owner: l.GetClientId(), Application: l.GetApplication(), Granted: l.GetGranted()},
 		Tag:   l.GetTag(), Remaining: l.GetRemainingMs(), Keys: l.GetKeys(),
 	}
 }
@@ -141,13 +142,30 @@ func Keys(ctx context.Context, c *operator.Client, q *apiv1.RangeRequest) (all P
 			return Page{}, err
 		}
 		for _, kv := range got.GetKvs() {
-			all.Keys = append(all.Keys, coord.KeyValueOf(kv))
+			one := coord.KeyValueOf(kv)
+			one.LockClaim = claimOf(kv.GetKey(), kv.GetValue(), kv.GetLease(), kv.GetLeaseTag())
+			all.Keys = append(all.Keys, one)
 		}
 		all.Revision, all.Next, all.Count = got.GetRevision(), string(got.GetNext()), got.GetCount()
 		if all.Next == "" || most > 0 && len(all.Keys) >= most {
 			return all, nil
 		}
 		q.From, q.Revision, q.Limit = got.GetNext(), got.GetRevision(), uint32(max(most-len(all.Keys), 0))
+	}
+}
+
+// claimOf reads the value of a lock's key, which ends with the tag of its lease; nil for other keys.
+func claimOf(key, value []byte, lease int64, tag string) *coord.Claim {
+	if tag == "" {
+		tag = coord.LeaseID(lease).Tag()
+	}
+	entry := new(coordv1.LockEntry)
+	name, ok := strings.CutSuffix(string(key), "/"+tag)
+	if !ok || proto.Unmarshal(value, entry) != nil || entry.GetCount() == 0 {
+		return nil
+	}
+	return &coord.Claim{
+		Lock: name, Mode: coord.Mode(entry.GetMode()), Permits: entry.GetPermits(), Count: entry.GetCount(), Metadata: entry.GetMetadata(), Holder: entry.GetHolder(),
 	}
 }
 

@@ -199,7 +199,7 @@ func keyList(page Page, keysOnly bool) term.Document {
 	rows := make([][]string, len(page.Keys))
 	head := []string{"KEY", "VALUE", "REVISION", "LEASE"}
 	for i, kv := range page.Keys {
-		rows[i] = []string{kv.Key, shortened(valueText(kv.Value)), strconv.FormatInt(int64(kv.ModRevision), 10), leaseOf(kv)}
+		rows[i] = []string{kv.Key, shortened(keyText(kv.Value, kv.LockClaim)), strconv.FormatInt(int64(kv.ModRevision), 10), leaseOf(kv)}
 		if keysOnly {
 			rows[i] = slices.Delete(rows[i], 1, 2)
 		}
@@ -216,6 +216,15 @@ func leaseOf(kv *coord.KeyValue) string {
 		return ""
 	}
 	return LeaseID(kv.Lease)
+}
+
+// keyText is the value of a key for people; that of a claim is one of the group's own.
+func keyText(value []byte, claim *coord.Claim) string {
+	if claim == nil {
+		return valueText(value)
+	}
+	mode, _ := claim.Mode.MarshalText() // never fails
+	return fmt.Sprintf("(claim, %s, by %s)", mode, term.OrDash(claim.Holder))
 }
 
 // valueText is a value for people: bytes that are not text are in base64.
@@ -329,7 +338,7 @@ func printChanges(r *remote.Peer, b client.Batch) error {
 	for _, e := range b.Events {
 		kind, value := "delete", ""
 		if e.KV != nil {
-			kind, value = "put", valueText(e.KV.Value)
+			kind, value = "put", keyText(e.KV.Value, claimOf([]byte(e.Key), e.KV.Value, int64(e.KV.Lease), e.KV.LeaseTag))
 		}
 		line := term.Clean(fmt.Sprintf("%-6s  %8d  %s  %s", kind, e.Revision, e.Key, value))
 		if err := r.PrintNext(term.Document{Value: e, Table: term.Plain(strings.TrimRight(line, " ") + "\n")}); err != nil {

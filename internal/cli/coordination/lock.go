@@ -145,8 +145,8 @@ func (l *lockFlags) options() []client.LockOption {
 // takeLock takes the lock, holds it and releases it at the end.
 func takeLock(ctx context.Context, r *remote.Peer, c *operator.Client, l *lockFlags) error {
 	connecting, cancel := r.Connecting(ctx)
+	defer cancel()
 	s, err := c.Locks().Session(connecting, client.TTL(l.ttl), client.Application(l.application()))
-	cancel()
 	if err != nil {
 		return err
 	}
@@ -157,12 +157,12 @@ func takeLock(ctx context.Context, r *remote.Peer, c *operator.Client, l *lockFl
 			r.Say("warning: the lock could not be released; a group with a leader ends it within %s: %s", s.TTL(), exit.Message(err))
 		}
 	}()
-	take := s.Lock
-	if l.try {
-		take = s.TryLock
+	take, taking := s.Lock, ctx
+	if l.try || l.wait == 0 {
+		take, taking = s.TryLock, connecting // it does not wait for a group without a majority either
 	}
 	stop := tellHolders(ctx, r.Console, c, l.names, coord.LeaseID(s.Lease()))
-	held, err := take(ctx, l.names[0], l.options()...)
+	held, err := take(taking, l.names[0], l.options()...)
 	stop()
 	switch {
 	case errors.Is(err, client.ErrNotAcquired):

@@ -264,6 +264,9 @@ func offerShow(con *term.Console) *cobra.Command {
 		if err != nil {
 			return exit.Rename(err, "ID")
 		}
+		if !strings.HasPrefix(args[0], "/") {
+			sayUnseen(ctx, r, c, rec.View)
+		}
 		return r.Print(term.FieldsOf(rec.View))
 	})
 }
@@ -399,25 +402,26 @@ func explainNoOffer(ctx context.Context, r *remote.Peer, c *operator.Client, q q
 	}
 	r.Say("%s of type %s, none passes; left out: %s", fault.Counted(all.Total, "offer"), kind, strings.Join(left, ", "))
 	if models := otherModels(ctx, c, bare, q.Where); len(models) > 0 {
-		r.Say("GPU models that contain it: %s; --gpu-model takes the beginning of a model", strings.Join(models, ", "))
+		r.Say("GPU models that contain it: %s; --gpu-model takes the beginning of a model, with its spaces", strings.Join(models, ", "))
 	}
 }
 
-// otherModels returns the first models on offer that contain a text which the query expects at their beginning, or alone.
+// otherModels returns the first models on offer that contain a text which the query expects at their beginning, or alone; spaces and
+// hyphens do not count.
 func otherModels(ctx context.Context, c *operator.Client, bare query.Query, where []query.Clause) (models []string) {
 	const field, most = "compute.gpus.model", 5
 	where = slices.DeleteFunc(slices.Clone(where), func(w query.Clause) bool { return w.Field != field || w.Not || len(w.Values) == 0 })
 	if len(where) == 0 {
 		return nil
 	}
+	plain := func(model string) string { return strings.NewReplacer(" ", "", "-", "").Replace(queries.Fold(model)) }
 	near := func(model string) bool {
-		model = queries.Fold(model)
-		has := func(w query.Clause, is func(s, part string) bool) bool {
-			return slices.ContainsFunc(w.Values, func(v string) bool { return is(model, queries.Fold(v)) })
+		has := func(w query.Clause, as func(string) string, is func(s, part string) bool) bool {
+			return slices.ContainsFunc(w.Values, func(v string) bool { return is(as(model), as(v)) })
 		}
 		return slices.ContainsFunc(where, func(w query.Clause) bool {
-			meets := has(w, strings.EqualFold) || w.Op == query.OpPrefix && has(w, strings.HasPrefix)
-			return !meets && has(w, strings.Contains)
+			meets := has(w, queries.Fold, strings.EqualFold) || w.Op == query.OpPrefix && has(w, queries.Fold, strings.HasPrefix)
+			return !meets && has(w, plain, strings.Contains)
 		})
 	}
 	bare.Where, bare.Limit, bare.ExactTotal = []query.Clause{{Field: field, Op: query.OpStated}}, queries.MaxLimit, false

@@ -4,7 +4,9 @@ package offer
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,12 +26,13 @@ const maxOfferFile = 64 << 20
 
 // Command makes the command offer.
 func Command(con *term.Console) *cobra.Command {
-	return command.Parent(&cobra.Command{
+	return command.Elsewhere(command.Parent(&cobra.Command{
 		Use: "offer", Short: "Sell and find services: storage, compute, CDN, bandwidth, ...",
 		Long: "Sell and find services: storage, compute, CDN, bandwidth and others. An offer describes one service\n" +
 			"for sale. Its provider signs it, and the network keeps it.",
 	}, offerRegister(con), offerUpdate(con), offerWithdraw(con), offerPause(con), offerResume(con), offerList(con),
-		offerFind(con), offerWatch(con), offerShow(con), offerFields(con), offerReserve(con), offerGrants(con), offerRelease(con))
+		offerFind(con), offerWatch(con), offerShow(con), offerFields(con), offerReserve(con), offerGrants(con), offerRelease(con)),
+		map[string]string{"status": "use offer show ID; offer grants shows what is free"})
 }
 
 func offerRegister(con *term.Console) *cobra.Command {
@@ -145,8 +148,30 @@ func offerList(con *term.Console) *cobra.Command {
 		for i, rec := range own {
 			views[i] = rec.View
 		}
+		sayUnseen(ctx, r, c, views...)
 		return r.Print(recordList(views))
 	})
+}
+
+// sayUnseen tells on standard error which own offers nobody else finds, and why.
+func sayUnseen(ctx context.Context, r *remote.Peer, c *operator.Client, own ...records.View) {
+	s, err := c.Status(ctx)
+	if err != nil || len(own) == 0 {
+		return // the offers are shown all the same
+	}
+	var ids []string
+	for _, v := range own {
+		if s.Peers == 0 || slices.Contains(s.RecordsUnstored, v.ID) {
+			ids = append(ids, v.ID)
+		}
+	}
+	why := "no other peer holds it; this peer announces it again"
+	if s.Peers == 0 {
+		why = "no other peer is connected"
+	}
+	if len(ids) > 0 {
+		r.Say("nobody else sees %s: %s; see %s doctor%s", strings.Join(ids, ", "), why, command.Program, r.Given())
+	}
 }
 
 // offerResults starts the results of a command that changes offers.

@@ -34,8 +34,8 @@ const (
 func Top(con *term.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "top", Short: "Watch the peer, its group, services and locks", Args: command.NoArgs,
-		Long: "Show peer, group, connected peers, services and locks, with rates of change, until interrupted. Without a\n" +
-			"terminal, or with -o json, ndjson or yaml, show them once.",
+		Long: "Show peer, group, connected peers, services and locks, with rates of change, until q or an interrupt. Without\n" +
+			"a terminal, or with -o json, ndjson or yaml, show them once.",
 	}
 	interval := cmd.Flags().Duration("interval", topInterval, "time between two pictures, at least 100ms")
 	namespace := service.NamespaceFlag(cmd)
@@ -70,17 +70,21 @@ func animate(ctx context.Context, c *term.Console, interval time.Duration, ask f
 		return fault.As("cli.print", fault.Internal, err)
 	}
 	defer func() { _, _ = io.WriteString(c.Stdout, end) }() // a terminal that is gone needs no restoring
+	quit, restore := c.Quit()
+	defer restore()
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		s := c.Screen()
 		_, rows := c.Terminal.Size()
 		p.rows = rows
-		frame := strings.ReplaceAll(strings.TrimSuffix(p.On(s), "\n"), "\n", "\x1b[K\n")
+		frame := strings.ReplaceAll(strings.TrimSuffix(p.On(s), "\n"), "\n", "\x1b[K\r\n")
 		if _, err := io.WriteString(c.Stdout, "\x1b[H"+frame+"\x1b[K\x1b[J"); err != nil {
 			return fault.As("cli.print", fault.Internal, err)
 		}
 		select {
+		case <-quit:
+			return nil
 		case <-ctx.Done():
 			return nil // an interrupt or --timeout is the regular end
 		case <-tick.C:

@@ -88,6 +88,22 @@ func TestTop(t *testing.T) {
 	})
 }
 
+// TestTopEndsByQ: a key ends it, and gives the terminal back.
+func TestTopEndsByQ(t *testing.T) {
+	for _, key := range []string{"q", "Q", "\x03", "xq"} {
+		synctest.Test(t, func(t *testing.T) {
+			var out bytes.Buffer
+			raw := 0
+			con := &term.Console{Stdout: &out, Stdin: strings.NewReader(key), Terminal: term.Terminal{
+				Size: func() (int, int) { return 80, 24 }, Raw: func() func() { raw++; return func() { raw-- } },
+			}}
+			require.NoError(t, animate(t.Context(), con, time.Second, func(context.Context) (*overview, error) { return busy(1), nil }))
+			require.Zero(t, raw)
+			require.True(t, strings.HasSuffix(out.String(), "\x1b[?1049l"))
+		})
+	}
+}
+
 // TestTopWithoutAPeer ends at once, without a change of the screen.
 func TestTopWithoutAPeer(t *testing.T) {
 	var out bytes.Buffer

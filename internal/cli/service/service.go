@@ -32,10 +32,12 @@ func NamespaceFlag(cmd *cobra.Command) *string {
 
 // Command makes the command service.
 func Command(con *term.Console) *cobra.Command {
-	return command.Parent(&cobra.Command{
+	const instances = "use instance find SERVICE, or instance show SERVICE for those of any status"
+	return command.Elsewhere(command.Parent(&cobra.Command{
 		Use: "service", Short: "List services of applications, and wait for them",
 		Long: "List services of applications, and wait for them. A service is all instances with one name.",
-	}, serviceList(con), serviceWatch(con), serviceRequire(con), serviceRequirements(con))
+	}, serviceList(con), serviceWatch(con), serviceRequire(con), serviceRequirements(con)),
+		map[string]string{"find": instances, "show": instances, "get": instances, "register": "use instance register SERVICE", "deregister": "use instance deregister SERVICE ID"})
 }
 
 func serviceList(con *term.Console) *cobra.Command {

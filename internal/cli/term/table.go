@@ -17,6 +17,7 @@ type Terminal struct {
 	Size   func() (columns, rows int) // of standard output; nil for files and pipes
 	Errors bool                       // standard error is a terminal
 	Input  bool                       // standard input is a terminal: somebody can answer
+	Raw    func() (restore func())    // lets keys arrive at once and unseen; nil: no terminal
 }
 
 // Screen is what text is laid out for. The zero value is a file or a pipe: any width, no colours.

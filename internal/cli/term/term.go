@@ -49,6 +49,31 @@ func (c *Console) Settle() {
 	}
 }
 
+// Quit closes typed when the user types q, or Ctrl-C, which is a key like others until restore. The goroutine that reads keys goes
+// on until the process ends, or its input.
+func (c *Console) Quit() (typed <-chan struct{}, restore func()) {
+	quit := make(chan struct{})
+	if c.Terminal.Raw == nil {
+		return quit, func() {}
+	}
+	restore = c.Terminal.Raw()
+	go func() {
+		const interrupt = 3 // ASCII
+		key := make([]byte, 1)
+		for {
+			n, err := c.Stdin.Read(key)
+			switch {
+			case err != nil:
+				return
+			case n > 0 && (key[0] == 'q' || key[0] == 'Q' || key[0] == interrupt):
+				close(quit)
+				return
+			}
+		}
+	}()
+	return quit, restore
+}
+
 // Env returns the last value of an environment variable, as a shell does.
 func (c *Console) Env(variable string) (string, bool) {
 	value, found := "", false

@@ -66,7 +66,7 @@ func TestFounderRemembersItsNetwork(t *testing.T) {
 	_, _, err = config.Load(config.Source{Joined: &config.Joined{Name: "office", Profile: "lan"}, Flags: map[string]any{"data": dir}})
 	require.ErrorContains(t, err, `belongs to the network "dev"`)
 	_, err = load(map[string]any{"profile": "public"})
-	require.ErrorContains(t, err, `profile: is the network "main", but `+dir+` belongs to the network "dev" of profile dev: another network needs another data directory`)
+	require.ErrorContains(t, err, `profile: is the network "main", but `+dir+` belongs to the network "dev" of profile dev: leave it out to stay there, or give this network a directory of its own, by --data DIRECTORY`)
 	dir = t.TempDir()
 	public, err := load(map[string]any{"profile": "public"})
 	require.NoError(t, err)
