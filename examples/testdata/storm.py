@@ -11,7 +11,8 @@ seconds = float(sys.argv[3])
 told = []
 peer = Client(sys.argv[2], timeout=1.0, patience=120.0, on_trouble=lambda kept, error: told.append(error))
 begin, step, token, revision = time.monotonic(), 0, 0, 0
-with peer.register("storm", "10.0.0.9", 25, id="python"), peer.session(ttl=10) as session, peer.session(ttl=10) as other:
+kv, locks = peer.kv(), peer.locks()
+with peer.services().register("storm", "10.0.0.9", 25, id="python"), locks.session(ttl=10) as session, locks.session(ttl=10) as other:
     if seconds > 320:  # a wait that lasts longer than common bounds of clients
         first = other.lock("storm/python/long", wait=0)
         got = []
@@ -19,18 +20,18 @@ with peer.register("storm", "10.0.0.9", 25, id="python"), peer.session(ttl=10) a
         waits.start()
     while step < 3 or time.monotonic() < begin + seconds:
         step += 1
-        assert peer.put("storm/python", str(step), if_revision=revision), "a put was applied twice, or not at all"
-        entry = peer.entry("storm/python")
-        assert int(entry["version"]) == step, entry
-        revision = entry["mod_revision"]
+        assert kv.put("storm/python", str(step), if_revision=revision), "a put was applied twice, or not at all"
+        entry = kv.get("storm/python")
+        assert entry is not None and entry.version == step, entry
+        revision = entry.mod_revision
         with session.lock("storm/python/lock", wait=120) as held:
             assert held.token > token
             token = held.token
-        found = peer.discover("storm", health="any")
+        found = peer.services().discover("storm", health="any")
         assert "python" in [i["id"] for i in found], (found.stale, found.reason, found)
         other.check()
         if seconds > 320 and not got and time.monotonic() > begin + 310:
-            first.release()
+            first.unlock()
             waits.join()
             got[0].check()
 print(step, "steps,", len(told), "troubles")
