@@ -37,4 +37,9 @@ func TestAccessible(t *testing.T) {
 			assert.Empty(t, b.eval(serious), "%s, dark %t", hash, dark)
 		}
 	}
+	b.opensPalette()
+	for _, question := range []string{"web", "nothing is called so"} {
+		b.types(question)
+		assert.Empty(t, b.eval(serious), "the palette with %s", question)
+	}
 }

@@ -135,13 +135,25 @@ func TestViews(t *testing.T) {
 
 	run("empty", func() {
 		for hash, want := range map[string]string{
-			"map": "No offers yet", "search": "Ask for something", "services": "No services yet", "locks": "Nobody holds a lock", "peers": "Alone so far",
-			"grants": "No grants", "keys": "No keys", "names": "Choose a service", "requirements": "No requirements", "timeline": "this peer started",
+			"overview": "What to do first", "map": "No offers yet", "search": "Ask for something", "services": "No services yet", "locks": "Nobody holds a lock", "peers": "Alone so far",
+			"grants": "No grants", "keys": "No keys", "names": "No services yet", "requirements": "No requirements", "timeline": "this peer started",
 		} {
 			b.visit(p.url("#/" + hash))
 			b.text(want)
 			b.until("document.querySelectorAll('.command').length > 0")
 		}
+		b.visit(p.url("#/overview"))
+		b.until(`[...document.querySelectorAll('.start code')].map(e => e.textContent.split(' ')[1]).join() === 'invite,instance,sell'`)
+		b.until("!document.querySelector('.world')") // no blank map
+		for _, dark := range []bool{false, true} {
+			b.dark(dark)
+			b.size(390, 800)
+			b.until("document.documentElement.scrollWidth <= 390")
+			b.shoot(fmt.Sprint("empty-narrow-", dark))
+			b.size(1440, 900)
+			b.shoot(fmt.Sprint("empty-dark-", dark))
+		}
+		b.dark(false)
 		b.clean()
 	})
 	p.fill()
@@ -179,6 +191,8 @@ func TestViews(t *testing.T) {
 			b.clean()
 		})
 	}
+	run("palette", func() { b.playsPalette(p) })
+	run("near", func() { b.playsNear(p) })
 	run("details", func() { b.playsDetails(p) })
 	run("live", func() { b.playsLive(p) })
 	run("hostile", func() { b.playsHostile(p) })
@@ -277,10 +291,8 @@ func (b *browser) playsLive(p *peer) {
 	b.redraw()
 	require.Equal(b.t, "web-ne", b.eval("document.querySelector('[name=text]').value"))
 	b.visit(p.url("#/names"))
-	b.text("Choose a service")
-	b.eval("document.querySelector('[name=service]').value = 'we'")
-	b.redraw()
-	require.Equal(b.t, "we", b.eval("document.querySelector('[name=service]').value"))
+	b.press("td a", "web.service")
+	b.text("10.0.0.1")
 	b.clean()
 }
 
@@ -305,7 +317,7 @@ func (b *browser) playsKeyboard(p *peer) {
 	b.eval("document.activeElement.blur()")
 	b.key("Tab")
 	b.until("document.activeElement.textContent === 'Skip to the content'")
-	const links = 7 // five groups, then Map and Search
+	const links = 8 // five groups, the palette, then Map and Search
 	for range links {
 		if b.key("Tab"); b.eval("document.activeElement.textContent") == "Search" {
 			break
@@ -363,6 +375,8 @@ func (b *browser) playsGrants(p *peer) {
 	p.json("POST /v1/trade/given/"+all.Given[0].Token+"/revoke", `{"reason": "<img src=x>"}`)
 	b.text("revoked")
 	b.text("<img src=x>")
+	b.finds("mine", "grant")
+	b.until("document.querySelector('tr.chosen').textContent.includes('mine')")
 	b.text("4 of 4 slot free")
 	b.size(390, 800)
 	b.until("document.documentElement.scrollWidth <= 390")

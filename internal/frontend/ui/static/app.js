@@ -1,14 +1,15 @@
 // The frame of the page: login, navigation, the state of the peer.
 
 import { html, reader, redeem, render, setToken, signedIn, signOut, useEffect, useState, Badge, Command, Failed, Text, cli, short, shown, span, where } from './lib.js';
-import { follow, peopled, useLive } from './live.js';
-import { OverviewView } from './overview.js';
+import { follow, useLive } from './live.js';
+import { causes, OverviewView, Since } from './overview.js';
 import { MapView } from './map.js';
 import { SearchView } from './search.js';
 import { GrantsView } from './trade.js';
-import { ServicesView } from './services.js';
+import { grouped, ServicesView } from './services.js';
 import { GroupView, KeysView, LocksView, RequirementsView } from './coordination.js';
 import { FiguresView, NamesView, PeersView, TimelineView } from './network.js';
+import { Palette } from './palette.js';
 
 const views = {
   overview: ['Overview', OverviewView],
@@ -85,9 +86,22 @@ function Lost() {
   return html`<p class="banner lost" role="alert">${heard ? html`No contact with this peer for <span aria-live="off">${span(Date.now() - heard)}</span>: everything below is old.` : 'No contact with this peer: nothing is loaded.'} The page is trying again.</p>`;
 }
 
+// opens says whether a key opens the palette: Control and K anywhere, a slash where no text is typed.
+const opens = e => (e.key === '/' && !e.ctrlKey && !e.metaKey && !e.altKey && !e.target.closest('input, select, textarea')) || (e.key.toLowerCase() === 'k' && (e.ctrlKey || e.metaKey));
+
 function App() {
   const live = useLive();
   const [, turn] = useState(0);
+  const [finding, find] = useState(false);
+  useEffect(() => {
+    const press = e => {
+      if (!opens(e) || live.link === 'refused' || login.asked) return;
+      e.preventDefault();
+      find(true);
+    };
+    addEventListener('keydown', press);
+    return () => removeEventListener('keydown', press);
+  }, []);
   useEffect(() => {
     const changed = () => {
       if (location.hash.startsWith('#code=')) enter();
@@ -101,13 +115,14 @@ function App() {
   useEffect(() => { document.title = [views[name][0], peer, 'blackholed'].filter(Boolean).join(' – '); }, [name, peer]);
   if (live.link === 'refused' || login.asked) return html`<${Login} back=${() => { login.asked = false; turn(n => n + 1); }} />`;
   const View = views[name][1];
-  const h = live.health, group = groups.find(g => g.slice(1).includes(name));
+  const group = groups.find(g => g.slice(1).includes(name)), wrong = live.health ? causes(live, grouped(live.services)) : [], worst = wrong[0], cause = wrong.find(c => !c.app);
   return html`<a class="skip" href="#content" onClick=${e => { e.preventDefault(); document.getElementById('content').focus(); }}>Skip to the content</a>
     <header class="top"><b class="brand"><${Mark} />blackholed</b>${peer && html`<span class="peer"><bdi>${peer}</bdi> <span class="quiet">network <${Text} most=${24}>${live.status.network}<//></span></span>`}
       <${Tabs} label="Groups of views" current=${group[1]} list=${groups} />
-      <span class="state" role="status"><i class=${`lamp ${live.link}`}></i>${links[live.link]} ${live.link === 'live' && h && html`<${Badge}>${h.status}<//>`}</span>${live.link === 'live' && html`<${Who} turn=${() => turn(n => n + 1)} />`}</header>
+      <button type="button" class="find" aria-keyshortcuts="/ Control+K" onClick=${() => find(true)}>Find <kbd>/</kbd></button><span class="state" role="status"><i class=${`lamp ${live.link}`}></i>${links[live.link]} ${live.link === 'live' && live.health && html`<${Badge} tone=${worst?.tone ?? 'good'}>${!worst ? 'all well' : worst.tone === 'bad' ? 'failing' : 'limited'}<//>`}</span>${live.link === 'live' && html`<${Who} turn=${() => turn(n => n + 1)} />`}</header>
     ${group.length > 2 && html`<div class="sub"><${Tabs} label=${`Views of ${group[0]}`} current=${name} list=${group.slice(1).map(k => [views[k][0], k])} /></div>`}
-    ${live.link === 'live' && h && h.reason && name !== 'overview' && html`<p class="banner">${shown(peopled(h.reason), 300)}</p>`}
+    ${live.link === 'live' && cause && name !== 'overview' && html`<p class=${`banner ${cause.tone}`}>${shown(cause.text, 400)}<${Since} at=${cause.since} /></p>`}
+    ${finding && html`<${Palette} views=${views} onClose=${() => find(false)} />`}
     ${live.link === 'lost' && html`<${Lost} />`}
     <main id="content" tabindex="-1" class=${live.link === 'lost' && 'old'}><${View} key=${name} /></main>`;
 }

@@ -1,6 +1,6 @@
 // The group and what it holds: locks, leases, keys, members.
 
-import { call, html, useCall, useState, Badge, Command, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, cli, quote, shown, span, textOf } from './lib.js';
+import { call, html, useCall, useState, Badge, Command, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, cli, mark, quote, shown, span, textOf, useEffect, where } from './lib.js';
 import { useLive, Owner, Peer } from './live.js';
 
 const absent = html`<${Empty} title="No coordination here" command=${cli('status')}>This peer takes no part in a group: see its setting coordination.enabled.<//>`;
@@ -19,30 +19,30 @@ export function LocksView() {
   const held = locks.value?.locks || [], granted = leases.value?.leases || [];
   return html`<${Heading} title="Locks">Who holds a lock, and who waits for it. The token grows with each holder: storage refuses an older one.<//><${Failed} error=${locks.error} />
     ${!locks.value ? html`<${NotLoaded} error=${locks.error} />` : held.length === 0 ? html`<${Empty} title="Nobody holds a lock" needs="service" command=${cli('lock hold backups/nightly -- sleep 60')}>A lock appears here while a command or a program holds it.<//>` : html`
-    <${Table} label="Locks" head=${['lock', 'held by', 'waiting']} rows=${held.map(l => html`<tr key=${l.name}><td><${Text} most=${50}>${l.name}<//></td>
+    <${Table} label="Locks" head=${['lock', 'held by', 'waiting']} rows=${held.map(l => html`<tr key=${l.name} ...${mark('lock', l.name)}><td><${Text} most=${50}>${l.name}<//></td>
       <td><${Claims} list=${l.holding} /></td><td>${l.waiting.length ? html`<details open=${l.waiting.length < 4}><summary>${l.waiting.length}</summary><${Claims} list=${l.waiting} /></details>` : '–'}</td></tr>`)} />`}
     <${Heading} title="Leases">A lease ends unless its owner renews it, and with it end its locks, keys and registrations.<//><${Failed} error=${leases.error} />
     ${!leases.value ? html`<${NotLoaded} error=${leases.error} />` : granted.length === 0 ? html`<${Empty} title="No leases" needs="service" command=${cli('lease grant --ttl 60s')}>Locks, sessions and registrations live as long as their lease.<//>` : html`
-    <${Table} label="Leases" head=${['owner', 'lasts', 'left', ['lease']]} rows=${granted.map(l => html`<tr key=${l.tag}><td><${Owner} id=${l.client_id} application=${l.application} /></td>
+    <${Table} label="Leases" head=${['owner', 'lasts', 'left', ['lease']]} rows=${granted.map(l => html`<tr key=${l.tag} ...${mark('lease', l.tag)}><td><${Owner} id=${l.client_id} application=${l.application} /></td>
       <td class="number">${span(l.granted_ttl_ms)}</td><td class="number">${span(l.remaining_ms)}</td><td class="extra"><code>${l.id === '-1' ? l.tag : l.id}</code></td></tr>`)} />`}
     <${Elsewhere} commands=${[cli('lock ls'), `curl ${location.origin}/v1/coordination/locks`]} />`;
 }
 
 export function GroupView() {
-  const { group, planes } = useLive();
+  const { group, peers, planes, status } = useLive();
   if (!planes.includes('coordination')) return html`<h2>Group</h2>${absent}`;
   if (!group) return html`<h2>Group</h2><${NotLoaded} />`;
   const g = group;
   const members = [...(g.voters || []).map(m => ({ ...m, role: m.peer_id === g.leader ? 'leader' : 'voter' })), ...(g.learners || []).map(m => ({ ...m, role: 'learner' }))];
+  const stateOf = m => (m.active ? ['good', 'active'] : !g.missing ? ['bad', 'silent'] : m.peer_id === status?.peer_id ? ['off', 'this peer'] : peers?.has(m.peer_id) ? ['off', 'connected'] : ['bad', 'no contact']); // without a leader each tells what it sees itself
   const alive = (g.voters || []).filter(m => m.active).length;
   return html`<${Heading} title="Group">The peers that agree on locks, leases and keys. A majority of the voters must be active.<//>
-    ${g.missing && html`<p class="failed" role="alert">${shown(g.missing, 300)}</p>`}
     <dl class="cards"><div><dt>leader</dt><dd>${g.leader ? html`<${Peer} id=${g.leader} />` : '–'}</dd></div><div><dt>term</dt><dd>${g.term}</dd></div>
-      <div><dt>voters</dt><dd>${alive} of ${(g.voters || []).length} active</dd></div><div><dt>failures survived now</dt><dd>${g.failures_survived ?? '–'}</dd></div>
+      <div><dt>voters</dt><dd>${g.missing ? `${(g.voters || []).length}, no leader to tell which are active` : `${alive} of ${(g.voters || []).length} active`}</dd></div><div><dt>failures survived now</dt><dd>${g.failures_survived ?? '–'}</dd></div>
       <div><dt>revision</dt><dd>${g.revision}</dd></div><div><dt>this peer</dt><dd>${shown(g.phase, 20)}</dd></div></dl>
     ${members.length === 0 ? html`<${Empty} title="No group yet" command=${cli('group status')}>Founders elect one as soon as a majority of them meet.<//>` : html`
     <${Table} label="Members" head=${['member', 'role', 'state', 'lag', 'silent', ['address']]} rows=${members.map(m => html`<tr key=${m.peer_id}><td><${Peer} id=${m.peer_id} /></td>
-      <td>${m.role}</td><td><span class=${`badge ${m.active ? 'good' : 'bad'}`}>${m.active ? 'active' : 'silent'}</span></td>
+      <td>${m.role}</td><td><span class=${`badge ${stateOf(m)[0]}`}>${stateOf(m)[1]}</span></td>
       <td class="number">${m.lag ?? 0}</td><td class="number">${+m.silent_ms ? span(m.silent_ms) : '–'}</td><td class="extra"><${Text} most=${40}>${m.address || '–'}<//></td></tr>`)} />`}
     <${Elsewhere} commands=${[cli('group members'), `curl ${location.origin}/v1/coordination/group`]} />`;
 }
@@ -54,14 +54,16 @@ export function RequirementsView() {
   const list = useCall('/v1/coordination/requirements', [keysRevision, services.size], 3000);
   if (!planes.includes('coordination')) return html`<h2>Requirements</h2>${absent}`;
   const all = list.value?.requirements || [];
-  const where = s => Object.entries(s || {}).map(([k, v]) => `${k} ${v}`).join(', ');
+  const demands = s => Object.entries(s || {}).map(([k, v]) => `${k} ${v}`).join(', ');
   return html`<${Heading} title="Requirements">What programs wait for: so many healthy instances of a service.<//><${Failed} error=${list.error} />
     ${!list.value ? html`<${NotLoaded} error=${list.error} />` : all.length === 0 ? html`<${Empty} title="No requirements" needs="service" command=${cli('service require web=2 -- echo two are up')}>A program that waits for instances of a service leaves its requirement here.<//>` : html`
-    <${Table} label="Requirements" head=${['requirement', 'service', 'state', 'available', 'needed', ['where']]} rows=${all.map(r => html`<tr key=${r.name}><td><${Text} most=${40}>${r.name}<//></td>
+    <${Table} label="Requirements" head=${['requirement', 'service', 'state', 'available', 'needed', ['where']]} rows=${all.map(r => html`<tr key=${r.name} ...${mark('requirement', r.name)}><td><${Text} most=${40}>${r.name}<//></td>
       <td><a href=${`#/services?service=${encodeURIComponent(r.service)}`}><${Text} most=${30}>${r.service}<//></a></td><td><${Badge} tone=${states[r.state]}>${r.state.replace('_', ' ')}<//></td>
-      <td class="number">${r.available}</td><td class="number">${r.needed}</td><td class="extra"><${Text} most=${60}>${r.problem || where(r.selector) || 'anywhere'}<//></td></tr>`)} />`}
+      <td class="number">${r.available}</td><td class="number">${r.needed}</td><td class="extra"><${Text} most=${60}>${r.problem || demands(r.selector) || 'anywhere'}<//></td></tr>`)} />`}
     <${Elsewhere} commands=${[cli('service requirements'), `curl ${location.origin}/v1/coordination/requirements`]} />`;
 }
+
+const base64Of = text => btoa(String.fromCharCode(...new TextEncoder().encode(text)));
 
 // versionOf is a version of a key with texts and numbers in place of base64 and digits. Bytes that are no text have none.
 const versionOf = kv => ({ ...kv, key: textOf(kv.key), key_base64: kv.key, value: textOf(kv.value), value_base64: kv.value, mod_revision: +kv.mod_revision, create_revision: +kv.create_revision });
@@ -113,10 +115,14 @@ const Branch = ({ node, name, onPick }) => html`<li>${node.kids.size
 export function KeysView() {
   const { keysRevision, planes } = useLive();
   const list = useCall('/v1/coordination/keys?prefix=true&limit=500', [keysRevision]);
-  const [picked, pick] = useState(null);
+  const named = where().values.get('key');
+  const [picked, pick] = useState(named && { key: named, key_base64: base64Of(named) });
+  useEffect(() => pick(named && { key: named, key_base64: base64Of(named) }), [named]);
   if (!planes.includes('coordination')) return html`<h2>Keys</h2>${absent}`;
   const keys = (list.value?.kvs || []).map(versionOf).filter(kv => !/^(directory|requirements-status)\//.test(kv.key || ''));
-  const current = picked && keys.find(kv => kv.key_base64 === picked.key_base64);
+  const listed = picked && keys.find(kv => kv.key_base64 === picked.key_base64);
+  const alone = useCall(picked?.key && list.value && !listed ? `/v1/coordination/keys/${encodeURIComponent(picked.key)}` : '', [keysRevision]).value?.kvs?.[0]; // beyond those that the list has
+  const current = listed || (alone?.key === picked?.key_base64 && alone ? versionOf(alone) : undefined);
   return html`<${Heading} title="Keys">Small values that programs share. Locks and requirements are keys as well.<//><${Failed} error=${list.error} />
     ${!list.value ? html`<${NotLoaded} error=${list.error} />` : keys.length === 0 ? html`<${Empty} title="No keys" needs="service" command=${cli('kv put config/colour blue')}>Programs keep small shared values here.<//>` : html`
     <div class="split"><ul class="tree card">${[...grow(keys).kids].map(([k, n]) => html`<${Branch} key=${k} node=${n} name=${k} onPick=${pick} />`)}</ul>

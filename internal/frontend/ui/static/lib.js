@@ -1,5 +1,7 @@
 // What all views share: rendering, texts, the API.
 
+import { money, per } from './words.js';
+
 const { preact, preactHooks, htm } = globalThis;
 
 export const { render } = preact;
@@ -72,10 +74,12 @@ export const asOffer = r => {
   };
 };
 
-// useCall repeats a GET while the view is open, at intervals and whenever a value of on changes.
+// useCall repeats a GET while the view is open, at intervals and whenever a value of on changes. Without a path it asks nothing. A value
+// beside an error is an old one.
 export function useCall(path, on = [], every = 0) {
   const [state, set] = useState({ loading: true });
   useEffect(() => {
+    if (!path) return undefined;
     let gone = false;
     const ask = () => call('GET', path).then(
       value => gone || set({ value }),
@@ -104,10 +108,10 @@ export function Text({ children, most }) {
 // short is the recognisable end of a peer's id.
 export const short = id => (id ? '…' + String(id).slice(-6) : '–');
 
-export const price = o => (o.price === undefined ? '–' : `${+o.price.toPrecision(4)} ${shown(o.currency, 8)} ${shown(o.price_unit, 12)}`.trim());
+export const price = o => (o.price === undefined ? '–' : shown(`${money(o.price)} ${shown(o.currency, 8)}${per(o.price_unit)}`, 40));
 
-// Price breaks a narrow cell between amount and unit alone.
-export const Price = ({ of: o }) => html`<span class="unbroken">${price(o).replace(/ [^ ]*$/, '')}</span> <span class="unbroken">${/ ([^ ]*)$/.exec(price(o))?.[1]}</span>`;
+// Price shows a rounded price; the exact one is in its title.
+export const Price = ({ of: o }) => html`<span class="unbroken" title=${o.price === undefined ? undefined : shown(`${o.price} ${o.currency} ${o.price_unit}`, 80)}>${price(o)}</span>`;
 
 export function ago(time) {
   const s = Math.max(0, (Date.now() - new Date(time)) / 1000);
@@ -121,12 +125,6 @@ export function span(ms) {
   if (s < 7200) return `${Math.round(s / 60)} min`;
   if (s < 172800) return `${Math.round(s / 3600)} h`;
   return `${Math.round(s / 86400)} d`;
-}
-
-// size is a number of bytes as people write it.
-export function size(bytes) {
-  const power = Math.min(Math.floor(Math.log10(Math.max(bytes, 1)) / 3), 5);
-  return `${+(bytes / 1000 ** power).toPrecision(3)} ${['B', 'kB', 'MB', 'GB', 'TB', 'PB'][power]}`;
 }
 
 // textOf decodes base64; undefined if the bytes are no text.
@@ -193,10 +191,10 @@ export const Failed = ({ error }) => error && !(error instanceof TypeError) && h
 
 // Table shows rows of cells below a header. A narrow screen leaves cells of the class extra out; their heading is in a list.
 export const Table = ({ label, head, rows }) => html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table>
-  <thead><tr>${head.map(h => html`<th scope="col" class=${Array.isArray(h) && 'extra'}>${h}</th>`)}</tr></thead>
+  <thead><tr>${head.filter(Boolean).map(h => html`<th scope="col" class=${Array.isArray(h) && 'extra'}>${h}</th>`)}</tr></thead>
   <tbody>${rows}</tbody></table></div>`;
 
-const tones = { UP: 'good', healthy: 'good', ready: 'good', STARTING: 'wait', UNKNOWN: 'wait', degraded: 'wait', UNHEALTHY: 'bad', DOWN: 'bad', unhealthy: 'bad', OUT_OF_SERVICE: 'off' };
+const tones = { good: 'good', bad: 'bad', off: 'off', UP: 'good', healthy: 'good', ready: 'good', STARTING: 'wait', UNKNOWN: 'wait', degraded: 'wait', UNHEALTHY: 'bad', DOWN: 'bad', unhealthy: 'bad', OUT_OF_SERVICE: 'off' };
 export const Badge = ({ children, tone = children }) => html`<span class=${`badge ${tones[tone] || 'wait'}`}>${shown([children].flat().join(''), 20)}</span>`;
 
 // Whole says whether an answer has every offer, and otherwise what may be missing. Offers beyond need a newer peer.
@@ -215,7 +213,11 @@ export function go(view, values) {
   dispatchEvent(new HashChangeEvent('hashchange'));
 }
 
-const palette = ['#3b63c9', '#c2571a', '#1f8a5b', '#8a4fb5', '#b3285b', '#6b7280'];
+// mark is what a row has that the address bar names: it shows itself once.
+const reveal = row => row?.scrollIntoView({ block: 'center' });
+export const mark = (name, value) => (where().values.get(name) === String(value) ? { class: 'chosen', ref: reveal } : {});
+
+const inks = ['#3b63c9', '#c2571a', '#1f8a5b', '#8a4fb5', '#b3285b', '#6b7280'];
 const known = ['compute', 'storage', 'bandwidth', 'cdn'];
-export const colour = type => palette[known.indexOf(type)] || palette[5];
+export const colour = type => inks[known.indexOf(type)] || inks[5];
 export const types = known;

@@ -20,6 +20,7 @@ export const live = {
   status: null,
   contact: null,
   events: [], // newest first
+  notes: [], // of the history alone, oldest first
   version: 0,
 };
 
@@ -51,6 +52,14 @@ export function useLive() {
   return live;
 }
 
+// tap calls f with what passes between peers: { way, kind, text }, way the ids of the peers in turn. It returns how to end that.
+const taps = new Set();
+export function tap(f) {
+  taps.add(f);
+  return () => taps.delete(f);
+}
+tap.send = (kind, way, text) => { for (const f of taps) f({ kind, way: way.filter(Boolean), text }); };
+
 function note(topic, kind, text, at = new Date()) {
   live.events.unshift({ at, topic, kind, text });
   if (live.events.length > mostEvents) live.events.length = mostEvents;
@@ -62,7 +71,11 @@ const memberKey = i => `${i.service}/${i.id}`;
 // apply has what to do with an event, by stream.
 const apply = {
   history(name, d) {
-    if (name === 'history') for (const n of d.notes) note('history', n.kind, n.text, new Date(n.at));
+    for (const n of name === 'history' ? d.notes : []) {
+      note('history', n.kind, n.text, new Date(n.at));
+      live.notes.push({ ...n, at: new Date(n.at) });
+      if (live.notes.length > mostEvents) live.notes.shift();
+    }
     if (name !== 'open') return;
     Object.assign(live, { planes: d.planes, link: 'live', problem: '' });
     Object.assign(fronts, d.fronts);
@@ -80,7 +93,9 @@ const apply = {
     const o = asOffer(d);
     if (kind === 'added' || kind === 'updated') live.offers.set(offerKey(o), o);
     else live.offers.delete(offerKey(o));
-    if (settled) note('offers', kind, `${o.name || o.id} (${o.type})${d.reason ? `: ${d.reason}` : ''}`);
+    if (!settled) return;
+    note('offers', kind, `${o.name || o.id} (${o.type})${d.reason ? `: ${d.reason}` : ''}`);
+    tap.send('offer', [o.provider_id, live.status?.peer_id], `offer ${o.name || o.id} ${kind}`);
   },
   services(kind, d) {
     if (kind === 'reset') {
@@ -92,10 +107,11 @@ const apply = {
         if (c.type === 'DELETED') live.services.delete(memberKey(c.instance));
         else live.services.set(memberKey(c.instance), c.instance);
         note('services', c.type.toLowerCase(), `${memberKey(c.instance)} ${c.instance.health}`);
+        tap.send('service', [c.instance.peer, live.group?.leader, live.status?.peer_id], `${memberKey(c.instance)} ${c.type === 'DELETED' ? 'ended' : c.instance.health}`);
       }
     }
     if (kind === 'contact') {
-      live.contact = d;
+      live.contact = { ...d, at: Date.now() };
       note('services', 'contact', d.stale ? d.reason || 'contact to the group lost' : 'contact to the group');
     }
   },
@@ -106,7 +122,10 @@ const lookEvery = 2000, mostSilence = 10000; // ms
 
 const seen = {
   status(s) { live.status = s; },
-  group(g) { Object.assign(live, { group: g, keysRevision: g.revision }); },
+  group(g) {
+    if (live.keysRevision && +g.revision > +live.keysRevision) tap.send('key', [g.leader, live.status?.peer_id], `revision ${g.revision}`);
+    Object.assign(live, { group: g, keysRevision: g.revision });
+  },
   peers(d) { live.peers = new Map(d.peers.map(p => [p.id, p])); },
   health(h) { live.health = h; },
 };
@@ -146,7 +165,7 @@ function take(stream, text) {
 // read takes the events of a stream until its end, or the event last.
 async function read(stream, signal, opened, last) {
   const answer = await open('GET', paths[stream], undefined, signal, { Accept: 'text/event-stream', ...(after[stream] && { 'Last-Event-ID': after[stream] }) });
-  if (!after[stream] && stream === 'history') live.events = [];
+  if (!after[stream] && stream === 'history') Object.assign(live, { events: [], notes: [] });
   if (!after[stream] && stream === 'offers') { live.offers.clear(); settled = false; }
   opened();
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -225,6 +244,12 @@ async function keep(stream, signal) {
     await new Promise(done => setTimeout(done, wait));
   }
 }
+
+// relayed says that no connection with a peer is direct.
+export const relayed = p => (p.addrs || []).length > 0 && p.addrs.every(a => a.includes('/p2p-circuit'));
+
+// staleFor is the age of what this page shows of the group, in ms; 0 while it is new.
+export const staleFor = () => (live.contact?.stale ? 1000 * (live.contact.age_seconds || 0) + Date.now() - live.contact.at : 0);
 
 // nameOfPeer is what a peer calls itself; empty if this one has not heard it. Names prove nothing: the id stands beside them.
 export function nameOfPeer(id) {

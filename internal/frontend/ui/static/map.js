@@ -1,7 +1,8 @@
 // The world with offers: drawn on a canvas, clustered where they overlap.
 
-import { call, colour, html, price, types, Price, useEffect, useMemo, useRef, useState, ago, cli, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, Whole, shown, where, go } from './lib.js';
-import { nameOfPeer, useLive, Peer } from './live.js';
+import { asOffer, call, colour, html, price, types, Price, useEffect, useMemo, useRef, useState, ago, cli, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, Whole, mark, shown, where, go } from './lib.js';
+import { useLive, Peer } from './live.js';
+import { decimal, label as labelOf, quantity } from './words.js';
 
 const { d3, topojson } = globalThis;
 const cell = 28; // pixels: offers in one cell of the screen are one cluster
@@ -180,13 +181,6 @@ class Chart {
   }
 }
 
-// decimal is a figure in the unit that leaves at most three digits before the point.
-function decimal(n, unit) {
-  let step = 0;
-  while (n >= 1000 && step < 5) { n /= 1000; step++; }
-  return `${+n.toPrecision(3)} ${['', 'k', 'M', 'G', 'T', 'P'][step]}${unit}`;
-}
-
 // whatOf names what an offer sells, as the command line does: the GPUs first.
 export function whatOf({ capabilities: c = {} }) {
   const parts = [], gpus = new Map();
@@ -284,11 +278,19 @@ export function World({ offers, disc, onPick, label, many = 'offers', children }
   </div>`;
 }
 
+// What the parts of a score ask.
+const asks = { health: 'Was it well when peers looked?', price: 'Is it cheap, against the price that you gave?', performance: 'Does it answer quickly?', location: 'Is it near?' };
+
+const partOf = line => /^(.+?) ([\d.]+) of ([\d.]+): (.*)$/.exec(line);
+
+// scoreOf says a score in words.
+export const scoreOf = o => [`${o.score.toFixed(1)} of 100 points`, ...o.parts.map(partOf).filter(Boolean).map(p => `${p[1]} ${(+p[2]).toFixed(1)} of ${+p[3]}`)].join(', ');
+
 // Why shows how an offer got its score: each part with its share, as the peer explains it.
-const Why = ({ parts }) => parts?.length > 0 && html`<h4>Why this place in the list</h4><ul class="why">${parts.map(line => {
-  const part = /^(.+?) ([\d.]+) of ([\d.]+): (.*)$/.exec(line);
-  return part ? html`<li><span>${shown(part[1], 30)}</span><meter min="0" max=${part[3]} value=${part[2]} aria-label=${part[1]}></meter>
-    <span class="number">${+part[2]} of ${+part[3]}</span><span class="quiet">${shown(part[4], 120)}</span></li>` : html`<li>${shown(line, 160)}</li>`;
+const Why = ({ offer }) => offer.parts?.length > 0 && html`<h4>Score ${offer.score.toFixed(1)} of 100</h4><p class="quiet">What peers measured earns points; what a provider claims earns none.</p><ul class="why">${offer.parts.map(line => {
+  const part = partOf(line);
+  return part ? html`<li><span title=${asks[part[1]]}>${shown(part[1], 30)}</span><meter min="0" max=${part[3]} value=${part[2]} aria-label=${part[1]}></meter>
+    <span class="number">${+part[2]} of ${+part[3]}</span><span class="quiet">${shown(`${asks[part[1]] ? `${asks[part[1]]} ` : ''}${part[4]}`, 160)}</span></li>` : html`<li>${shown(line, 160)}</li>`;
 })}</ul>`;
 
 // Panel lies over the map on wide screens and below it on narrow ones. It shows itself to a reader who has chosen in the
@@ -311,14 +313,36 @@ export function Picked({ offers, onPick }) {
     ${offers.length > mostPicked && html`<p class="quiet">The first ${mostPicked}. Zoom in for fewer.</p>`}<//>`;
 }
 
-// claim is a value of a capability as text.
-function claim(v) {
-  if (Array.isArray(v)) return v.map(claim).join('; ');
-  if (v && typeof v === 'object') return Object.entries(v).map(([k, x]) => `${k.replaceAll('_', ' ')} ${claim(x)}`).join(', ');
-  return String(v);
-}
+// verdictOf says what was found at an endpoint, by whom and when.
+const verdictOf = e => (e ? `${e.state}${e.checked_at ? ` (${e.peers ? `${e.peers} measurers` : 'this peer'}, ${ago(e.checked_at)})` : ''}` : undefined);
 
-const whoOf = id => `${nameOfPeer(id)} ${id}`.trim();
+// groupsOf puts what is known of an offer under the questions of a buyer. Only the last group is a claim alone.
+function groupsOf(o, r) {
+  const m = r?.metadata || {}, s = m.stock, h = r?.health, p = r?.pricing || {};
+  return [
+    ['Price and terms', [
+      ['price', o.price === undefined ? undefined : html`<${Price} of=${o} />`], ['exact', o.price === undefined || price(o).startsWith(`${o.price} `) ? undefined : `${o.price} ${o.currency} ${o.price_unit}`],
+      ['at least', p.minimum_commitment ? `${p.minimum_commitment} ${o.currency}` : undefined], ...Object.entries(p.tier_pricing || {}).map(([tier, n]) => [tier, `${n} ${o.currency}`]),
+      ['stock', s && `${s.total} ${s.unit}${s.max_ttl ? `, each at most ${quantity('max_ttl', s.max_ttl)}` : ''}`],
+    ]],
+    ['What peers found', [
+      ['endpoint', verdictOf(o.endpoint)], ['found there', o.endpoint?.detail], ['its own words', o.endpoint?.endpoint_text],
+      ['domain', m.domain && `${m.domain} (${o.domain?.detail ? `claimed; ${o.domain.detail}` : o.domain?.state || 'claimed'})`],
+      ['peer', o.measured ? `${o.measured.state}${o.measured.round_trip_ms ? `, ${o.measured.round_trip_ms.toFixed(1)} ms` : ''} (by ${o.measured.by || 'self'})` : undefined],
+      ...(o.doubts || []).map(d => ['doubtful', d]),
+    ]],
+    ['Where and who', [
+      ['place', [o.city, o.country].filter(Boolean).join(', ')], ['distance', o.distance_km === undefined ? undefined : `${o.distance_km.toFixed(0)} km`],
+      ['reached', m.access === 'peer' ? 'through its peer, with a grant' : (m.endpoints || []).join(' ')], ['provider', html`<${Peer} id=${o.provider_id} />`],
+      ['signed', r && `Ed25519, verified by this peer; version ${r.sequence}`], ['age', `${ago(o.updated_at)}, valid until ${new Date(o.expires_at).toLocaleString()}`],
+    ]],
+    ...Object.entries(r?.capabilities || {}).map(([block, of]) => [`Claimed: ${block}`, Object.entries(of).map(([k, v]) => [labelOf(k), quantity(k, v)])]),
+    ['Also claimed', [
+      ['about', m.description], ['health', h && [h.status, h.uptime_percent !== undefined && `${h.uptime_percent} % uptime`, h.response_time_ms !== undefined && `${h.response_time_ms} ms`].filter(Boolean).join(', ')],
+      ['protocols', (m.protocols || []).join(', ')], ...Object.entries(m.attributes || {}),
+    ]],
+  ].map(([title, rows]) => [title, rows.filter(([, v]) => v !== '' && v !== undefined && v !== null && v !== false)]).filter(([, rows]) => rows.length > 0);
+}
 
 // Offer shows the whole record of an offer, as its provider signed it, beside what peers measured.
 export function Offer({ offer, onClose }) {
@@ -327,24 +351,9 @@ export function Offer({ offer, onClose }) {
     set({});
     call('GET', `/v1/discovery/resolve?key=${encodeURIComponent(offer.key)}`).then(record => set({ record }), error => set({ error }));
   }, [offer.key]);
-  const r = state.record;
-  const claims = Object.values(r?.capabilities || {}).flatMap(block => Object.entries(block).map(([k, v]) => [k.replaceAll('_', ' '), claim(v)]));
-  const rows = [
-    ['type', [offer.type, offer.subtype].filter(Boolean).join(' / ')], ['price', price(offer)],
-    ['place', [offer.city, offer.country].filter(Boolean).join(', ') || '–'], ['provider', whoOf(offer.provider_id)],
-    ['endpoints', (r?.metadata?.endpoints || []).join(' ')], ...claims,
-    ['claimed health', r?.health ? `${r.health.status || 'UNKNOWN'}, ${r.health.uptime_percent ?? '–'} % uptime, ${r.health.response_time_ms ?? '–'} ms` : '–'],
-    ['endpoint', offer.endpoint ? `${offer.endpoint.state}${offer.endpoint.checked_at ? ` (${offer.endpoint.peers ? `${offer.endpoint.peers} measurers` : 'this peer'}, ${ago(offer.endpoint.checked_at)})` : ''}` : '–'],
-    ['found there', offer.endpoint?.detail], ['its own words', offer.endpoint?.endpoint_text],
-    ['domain', r?.metadata?.domain && `${r.metadata.domain} (${offer.domain?.detail ? `claimed; ${offer.domain.detail}` : offer.domain?.state || 'claimed'})`],
-    ...(offer.doubts || []).map(d => ['doubtful', d]),
-    ['peer', offer.measured ? `${offer.measured.state}${offer.measured.round_trip_ms ? `, ${offer.measured.round_trip_ms.toFixed(1)} ms` : ''} (by ${offer.measured.by || 'self'})` : 'search shows what peers measured'],
-    ['signed', r ? `Ed25519, verified by this peer; version ${r.sequence}` : '…'],
-    ['age', `${ago(offer.updated_at)}, valid until ${new Date(offer.expires_at).toLocaleString()}`],
-  ];
   return html`<${Panel} label="Offer" title=${offer.name || offer.id} onClose=${onClose}>
-    <${Failed} error=${state.error} />
-    <dl>${rows.filter(([, v]) => v !== '' && v !== undefined).map(([k, v]) => html`<dt>${shown(k, 40)}</dt><dd><${Text} most=${120}>${v}<//></dd>`)}</dl><${Why} parts=${offer.parts} /><//>`;
+    <p class="what"><i class="dot" style=${{ background: colour(offer.type) }}></i><b>${shown([offer.type, offer.subtype].filter(Boolean).join(' / '), 60)}</b> <${Text} most=${100}>${whatOf(offer)}<//></p>
+    <${Failed} error=${state.error} />${groupsOf(offer, state.record).map(([title, rows]) => html`<h4>${shown(title, 40)}</h4><dl>${rows.map(([k, v]) => html`<dt>${shown(k, 40)}</dt><dd>${typeof v === 'object' ? v : html`<${Text} most=${160}>${v}<//>`}</dd>`)}</dl>`)}<${Why} offer=${offer} /><//>`;
 }
 
 export const Legend = ({ offers }) => {
@@ -354,26 +363,23 @@ export const Legend = ({ offers }) => {
   return html`<ul class="legend">${[...types, ...rest].filter(t => counts[t]).map(t => html`<li><i style=${{ background: colour(t) }}></i>${shown(t, 20)} <b>${counts[t]}</b></li>`)}</ul>`;
 };
 
-export const OfferRow = ({ offer, onPick }) => html`<tr>
-  <td class="wraps"><button type="button" class="link" onClick=${() => onPick([offer])}><${Text} most=${40}>${offer.name || offer.id}<//></button></td>
-  <td class="wraps"><${Text} most=${60}>${whatOf(offer) || '–'}<//></td>
-  <td class="extra"><i class="dot" style=${{ background: colour(offer.type) }}></i>${shown(offer.type, 16)}</td><td class="number wraps"><${Price} of=${offer} /></td>
-  <td><${Text} most=${30}>${[offer.city, offer.country].filter(Boolean).join(', ') || '–'}<//></td>
-  <td class="extra"><${Peer} id=${offer.provider_id} /></td></tr>`;
+const placeOf = o => [o.city, o.country].filter(Boolean).join(', ');
 
 const fewRows = 50;
 
-// OfferTable lists offers, as many as the reader wants to see.
-export function OfferTable({ label, head, offers, onPick }) {
+// OfferTable lists offers, as many as the reader wants to see. It leaves the column of places out if no offer has one.
+function OfferTable({ label, offers, onPick }) {
   const [most, set] = useState(fewRows);
-  return html`<${Table} label=${label} head=${head} rows=${offers.slice(0, most).map(o => html`<${OfferRow} key=${o.key} offer=${o} onPick=${onPick} />`)} />
+  const placed = offers.some(placeOf);
+  return html`<${Table} label=${label} head=${['offer', 'what', ['type'], 'price', placed && 'place', ['provider']]} rows=${offers.slice(0, most).map(o => html`<tr key=${o.key} ...${mark('offer', o.key)}>
+      <td class="cut"><button type="button" class="link" onClick=${() => onPick([o])}><${Text} most=${40}>${o.name || o.id}<//></button></td><td class="cut"><${Text} most=${60}>${whatOf(o) || '–'}<//></td>
+      <td class="extra"><i class="dot" style=${{ background: colour(o.type) }}></i>${shown(o.type, 16)}</td><td class="number"><${Price} of=${o} /></td>
+      ${placed && html`<td class="cut"><${Text} most=${30}>${placeOf(o) || '–'}<//></td>`}<td class="extra"><${Peer} id=${o.provider_id} /></td></tr>`)} />
     ${offers.length > most && html`<p class="quiet">The first ${most} of ${offers.length}. <button type="button" onClick=${() => set(most + 2 * fewRows)}>Show more</button></p>`}`;
 }
 
 const names = new Intl.Collator('en', { numeric: true });
 const byName = (a, b) => names.compare(a.name || a.id, b.name || b.id);
-
-const offerHead = ['offer', 'what', ['type'], 'price', 'place', ['provider']];
 
 export function MapView() {
   const { offers, loaded, answer, version } = useLive();
@@ -382,6 +388,15 @@ export function MapView() {
   const { values } = where();
   const only = values.get('type');
   const list = useMemo(() => [...offers.values()].filter(o => !only || o.type === only).sort(byName), [version, only]);
+  const key = values.get('offer');
+  useEffect(() => { // an offer that the address bar names: one of these, or asked for
+    if (!key) return undefined;
+    let gone = false;
+    const known = [...offers.values()].find(o => o.key === key);
+    if (known) pick([known]);
+    else call('GET', `/v1/discovery/resolve?key=${encodeURIComponent(key)}`).then(record => gone || pick([asOffer({ record })]), () => {}); // gone: the list says what there is
+    return () => { gone = true; };
+  }, [key, loaded.has('offers')]);
   const choose = type => go('map', type ? new URLSearchParams({ type }) : undefined);
   const title = html`<${Heading} title="Map of offers">Everything that providers of this network offer. A circle with a number joins offers that are close to each other: zoom in, or click it.<//>`;
   if (offers.size === 0 && !loaded.has('offers')) return html`${title}<${NotLoaded} />`;
@@ -390,6 +405,6 @@ export function MapView() {
   }
   return html`${title}<div class="heading"><label>type <select name="type" value=${only || ''} onChange=${e => choose(e.target.value)}><option value="">all</option>${types.map(t => html`<option>${t}</option>`)}</select></label><${Legend} offers=${list} /></div>
     <${World} offers=${list} onPick=${pick} label=${`World map with ${list.length} offers. The table below lists them. Arrow keys move, plus and minus zoom.`}><${Picked} offers=${picked} onPick=${pick} /><//>
-    <div class="titled"><h3>${list.length} offers</h3><${Whole} of=${answer} /></div><${OfferTable} label="Offers" head=${offerHead} offers=${list} onPick=${pick} />
+    <div class="titled"><h3>${list.length} offers</h3><${Whole} of=${answer} /></div><${OfferTable} label="Offers" offers=${list} onPick=${pick} />
     <${Elsewhere} commands=${[cli(`offer find --type ${only || types.join(',')}`), `curl ${location.origin}/v1/discovery/query?types=${only || types.join(',')}`]} />`;
 }

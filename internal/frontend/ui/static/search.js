@@ -1,8 +1,9 @@
 // A question to the network, kept in the address bar.
 
 import { asOffer, call, cli, colour, html, quote, useEffect, useMemo, useState, Badge, Elsewhere, Empty, Failed, Heading, Price, Text, Whole, shown, where, go } from './lib.js';
-import { World, Picked, whatOf } from './map.js';
+import { World, Picked, scoreOf, whatOf } from './map.js';
 import { cities } from './cities.js';
+import { placeOf } from './words.js';
 
 const fields = [
   ['type', 'type', { options: ['compute', 'storage', 'bandwidth', 'cdn'] }],
@@ -26,17 +27,18 @@ const rare = [
   ['sort', 'order', { options: ['', 'distance', 'price', 'uptime', 'response_time', 'score'], none: 'distance or score' }],
 ];
 
-// plain is a name in lower case without accents.
-const plain = (name) => name.normalize('NFD').replace(/\p{M}/gu, '').replaceAll('ı', 'i').replaceAll('ł', 'l').toLowerCase();
-
-// placed turns the name of a city into its place.
+// placed turns the name of a city into its place. Without such a city the question asks nobody.
 function placed(values) {
-  const q = new URLSearchParams(values);
-  const near = (q.get('near') || '').trim();
-  const wanted = plain(near);
-  const city = cities.find(([name]) => plain(name) === wanted) ?? cities.find(([name]) => plain(name).startsWith(wanted + ' '));
-  if (city) q.set('near', `${city[1]},${city[2]}`);
-  return q;
+  const q = new URLSearchParams(values), text = (q.get('near') || '').trim(), place = text ? placeOf(text) : undefined;
+  if (place) q.set('near', place.point);
+  return { q, text, place, lost: Boolean(text) && !place };
+}
+
+// Meant says which city a name with an error was taken for, and offers the others.
+function Meant({ text, place, lost, values }) {
+  const near = city => { const next = new URLSearchParams(values); next.set('near', city); go('search', next); };
+  if (lost) return html`<p class="failed" role="alert">No city is called “${shown(text, 40)}”. Write a city in English, or latitude and longitude such as 52.5,13.4.</p>`;
+  return place?.meant && html`<p class="meant" role="status">No city is called “${shown(text, 40)}”: this is near <b>${place.city}</b>.${place.meant.length > 1 && html` Did you mean ${place.meant.slice(1).map(city => html`<button type="button" class="link" onClick=${() => near(city)}>${city}</button> `)}?`}</p>`;
 }
 
 function discOf(q) {
@@ -99,8 +101,11 @@ function Nothing({ q, notes }) {
     ${understood.length > 0 && html`<h4>How the peer understood it</h4><ul class="plain">${understood.map(line => html`<li>${shown(line, 200)}</li>`)}</ul>`}`;
 }
 
-// Columns of the results with the value to sort by; the peer's order is the first.
-const columns = [['#', o => o.number], ['offer', o => o.name || o.id], ['what', whatOf], ['measured', o => ['answers', 'closed', 'unmeasured', undefined].indexOf(o.endpoint?.state) + 1 || 9], ['price', o => o.price], ['distance', o => o.distance_km], ['score', o => -o.score]];
+// placeIn is the place of an offer, if its name does not say it.
+const placeIn = o => [o.city, o.country].filter(Boolean).filter(part => !(o.name || o.id).includes(part)).join(', ');
+
+// Columns of the results with the value to sort by, and what they mean; the peer's order is the first.
+const columns = [['#', o => o.number], ['offer', o => o.name || o.id], ['what', whatOf], ['measured', o => ['answers', 'closed', 'unmeasured', undefined].indexOf(o.endpoint?.state) + 1 || 9], ['price', o => o.price], ['distance', o => o.distance_km], ['score', o => -o.score, 'Of 100 points: health 40, price 30, speed 20, place 10. What peers measured earns them; claims earn none. Choose an offer to see why.']];
 const mostRows = 50;
 
 // Measured says what was found at an endpoint.
@@ -121,13 +126,13 @@ function Results({ offers, picked, onPick }) {
   const nearest = offers.length > 1 && least('distance_km'), cheapest = offers.length > 1 && alike && least('price');
   const choose = by => sort(old => ({ by, down: old.by === by && !old.down }));
   return html`<div><div class="scroll" tabindex="0" role="region" aria-label="Results"><table>
-    <thead><tr>${columns.map(([title], by) => html`<th scope="col" class=${(title === 'score' || title === 'measured') && 'extra'} aria-sort=${order.by !== by ? undefined : order.down ? 'descending' : 'ascending'}><button type="button" class="sort" onClick=${() => choose(by)}>${title}${order.by === by ? (order.down ? ' ↓' : ' ↑') : ''}</button></th>`)}</tr></thead>
+    <thead><tr>${columns.map(([title, , told], by) => html`<th scope="col" class=${(title === 'score' || title === 'measured') && 'extra'} title=${told} aria-sort=${order.by !== by ? undefined : order.down ? 'descending' : 'ascending'}><button type="button" class="sort" onClick=${() => choose(by)}>${title}${order.by === by ? (order.down ? ' ↓' : ' ↑') : ''}</button></th>`)}</tr></thead>
     <tbody>${list.slice(0, most).map(o => html`<tr key=${o.key} class=${picked?.length === 1 && picked[0].key === o.key && 'chosen'}><td class="number"><i class="dot" style=${{ background: colour(o.type) }}></i>${o.number}</td>
-      <td class="wraps"><button type="button" class="link" onClick=${() => onPick([o])}><${Text} most=${40}>${o.name || o.id}<//></button> <span class="quiet"><${Text} most=${30}>${[o.city, o.country].filter(Boolean).join(', ')}<//></span></td>
-      <td class="wraps"><${Text} most=${60}>${whatOf(o) || '–'}<//></td>
+      <td class="cut"><button type="button" class="link" onClick=${() => onPick([o])}><${Text} most=${40}>${o.name || o.id}<//></button> <span class="quiet"><${Text} most=${30}>${placeIn(o)}<//></span></td>
+      <td class="cut"><${Text} most=${60}>${whatOf(o) || '–'}<//></td>
       <td class="extra"><${Measured} of=${o.endpoint} /></td>
-      <td class="number wraps"><${Price} of=${o} /> ${o === cheapest && html`<span class="badge off">cheapest</span>`}</td>
-      <td class="number wraps">${o.distance_km === undefined ? '–' : `${o.distance_km.toFixed(0)} km`} ${o === nearest && html`<span class="badge off">nearest</span>`}</td><td class="number extra">${o.score.toFixed(1)}</td></tr>`)}</tbody></table></div>
+      <td class=${`number ${o === cheapest ? 'best' : ''}`} title=${o === cheapest ? 'the cheapest here' : undefined}><${Price} of=${o} /></td>
+      <td class=${`number ${o === nearest ? 'best' : ''}`} title=${o === nearest ? 'the nearest here' : undefined}>${o.distance_km === undefined ? '–' : `${o.distance_km.toFixed(0)} km`}</td><td class="number extra" title=${scoreOf(o)}>${o.score.toFixed(1)}</td></tr>`)}</tbody></table></div>
     ${offers.length > most && html`<p class="quiet">The first ${most} of ${offers.length}. <button type="button" onClick=${() => show(most + 2 * mostRows)}>Show more</button></p>`}</div>`;
 }
 
@@ -136,10 +141,10 @@ export function SearchView() {
   const asked = values.toString();
   const [state, set] = useState({});
   const [picked, pick] = useState(null);
-  const q = placed(values);
+  const near = placed(values), { q } = near;
   useEffect(() => {
     pick(null);
-    if (!asked) { set({}); return undefined; }
+    if (!asked || near.lost) { set({}); return undefined; }
     let gone = false;
     set(old => ({ ...old, loading: true }));
     call('GET', `/v1/discovery/query?${q}&explain=true`).then(answer => gone || set({ answer }), error => gone || set({ error }));
@@ -159,14 +164,14 @@ export function SearchView() {
     <form class="filters" onSubmit=${submit} key=${asked}>
       ${form(fields)}
       <datalist id="cities">${cities.map(([name]) => html`<option value=${name}></option>`)}</datalist>
-      <details class="rare" open=${rare.some(([name]) => values.has(name))}><summary>More filters</summary><div class="filters">${form(rare)}</div></details>
       <div class="actions"><button type="submit" class="primary">Search</button><button type="button" onClick=${() => go('search')}>Clear</button></div>
+      <details class="rare" open=${rare.some(([name]) => values.has(name))}><summary>More filters</summary><div class="filters">${form(rare)}</div></details>
     </form>
-    <${Failed} error=${state.error} />
+    <${Meant} ...${near} values=${values} /><${Failed} error=${state.error} />
     ${!asked && html`<${Empty} title="Ask for something" command=${cli('offer find --type compute --near 52.5,13.4 --max-price 2')}>Choose a type and press Search, for example compute near Berlin, at most 2.<//>`}
     ${state.answer && html`<div aria-live="polite" class="titled"><h3>${list.length} of ${state.answer.total ?? list.length} offers</h3><${Whole} of=${state.answer} /></div>
       ${list.length === 0 ? html`<${Nothing} key=${asked} q=${q} notes=${state.answer.notes} />` : html`<div class="results">
       <${Results} key=${asked} offers=${list} picked=${picked} onPick=${pick} />
       <${World} offers=${list} disc=${disc} onPick=${pick} label=${`World map with ${list.length} numbered results; the table beside it lists them`}><${Picked} offers=${picked} onPick=${pick} /><//></div>`}`}
-    ${asked && html`<${Elsewhere} commands=${[curl, commandOf(q), goOf(q)]} />`}`;
+    ${asked && !near.lost && html`<${Elsewhere} commands=${[curl, commandOf(q), goOf(q)]} />`}`;
 }

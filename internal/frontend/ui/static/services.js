@@ -1,7 +1,7 @@
 // Services with their health, and the instances of one service.
 
-import { call, html, mayChange, useCall, useState, Badge, Command, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, ago, cli, dnsLines, quote, shown, short, where } from './lib.js';
-import { nameOfPeer, peopled, useLive } from './live.js';
+import { call, html, mark, mayChange, span, useCall, useEffect, useState, Badge, Command, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, ago, cli, dnsLines, quote, shown, short, where } from './lib.js';
+import { nameOfPeer, peopled, staleFor, useLive } from './live.js';
 
 const order = ['UP', 'STARTING', 'UNKNOWN', 'UNHEALTHY', 'DOWN', 'OUT_OF_SERVICE'];
 
@@ -31,13 +31,16 @@ function Removed({ service }) {
     ${list.length > 20 && html`<p>and ${list.length - 20} more</p>`}`;
 }
 
+// Old says how old this list is, while the group tells nothing new.
+const Old = () => staleFor() > 0 && html`<p class="banner wait" role="status">This is a copy, ${span(staleFor())} old: this peer has no contact to the group. What is UP here may be down.</p>`;
+
 export function ServicesView() {
-  const { services, contact, loaded } = useLive();
+  const { services, loaded } = useLive();
   const chosen = where().values.get('service');
   if (chosen) return html`<${Service} name=${chosen} />`;
   const list = grouped(services);
   return html`<${Heading} title="Services">Applications of this network with their instances. Choose one to see why an instance is not UP.<//>
-    ${contact?.stale && html`<p class="failed">No contact to the group: ${shown(contact.reason, 200)}</p>`}
+    <${Old} />
     ${!loaded.has('services') ? html`<${NotLoaded} />` : list.length === 0 ? html`<${Empty} title="No services yet" needs="service" command=${cli('instance register web --port 8080 --host 127.0.0.1')}>Register the first instance of a service.<//>` : html`
     <${Table} label="Services" head=${['service', 'health', 'up', 'not up']} rows=${list.map(s => html`<tr key=${s.name}>
       <td><a href=${`#/services?service=${encodeURIComponent(s.name)}`}><${Text} most=${40}>${s.name}<//></a></td>
@@ -49,10 +52,12 @@ export function ServicesView() {
 
 function Service({ name }) {
   const { services, loaded } = useLive();
-  const [open, setOpen] = useState(null);
+  const named = where().values.get('instance');
+  const [open, setOpen] = useState(named);
+  useEffect(() => setOpen(named), [named]);
   const [error, fail] = useState(null);
   const list = [...services.values()].filter(i => i.service === name).sort((a, b) => (a.id < b.id ? -1 : 1));
-  const may = mayChange(name);
+  const may = mayChange(name), zoned = list.some(i => i.metadata?.zone), versioned = list.some(i => i.metadata?.version);
   const drained = i => i.health === 'OUT_OF_SERVICE';
   const turn = async i => {
     fail(null);
@@ -60,12 +65,12 @@ function Service({ name }) {
       await call('PUT', `/v1/services/${encodeURIComponent(name)}/instances/${encodeURIComponent(i.id)}/status`, { status: drained(i) ? 'UNKNOWN' : 'OUT_OF_SERVICE' });
     } catch (e) { fail(e); }
   };
-  return html`<p class="back"><a href="#/services">← all services</a></p><${Heading} title=${html`<${Text} most=${60}>${name}<//>`}>Choose an instance to see its last checks.${may && ' Drain takes an instance out of service until you undo it.'}<//><${Failed} error=${error} />
+  return html`<p class="back"><a href="#/services">← all services</a></p><${Heading} title=${html`<${Text} most=${60}>${name}<//>`}>Choose an instance to see its last checks.${may && ' Drain takes an instance out of service until you undo it.'}<//><${Old} /><${Failed} error=${error} />
     ${!loaded.has('services') ? html`<${NotLoaded} />` : list.length === 0 ? html`<${Empty} title="No instances" needs="service" command=${cli(`instance register ${quote(name)} --host 127.0.0.1 --port 8080`)}>They may have ended. Register one.<//>` : html`
-    <${Table} label=${`Instances of ${shown(name)}`} head=${['instance', 'status', ['address'], ['zone'], ['version'], '']} rows=${list.map(i => html`<tr key=${i.id}>
+    <${Table} label=${`Instances of ${shown(name)}`} head=${['instance', 'status', ['address'], zoned && ['zone'], versioned && ['version'], ' ']} rows=${list.map(i => html`<tr key=${i.id} ...${mark('instance', i.id)}>
       <td><button type="button" class="link" aria-expanded=${open === i.id} onClick=${() => setOpen(open === i.id ? null : i.id)}><${Text} most=${36}>${i.id}<//></button></td>
       <td><${Badge}>${i.health}<//></td><td class="extra"><${Text} most=${40}>${addressOf(i)}<//></td>
-      <td class="extra"><${Text} most=${20}>${i.metadata?.zone || '–'}<//></td><td class="extra"><${Text} most=${16}>${i.metadata?.version || '–'}<//></td>
+      ${zoned && html`<td class="extra"><${Text} most=${20}>${i.metadata?.zone || '–'}<//></td>`}${versioned && html`<td class="extra"><${Text} most=${16}>${i.metadata?.version || '–'}<//></td>`}
       <td>${may && html`<button type="button" onClick=${() => turn(i)}>${drained(i) ? 'Undrain' : 'Drain'}</button>`}</td></tr>`)} />
     ${open && services.get(`${name}/${open}`) && html`<${Instance} service=${name} id=${open} />`}
     <${Elsewhere} commands=${[cli(`instance show ${quote(name)}`), ...dnsLines(name), `curl ${quote(`${location.origin}/v1/services/${encodeURIComponent(name)}/instances?health=any`)}`]} />`}

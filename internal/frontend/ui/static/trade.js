@@ -1,17 +1,18 @@
 // What this peer took from others, and what others took from it.
 
-import { cli, html, may, useCall, Badge, Elsewhere, Empty, Failed, Heading, NotLoaded, Price, Table, Text, shown, size, span } from './lib.js';
+import { cli, html, may, useCall, Badge, Elsewhere, Empty, Failed, Heading, NotLoaded, Price, Table, Text, mark, shown, span } from './lib.js';
 import { useLive, Peer } from './live.js';
+import { decimal } from './words.js';
 
 const idOf = g => g.key.slice(g.key.lastIndexOf('/') + 1);
 const stateOf = g => g.state.slice('STATE_'.length).toLowerCase();
 const tones = { active: 'UP', held: 'STARTING' };
 
 // Grant is a row; side is how this peer stands to it, unit that of the offer, where it is known.
-const Grant = ({ of: g, side, unit = +g.units === 1 ? 'unit' : 'units' }) => html`<tr><td>${side}</td><td><${Text} most=${40}>${idOf(g)}<//></td>
+const Grant = ({ of: g, side, unit = +g.units === 1 ? 'unit' : 'units' }) => html`<tr ...${mark('grant', g.token)}><td>${side}</td><td><${Text} most=${40}>${idOf(g)}<//></td>
   <td><${Peer} id=${side === 'held' ? g.provider_id : g.consumer_id} /></td><td class="number">${g.units} ${shown(unit, 16)}</td>
   <td><${Badge} tone=${tones[stateOf(g)] || 'off'}>${stateOf(g)}<//> ${g.reason && html`<span class="quiet"><${Text} most=${60}>${g.reason}<//></span>`}</td>
-  <td class="number">${tones[stateOf(g)] ? span(g.left_ms) : '–'}</td><td class="number">${size(+g.sent_bytes)} ↑ ${size(+g.received_bytes)} ↓</td>
+  <td class="number">${tones[stateOf(g)] ? span(g.left_ms) : '–'}</td><td class="number">${decimal(+g.sent_bytes, 'B')} ↑ ${decimal(+g.received_bytes, 'B')} ↓</td>
   <td class="number extra"><${Price} of=${g} /></td><td class="extra"><code>${g.token}</code></td></tr>`;
 
 function Grants() {
