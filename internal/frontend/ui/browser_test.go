@@ -61,6 +61,9 @@ func openBrowser(t testing.TB) *browser {
 	read := make(chan struct{})
 	go func() { defer close(read); b.read(in) }()
 	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log("faults of the page:", b.faults)
+		}
 		_ = c.Process.Kill()
 		_ = c.Wait() // killed
 		_ = out.Close()
@@ -146,6 +149,11 @@ func (b *browser) size(width, height int) {
 	b.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false})
 }
 
+// still asks for pages without movement.
+func (b *browser) still() {
+	b.do("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-reduced-motion", "value": "reduce"}}})
+}
+
 func (b *browser) dark(on bool) {
 	scheme := "light"
 	if on {
@@ -207,8 +215,8 @@ func (b *browser) key(name string) {
 		if name == "Enter" {
 			params["text"], params["windowsVirtualKeyCode"] = "\r", 13
 		}
-		if name == "Tab" {
-			params["windowsVirtualKeyCode"] = 9
+		if code := map[string]int{"Tab": 9, "Escape": 27}[name]; code != 0 {
+			params["windowsVirtualKeyCode"] = code
 		}
 		b.do("Input.dispatchKeyEvent", params)
 	}

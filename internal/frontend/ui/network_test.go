@@ -91,7 +91,7 @@ func TestNetwork(t *testing.T) {
 	b.text("complete")
 	b.until("document.querySelectorAll('td button').length > 5")
 	b.press("td button", "offer ")
-	b.text("Why this place in the list")
+	b.text("What peers measured earns points")
 	b.shoot("network-search")
 	b.visit(first.url("#/peers"))
 	b.until("document.querySelectorAll('tbody tr').length >= 7")

@@ -255,7 +255,7 @@ func (b *browser) playsDetails(p *peer) {
 	b.text("Berlin archive")
 	b.text("query.ParseValues")
 	b.press("td button", "Berlin archive")
-	b.text("Why this place in the list")
+	b.text("What peers measured earns points")
 	b.until("document.querySelectorAll('.why meter').length > 2")
 	b.visit(p.url("#/keys"))
 	b.text("colour")
@@ -292,7 +292,7 @@ func (b *browser) playsLive(p *peer) {
 	require.Equal(b.t, "web-ne", b.eval("document.querySelector('[name=text]').value"))
 	b.visit(p.url("#/names"))
 	b.press("td a", "web.service")
-	b.text("10.0.0.1")
+	b.text("10.0.0.9")
 	b.clean()
 }
 
@@ -312,6 +312,7 @@ func (b *browser) playsHostile(p *peer) {
 
 // playsKeyboard: the first tabs lead to the content and through the views.
 func (b *browser) playsKeyboard(p *peer) {
+	b.visit("about:blank") // tabs begin where the focus was last
 	b.visit(p.url("#/map"))
 	b.text("Berlin archive")
 	b.eval("document.activeElement.blur()")

@@ -105,6 +105,7 @@ function App() {
   useEffect(() => {
     const changed = () => {
       if (location.hash.startsWith('#code=')) enter();
+      find(false);
       turn(n => n + 1);
     };
     addEventListener('hashchange', changed);

@@ -127,7 +127,7 @@ export function Palette({ views, onClose }) {
     e.preventDefault();
   };
   return html`<dialog class="palette" ref=${box} aria-label="Find anything" onClose=${onClose} onClick=${e => e.target === box.current && onClose()}>
-    <input type="text" role="combobox" aria-label="Find a view, peer, service, lock, key, offer, grant, city or id" aria-expanded=${list.length > 0} aria-controls=${list.length ? 'found' : undefined} aria-autocomplete="list" aria-activedescendant=${list.length ? `found-${now}` : undefined}
+    <input name="find" type="text" role="combobox" aria-label="Find a view, peer, service, lock, key, offer, grant, city or id" aria-expanded=${list.length > 0} aria-controls=${list.length ? 'found' : undefined} aria-autocomplete="list" aria-activedescendant=${list.length ? `found-${now}` : undefined}
       placeholder="A name, an id, a city …" autocomplete="off" spellcheck="false" value=${question} onInput=${e => { ask(e.target.value); move(0); }} onKeyDown=${key} />
     ${list.length > 0 && html`<ul id="found" role="listbox" aria-label="Found">${list.map((e, n) => html`<li key=${`${e.kind} ${e.href} ${e.name}`} id=${`found-${n}`} role="option" aria-selected=${n === now} onClick=${() => open(e)} onPointerMove=${() => n !== now && move(n)}>
       <span class="kind">${e.kind}</span><${Text} most=${60}>${e.name}<//><span class="quiet">${shown(e.note, 50)}</span></li>`)}</ul>`}

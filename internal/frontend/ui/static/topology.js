@@ -119,7 +119,13 @@ function docked(list, spots, peerOf, corner) {
   });
 }
 
+// Topology draws what the peer has told. Before, there is nothing to draw.
 export function Topology() {
+  const { status, peers } = useLive();
+  return status && peers && html`<${Drawing} />`;
+}
+
+function Drawing() {
   const { status, group: g, version } = useLive();
   const small = useMedia(narrow), layer = useRef(null);
   
