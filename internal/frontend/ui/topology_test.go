@@ -26,6 +26,12 @@ func id(n int) string { return fmt.Sprintf("12D3KooW%044d", n) }
 
 type object = map[string]any
 
+// refusal is an answer that is an error.
+type refusal struct {
+	Error   string `json:"error"`
+	Message string `json:"message"`
+}
+
 // fakeOf is a peer that knows n others, the first two of which are voters as itself is. Peer 1 leads.
 func fakeOf(t *testing.T, n int) (f *fakePeer, page string) {
 	var peers, voters []object
@@ -75,6 +81,12 @@ func (f *fakePeer) serve(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(events)) // the viewer may leave
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
+		return
+	}
+	if no, ok := answer.(refusal); ok {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_ = json.NewEncoder(w).Encode(no) // the viewer may leave
 		return
 	}
 	if plain, ok := answer.(string); ok {
@@ -185,6 +197,11 @@ func TestNoQuorum(t *testing.T) {
 	b.visit(page + "#/services")
 	b.text("This is a copy, 4 min old")
 	b.clean()
+	no := refusal{"no_quorum", "no_quorum: " + sentence}
+	f.now(object{"/v1/coordination/locks": no, "/v1/coordination/leases": no})
+	b.visit(page + "#/locks")
+	b.text("The group does not answer, as the top of the page says")
+	require.Equal(t, 1.0, b.eval("document.body.innerText.split('2 of the voters').length - 1"))
 }
 
 // TestHour: the hour that a peer remembers is drawn when the page is opened: who led, what was wrong, what happened.

@@ -116,7 +116,7 @@ function App() {
   useEffect(() => { document.title = [views[name][0], peer, 'blackholed'].filter(Boolean).join(' – '); }, [name, peer]);
   if (live.link === 'refused' || login.asked) return html`<${Login} back=${() => { login.asked = false; turn(n => n + 1); }} />`;
   const View = views[name][1];
-  const group = groups.find(g => g.slice(1).includes(name)), wrong = live.health ? causes(live, grouped(live.services)) : [], worst = wrong[0], cause = wrong.find(c => !c.app);
+  const group = groups.find(g => g.slice(1).includes(name)), wrong = live.health ? causes(live, grouped(live.services)) : [], worst = wrong[0], cause = wrong.find(c => !c.own);
   return html`<a class="skip" href="#content" onClick=${e => { e.preventDefault(); document.getElementById('content').focus(); }}>Skip to the content</a>
     <header class="top"><b class="brand"><${Mark} />blackholed</b>${peer && html`<span class="peer"><bdi>${peer}</bdi> <span class="quiet">network <${Text} most=${24}>${live.status.network}<//></span></span>`}
       <${Tabs} label="Groups of views" current=${group[1]} list=${groups} />

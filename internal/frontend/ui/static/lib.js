@@ -184,10 +184,14 @@ export const Empty = ({ title, children, command, needs = 'read-only' }) => read
   ${may(needs) ? html`<p>${children}</p>${command && html`<${Command}>${command}<//>`}` : html`<p>Others fill this view: you have the role ${reader.role}, and it needs ${needs}.</p>`}</div>`;
 
 // NotLoaded stands in the place of a list that the peer has not told yet. Such a list is not empty.
-export const NotLoaded = ({ error }) => html`<p class="empty" role="status">${error ? 'Not loaded: no contact with this peer since the page asked.' : 'Not loaded yet: waiting for the peer.'}</p>`;
+export const NotLoaded = ({ error }) => html`<p class="empty" role="status">${!error ? 'Not loaded yet: waiting for the peer.' : error instanceof TypeError ? 'Not loaded: no contact with this peer since the page asked.' : 'Not loaded.'}</p>`;
 
-// Failed shows why the peer refused. That it did not answer at all says the banner over the page.
-export const Failed = ({ error }) => error && !(error instanceof TypeError) && html`<p class="failed" role="alert">${shown(error.message, 300)}</p>`;
+// Failed shows why the peer refused. That it did not answer at all, and that its group has no majority, says the banner over the page.
+export function Failed({ error }) {
+  if (!error || error instanceof TypeError) return null;
+  if (error.body?.error === 'no_quorum') return html`<p class="quiet" role="status">The group does not answer, as the top of the page says. A list below is as it was before.</p>`;
+  return html`<p class="failed" role="alert">${shown(error.message, 300)}</p>`;
+}
 
 // Table shows rows of cells below a header. A narrow screen leaves cells of the class extra out; their heading is in a list.
 export const Table = ({ label, head, rows }) => html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table>

@@ -133,9 +133,9 @@ function Hour() {
   </svg></figure>`;
 }
 
-const charts = [ // title, metric, whether it is a rate, factor, unit
+const charts = [ // title, metric, whether it is a rate of what this process counts from its start, factor, unit
   ['connections', 'blackhole_connections'], ['CPU, % of a core', 'process_cpu_seconds_total', true, 100],
-  ['resident memory', 'process_resident_memory_bytes', false, 1, 'B'], ['received', 'process_network_receive_bytes_total', true, 1, 'B/s'],
+  ['resident memory', 'process_resident_memory_bytes', false, 1, 'B'], ['with other peers', 'blackhole_stream_bytes_total', true, 1, 'B/s'],
   ['own offers', 'blackhole_discovery_services_active'], ['queries/s', 'blackhole_discovery_queries_total', true],
   ['leases', 'blackhole_coordination_leases'], ['locks', 'blackhole_coordination_locks'], ['open files', 'process_open_fds'],
 ];
@@ -153,7 +153,7 @@ function Chart({ title, unit, times, values, usual }) {
   useEffect(() => {
     const ink = getComputedStyle(document.documentElement).getPropertyValue('--quiet');
     const axis = { stroke: ink, grid: { stroke: 'rgba(128,128,128,.18)', width: 1 }, font: '11px system-ui' };
-    const options = { width: box.current.clientWidth, height: 150, cursor: { show: false }, legend: { show: false }, scales: { x: { range: lastMinute }, y: { range: (_, low, high) => [0, (high || 1) * 1.2] } }, axes: [{ ...axis, space: 90, size: 30, values: (_, times) => times.map(t => clock.format(t * 1000)) }, { ...axis, size: 66, values: (_, list) => list.map(n => decimal(n, unit)) }], series: [{}, { stroke: '#3b63c9', width: 2, fill: 'rgba(59,99,201,.12)', points: { show: false } }, { stroke: ink, width: 1, dash: [4, 4], points: { show: false } }] };
+    const options = { width: box.current.clientWidth, height: 150, cursor: { show: false }, legend: { show: false }, scales: { x: { range: lastMinute }, y: { range: (_, low, high) => [0, (high || 1) * 1.2] } }, axes: [{ ...axis, space: 90, size: 30, values: (_, times) => times.map(t => clock.format(t * 1000)) }, { ...axis, size: 66, values: (_, list) => list.map(n => decimal(n, unit)) }], series: [{}, { stroke: '#3b63c9', width: 2, fill: 'rgba(59,99,201,.12)', points: { show: u => u.data[0].length < 3 } }, { stroke: ink, width: 1, dash: [4, 4], points: { show: false } }] };
     plot.current = new uPlot(options, data, box.current);
     return () => plot.current.destroy();
   }, []);

@@ -14,16 +14,16 @@ const wellOf = services => services.filter(s => s.counts.UP === s.total).length;
 // Conditions that end something; the others limit it.
 const ending = ['no_quorum', 'member_stopped', 'states_differ', 'identity_in_use', 'isolated'];
 
-// causes lists what is wrong, the worst first, as { tone, text, since, app }; app is one of an application. A lost quorum is told once: the group's own sentence names who is missing.
+// causes lists what is wrong, the worst first, as { tone, text, since, own }; own has a view that shows it. A lost quorum is told once: the group's own sentence names who is missing.
 export function causes({ group: g, health: h, status, peers }, services) {
-  const list = [], add = (tone, text, since, app) => list.push({ tone, text: peopled(text), since: since && new Date(since), app });
+  const list = [], add = (tone, text, since, own) => list.push({ tone, text: peopled(text), since: since && new Date(since), own });
   const conditions = h?.conditions || [], lost = conditions.find(c => c.name === 'no_quorum');
   const silent = g?.missing ? [] : (g?.voters || []).filter(m => !m.active);
   if (g?.missing) add('bad', g.missing, lost?.since);
   if (silent.length > 0) add(g.failures_survived ? 'wait' : 'bad', `${silent.map(named).join(', ')}: no answer from ${silent.length === 1 ? 'this voter' : 'these voters'}. ${g.failures_survived ? `${g.failures_survived} more may fail.` : 'One more failure stops locks.'}`, Date.now() - Math.max(...silent.map(m => +m.silent_ms || 0)));
   for (const c of conditions) if (c !== lost || !g?.missing) add(ending.includes(c.name) ? 'bad' : 'wait', c.message, c.since);
   if (h?.reason && (h.status === 'unhealthy' || !conditions.length)) add(h.status === 'unhealthy' ? 'bad' : 'wait', h.details ? `${h.reason}: ${h.details}` : h.reason);
-  if (status?.records_own && peers?.size === 0) add('wait', `Nobody else finds the ${counted(status.records_own, 'offer')} of this peer: no other peer is connected.`);
+  if (status?.records_own && peers?.size === 0) add('wait', `Nobody else finds the ${counted(status.records_own, 'offer')} of this peer: no other peer is connected.`, null, true);
   if (!staleFor()) { // of an old copy nothing is known to be down now
     for (const s of services) if (!s.counts.UP && s.counts.OUT_OF_SERVICE !== s.total) add('bad', `No instance of ${s.name} is UP.`, null, true);
     for (const s of services) if (s.counts.UP && s.counts.UP + (s.counts.OUT_OF_SERVICE || 0) < s.total) add('wait', `${s.name}: ${s.counts.UP} of ${s.total} instances are UP.`, null, true);
@@ -49,9 +49,9 @@ function Start({ alone, services, offers }) {
 
 const Tile = ({ title, view, children }) => html`<section class="tile"><h3><a href=${`#/${view}`}>${title}</a></h3>${children}</section>`;
 
-function LocksTile({ locks }) {
+function LocksTile({ locks, asOf }) {
   if (!locks) return html`<p class="quiet">not loaded</p>`;
-  return html`<p class="hero">${locks.length} <small>held</small></p><ul class="plain">${locks.slice(0, 4).map(l => html`<li key=${l.name}><a href=${`#/locks?${new URLSearchParams({ lock: l.name })}`}><${Text} most=${28}>${l.name}<//></a>
+  return html`<p class="hero">${locks.length} <small>held${asOf}</small></p><ul class="plain">${locks.slice(0, 4).map(l => html`<li key=${l.name}><a href=${`#/locks?${new URLSearchParams({ lock: l.name })}`}><${Text} most=${28}>${l.name}<//></a>
     <span class="quiet">${l.holding[0] && html`<${Text} most=${24}>${(l.holding[0].metadata && textOf(l.holding[0].metadata)) || l.holding[0].application || ownerName(l.holding[0].holder_id)}<//>, ${span(+l.holding[0].age_ms)}`}${l.waiting.length ? `, ${l.waiting.length} wait` : ''}</span></li>`)}</ul>`;
 }
 
@@ -84,9 +84,9 @@ export function OverviewView() {
     ${empty ? html`<${News} events=${live.events} />` : html`<div class="tiles">
       <${Tile} title="Apps" view="services">${!loaded.has('services') ? html`<p class="quiet">not loaded</p>` : html`<p class="hero">${well} <small>of ${counted(services.length, 'service')} all UP${asOf}</small></p>
         <ul class=${`plain bars ${old ? 'old' : ''}`}>${worst.slice(0, 4).map(s => html`<li key=${s.name}><a href=${`#/services?service=${encodeURIComponent(s.name)}`}><${Text} most=${20}>${s.name}<//></a><${Bar} ...${s} /></li>`)}</ul>`}<//>
-      <${Tile} title="Offers" view="map">${!loaded.has('offers') ? html`<p class="quiet">not loaded</p>` : html`<p class="hero">${known ? offers.size : usable} <small>${known ? 'known' : `of ${offers.size} usable`}</small></p><${Legend} offers=${list} /><${Whole} of=${answer} />`}<//>
-      ${planes.includes('coordination') && html`<${Tile} title="Locks" view="locks"><${LocksTile} locks=${locks} /><//>`}
+      <${Tile} title="Offers" view="map">${!loaded.has('offers') ? html`<p class="quiet">not loaded</p>` : html`<p class="hero">${known || !offers.size ? offers.size : usable} <small>${known || !offers.size ? 'known' : `of ${offers.size} usable`}</small></p><${Legend} offers=${list} /><${Whole} of=${answer} />`}<//>
+      ${planes.includes('coordination') && html`<${Tile} title="Locks" view="locks"><${LocksTile} locks=${locks} asOf=${asOf} /><//>`}
     </div>
-    <div class="beside"><${World} offers=${list} onPick=${() => go('map')} label=${`World map with ${list.length} offers; the view Map lists them`} /><${News} events=${live.events} /></div>`}
+    ${offers.size === 0 ? html`<${News} events=${live.events} />` : html`<div class="beside"><${World} offers=${list} onPick=${() => go('map')} label=${`World map with ${list.length} offers; the view Map lists them`} /><${News} events=${live.events} /></div>`}`}
     <${Elsewhere} commands=${[cli('status'), `curl ${location.origin}/v1/status`]} />`;
 }

@@ -154,7 +154,7 @@ function Drawing() {
       <g ref=${layer}></g>
       ${drawn.map(p => html`<${Node} key=${p.id} at=${spots.get(p.id)} peer=${p} named=${drawn.length <= (small ? 8 : mostNamed) || p.role === 'voter' || p.state === 'silent'} />`)}
       <${Node} at=${me} peer=${mine} named=${true} mine=${true} />
-      ${docked(shownLocks, spots, holderOf, corner).map(([l, [x, y]]) => html`<g key=${`l${l.name}`} class="lock" style=${{ transform: `translate(${x}px, ${y}px)` }}><path d="M0 -5L5 0L0 5L-5 0Z" /><text x="9" y="4">${tail(l.name)}${l.waiting.length ? ` +${l.waiting.length}` : ''}</text><title>${shown(`lock ${l.name}, ${l.waiting.length} wait`, 120)}</title></g>`)}
+      ${docked(shownLocks, spots, holderOf, corner).map(([l, [x, y]]) => html`<g key=${`l${l.name}`} class=${`lock ${g?.missing ? 'old' : ''}`} style=${{ transform: `translate(${x}px, ${y}px)` }}><path d="M0 -5L5 0L0 5L-5 0Z" /><text x="9" y="4">${tail(l.name)}${l.waiting.length ? ` +${l.waiting.length}` : ''}</text><title>${shown(`lock ${l.name}, ${l.waiting.length} wait`, 120)}</title></g>`)}
     </svg>
     <p class="key"><span><i class="sign voter"></i>voter</span><span><i class="sign leads"></i>leader</span><span><i class="sign"></i>peer</span><span><i class="sign lock"></i>lock</span>${active.length > 0 && html`<span><i class="sign grant"></i>grant</span>`}
       ${beyond > 0 && html`<span><a href="#/peers">${beyond} more ${beyond === 1 ? 'peer is' : 'peers are'} not drawn</a></span>`}${locks?.length > mostLocks && html`<span><a href="#/locks">${locks.length - mostLocks} more locks</a></span>`}${active.length > mostGrants && html`<span><a href="#/grants">${active.length - mostGrants} more grants</a></span>`}
