@@ -2,7 +2,7 @@
 
 import { asOffer, call, colour, html, price, types, Price, useEffect, useMemo, useRef, useState, ago, cli, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, Whole, mark, shown, where, go } from './lib.js';
 import { useLive, Peer } from './live.js';
-import { decimal, label as labelOf, quantity } from './words.js';
+import { decimal, label as labelOf, money, quantity } from './words.js';
 
 const { d3, topojson } = globalThis;
 const cell = 28; // pixels: offers in one cell of the screen are one cluster
@@ -321,7 +321,7 @@ function groupsOf(o, r) {
   const m = r?.metadata || {}, s = m.stock, h = r?.health, p = r?.pricing || {};
   return [
     ['Price and terms', [
-      ['price', o.price === undefined ? undefined : html`<${Price} of=${o} />`], ['exact', o.price === undefined || price(o).startsWith(`${o.price} `) ? undefined : `${o.price} ${o.currency} ${o.price_unit}`],
+      ['price', o.price === undefined ? undefined : html`<${Price} of=${o} />`], ['exact', o.price === undefined || +money(o.price).replaceAll(',', '') === o.price ? undefined : `${o.price} ${o.currency} ${o.price_unit}`],
       ['at least', p.minimum_commitment ? `${p.minimum_commitment} ${o.currency}` : undefined], ...Object.entries(p.tier_pricing || {}).map(([tier, n]) => [tier, `${n} ${o.currency}`]),
       ['stock', s && `${s.total} ${s.unit}${s.max_ttl ? `, each at most ${quantity('max_ttl', s.max_ttl)}` : ''}`],
     ]],
@@ -371,8 +371,8 @@ const fewRows = 50;
 function OfferTable({ label, offers, onPick }) {
   const [most, set] = useState(fewRows);
   const placed = offers.some(placeOf);
-  return html`<${Table} label=${label} head=${['offer', 'what', ['type'], 'price', placed && 'place', ['provider']]} rows=${offers.slice(0, most).map(o => html`<tr key=${o.key} ...${mark('offer', o.key)}>
-      <td class="cut"><button type="button" class="link" onClick=${() => onPick([o])}><${Text} most=${40}>${o.name || o.id}<//></button></td><td class="cut"><${Text} most=${60}>${whatOf(o) || '–'}<//></td>
+  return html`<${Table} label=${label} head=${['offer', ['what'], ['type'], 'price', placed && 'place', ['provider']]} rows=${offers.slice(0, most).map(o => html`<tr key=${o.key} ...${mark('offer', o.key)}>
+      <td class="cut"><button type="button" class="link" onClick=${() => onPick([o])}><${Text} most=${40}>${o.name || o.id}<//></button><span class="quiet small"><${Text} most=${60}>${whatOf(o)}<//></span></td><td class="cut extra"><${Text} most=${60}>${whatOf(o) || '–'}<//></td>
       <td class="extra"><i class="dot" style=${{ background: colour(o.type) }}></i>${shown(o.type, 16)}</td><td class="number"><${Price} of=${o} /></td>
       ${placed && html`<td class="cut"><${Text} most=${30}>${placeOf(o) || '–'}<//></td>`}<td class="extra"><${Peer} id=${o.provider_id} /></td></tr>`)} />
     ${offers.length > most && html`<p class="quiet">The first ${most} of ${offers.length}. <button type="button" onClick=${() => set(most + 2 * fewRows)}>Show more</button></p>`}`;

@@ -149,11 +149,11 @@ function lastMinute(plot) {
 const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
 
 function Chart({ title, unit, times, values, usual }) {
-  const box = useRef(null), plot = useRef(null), data = [times, values, times.map(() => usual ?? null)];
+  const box = useRef(null), plot = useRef(null), first = Math.min(times[0], times.at(-1) - 60), data = [[first, ...times], [null, ...values], [first, ...times].map(() => usual ?? null)]; // the average has been there before
   useEffect(() => {
     const ink = getComputedStyle(document.documentElement).getPropertyValue('--quiet');
     const axis = { stroke: ink, grid: { stroke: 'rgba(128,128,128,.18)', width: 1 }, font: '11px system-ui' };
-    const options = { width: box.current.clientWidth, height: 150, cursor: { show: false }, legend: { show: false }, scales: { x: { range: lastMinute }, y: { range: (_, low, high) => [0, (high || 1) * 1.2] } }, axes: [{ ...axis, space: 90, size: 30, values: (_, times) => times.map(t => clock.format(t * 1000)) }, { ...axis, size: 66, values: (_, list) => list.map(n => decimal(n, unit)) }], series: [{}, { stroke: '#3b63c9', width: 2, fill: 'rgba(59,99,201,.12)', points: { show: u => u.data[0].length < 3 } }, { stroke: ink, width: 1, dash: [4, 4], points: { show: false } }] };
+    const options = { width: box.current.clientWidth, height: 150, cursor: { show: false }, legend: { show: false }, scales: { x: { range: lastMinute }, y: { range: (_, low, high) => [0, (high || 1) * 1.2] } }, axes: [{ ...axis, space: 90, size: 30, values: (_, times) => times.map(t => clock.format(t * 1000)) }, { ...axis, size: 66, values: (_, list) => list.map(n => decimal(n, unit)) }], series: [{}, { stroke: '#3b63c9', width: 2, fill: 'rgba(59,99,201,.12)', points: { show: u => u.data[0].length < 4 } }, { stroke: ink, width: 1, dash: [4, 4], points: { show: false } }] };
     plot.current = new uPlot(options, data, box.current);
     return () => plot.current.destroy();
   }, []);

@@ -58,7 +58,7 @@ function mended(e, word) {
   if (direct < Infinity || !least) return direct;
   e.parts ??= [...new Set([e.own, ...e.text.split(/[^\p{L}\p{N}]+/u)])].filter(p => p.length < 40);
   const best = e.parts.reduce((best, p) => Math.min(best, edits(p, word, least)), Infinity);
-  return best <= least ? 4 * best : Infinity;
+  return best > least ? Infinity : 4 * best - (e.parts[0] === e.own && edits(e.own, word, least) === best ? 1 : 0);
 }
 
 // find returns the entries that fit every word of a question, the best first. Errors are mended only if nothing fits as it is.

@@ -126,10 +126,10 @@ function Results({ offers, picked, onPick }) {
   const nearest = offers.length > 1 && least('distance_km'), cheapest = offers.length > 1 && alike && least('price');
   const choose = by => sort(old => ({ by, down: old.by === by && !old.down }));
   return html`<div><div class="scroll" tabindex="0" role="region" aria-label="Results"><table>
-    <thead><tr>${columns.map(([title, , told], by) => html`<th scope="col" class=${(title === 'score' || title === 'measured') && 'extra'} title=${told} aria-sort=${order.by !== by ? undefined : order.down ? 'descending' : 'ascending'}><button type="button" class="sort" onClick=${() => choose(by)}>${title}${order.by === by ? (order.down ? ' ↓' : ' ↑') : ''}</button></th>`)}</tr></thead>
+    <thead><tr>${columns.map(([title, , told], by) => html`<th scope="col" class=${['what', 'score', 'measured'].includes(title) && 'extra'} title=${told} aria-sort=${order.by !== by ? undefined : order.down ? 'descending' : 'ascending'}><button type="button" class="sort" onClick=${() => choose(by)}>${title}${order.by === by ? (order.down ? ' ↓' : ' ↑') : ''}</button></th>`)}</tr></thead>
     <tbody>${list.slice(0, most).map(o => html`<tr key=${o.key} class=${picked?.length === 1 && picked[0].key === o.key && 'chosen'}><td class="number"><i class="dot" style=${{ background: colour(o.type) }}></i>${o.number}</td>
-      <td class="cut"><button type="button" class="link" onClick=${() => onPick([o])}><${Text} most=${40}>${o.name || o.id}<//></button> <span class="quiet"><${Text} most=${30}>${placeIn(o)}<//></span></td>
-      <td class="cut"><${Text} most=${60}>${whatOf(o) || '–'}<//></td>
+      <td class="cut"><button type="button" class="link" onClick=${() => onPick([o])}><${Text} most=${40}>${o.name || o.id}<//></button> <span class="quiet"><${Text} most=${30}>${placeIn(o)}<//></span><span class="quiet small"><${Text} most=${60}>${whatOf(o)}<//></span></td>
+      <td class="cut extra"><${Text} most=${60}>${whatOf(o) || '–'}<//></td>
       <td class="extra"><${Measured} of=${o.endpoint} /></td>
       <td class=${`number ${o === cheapest ? 'best' : ''}`} title=${o === cheapest ? 'the cheapest here' : undefined}><${Price} of=${o} /></td>
       <td class=${`number ${o === nearest ? 'best' : ''}`} title=${o === nearest ? 'the nearest here' : undefined}>${o.distance_km === undefined ? '–' : `${o.distance_km.toFixed(0)} km`}</td><td class="number extra" title=${scoreOf(o)}>${o.score.toFixed(1)}</td></tr>`)}</tbody></table></div>

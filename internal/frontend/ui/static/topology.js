@@ -148,13 +148,14 @@ function Drawing() {
       ${drawn.map(p => { const [x, y] = spots.get(p.id); return p.connected && html`<line key=${p.id} class=${`tie ${p.relayed ? 'relayed' : ''}`} x1=${me[0]} y1=${me[1]} x2=${x} y2=${y} />`; })}
       ${lead && [...members].filter(id => id !== g.leader && spots.has(id) && (id === status.peer_id || list.find(p => p.id === id)?.state === 'here')).map(id => { const [x, y] = spots.get(id); return html`<line key=${`r${id}`} class="raft" x1=${lead[0]} y1=${lead[1]} x2=${x} y2=${y} />`; })}
       ${active.slice(0, mostGrants).map((x, n) => {
-        const [a, b] = spots.get(x.with), bend = 34 + 16 * n, rate = rates.get(x.id) || 0, mid = [(a + me[0]) / 2, (b + me[1]) / 2 - bend / 2];
-        return html`<g key=${x.id} class=${`grant ${rate ? 'flows' : ''}`}><path d=${`M${a} ${b}Q${mid[0]} ${mid[1] - bend / 2} ${me[0]} ${me[1]}`} /><text x=${mid[0]} y=${mid[1]}>${tail(x.key)}${rate ? ` ${decimal(rate, 'B')}/s` : ''}</text></g>`;
+        const [a, b] = spots.get(x.with), rate = rates.get(x.id) || 0, [c, d] = [(a + me[0]) / 2, (b + me[1]) / 2 - 34 - 16 * n];
+        const at = (p, q, r) => 0.16 * p + 0.48 * q + 0.36 * r; // of the curve, nearer to this peer: below the other stands its name
+        return html`<g key=${x.id} class=${`grant ${rate ? 'flows' : ''}`}><path d=${`M${a} ${b}Q${c} ${d} ${me[0]} ${me[1]}`} /><text x=${at(a, c, me[0])} y=${at(b, d, me[1])}>${tail(x.key)}${rate ? ` ${decimal(rate, 'B')}/s` : ''}</text></g>`;
       })}
       <g ref=${layer}></g>
       ${drawn.map(p => html`<${Node} key=${p.id} at=${spots.get(p.id)} peer=${p} named=${drawn.length <= (small ? 8 : mostNamed) || p.role === 'voter' || p.state === 'silent'} />`)}
       <${Node} at=${me} peer=${mine} named=${true} mine=${true} />
-      ${docked(shownLocks, spots, holderOf, corner).map(([l, [x, y]]) => html`<g key=${`l${l.name}`} class=${`lock ${g?.missing ? 'old' : ''}`} style=${{ transform: `translate(${x}px, ${y}px)` }}><path d="M0 -5L5 0L0 5L-5 0Z" /><text x="9" y="4">${tail(l.name)}${l.waiting.length ? ` +${l.waiting.length}` : ''}</text><title>${shown(`lock ${l.name}, ${l.waiting.length} wait`, 120)}</title></g>`)}
+      ${docked(shownLocks, spots, holderOf, corner).map(([l, [x, y]]) => html`<g key=${`l${l.name}`} class=${`lock ${g?.missing ? 'old' : ''}`} style=${{ transform: `translate(${x}px, ${y}px)` }}><path d="M0 -5L5 0L0 5L-5 0Z" /><text x=${x > width - 90 ? -9 : 9} y="4" class=${x > width - 90 && 'before'}>${tail(l.name)}${l.waiting.length ? ` +${l.waiting.length}` : ''}</text><title>${shown(`lock ${l.name}, ${l.waiting.length} wait`, 120)}</title></g>`)}
     </svg>
     <p class="key"><span><i class="sign voter"></i>voter</span><span><i class="sign leads"></i>leader</span><span><i class="sign"></i>peer</span><span><i class="sign lock"></i>lock</span>${active.length > 0 && html`<span><i class="sign grant"></i>grant</span>`}
       ${beyond > 0 && html`<span><a href="#/peers">${beyond} more ${beyond === 1 ? 'peer is' : 'peers are'} not drawn</a></span>`}${locks?.length > mostLocks && html`<span><a href="#/locks">${locks.length - mostLocks} more locks</a></span>`}${active.length > mostGrants && html`<span><a href="#/grants">${active.length - mostGrants} more grants</a></span>`}
