@@ -166,6 +166,24 @@ func TestTopologyLives(t *testing.T) {
 	b.clean()
 }
 
+// TestAsked: a search shows which peers were asked, and how the question went there and back.
+func TestAsked(t *testing.T) {
+	t.Parallel()
+	b := openBrowser(t)
+	f, page := fakeOf(t, 4)
+	f.now(object{"/v1/discovery/query": object{"total": 0, "took_ms": 12.345, "complete": true, "results": []object{}, "notes": []string{
+		"type compute", "asked " + id(2) + " about 3 cells: 2 records in 4ms", "asked " + id(3) + " about 3 cells: failed after 9ms: closed", "asked " + id(2) + " about 1 cells: none in 1ms", "asked this peer about 3 cells: none"}}})
+	b.visit(page + "#/search?type=compute")
+	b.press(".asked summary", "Asked 2 peers in 12 ms")
+	b.text("asked peer-3 about 3 cells: failed after 9ms")
+	b.until("document.querySelectorAll('.asked .node').length === 5")
+	b.until("document.querySelector('.key .last').textContent.includes('peer-0 → peer-3 → peer-0')")
+	f.now(object{"/v1/discovery/query": object{"total": 0, "took_ms": 0.3, "complete": true, "results": []object{}, "notes": []string{"this peer answers alone"}}})
+	b.visit(page + "#/search?type=storage")
+	b.text("Answered by this peer alone in 0.3 ms")
+	b.clean()
+}
+
 // TestNoQuorum: without a leader one sentence says so once, and since when. Nobody is red whom this peer hears, itself least of all, and a copy says
 // its age.
 func TestNoQuorum(t *testing.T) {

@@ -371,10 +371,10 @@ const fewRows = 50;
 function OfferTable({ label, offers, onPick }) {
   const [most, set] = useState(fewRows);
   const placed = offers.some(placeOf);
-  return html`<${Table} label=${label} head=${['offer', ['what'], ['type'], 'price', placed && 'place', ['provider']]} rows=${offers.slice(0, most).map(o => html`<tr key=${o.key} ...${mark('offer', o.key)}>
-      <td class="cut"><button type="button" class="link" onClick=${() => onPick([o])}><${Text} most=${40}>${o.name || o.id}<//></button><span class="quiet small"><${Text} most=${60}>${whatOf(o)}<//></span></td><td class="cut extra"><${Text} most=${60}>${whatOf(o) || '–'}<//></td>
+  return html`<${Table} label=${label} head=${['offer', ['what'], ['type'], 'price', placed && ['place'], ['provider']]} rows=${offers.slice(0, most).map(o => html`<tr key=${o.key} ...${mark('offer', o.key)}>
+      <td class="cut"><button type="button" class="link" onClick=${() => onPick([o])}><${Text} most=${40}>${o.name || o.id}<//></button><span class="quiet small"><${Text} most=${80}>${[whatOf(o), placeOf(o)].filter(Boolean).join(' · ')}<//></span></td><td class="cut extra"><${Text} most=${60}>${whatOf(o) || '–'}<//></td>
       <td class="extra"><i class="dot" style=${{ background: colour(o.type) }}></i>${shown(o.type, 16)}</td><td class="number"><${Price} of=${o} /></td>
-      ${placed && html`<td class="cut"><${Text} most=${30}>${placeOf(o) || '–'}<//></td>`}<td class="extra"><${Peer} id=${o.provider_id} /></td></tr>`)} />
+      ${placed && html`<td class="cut extra"><${Text} most=${30}>${placeOf(o) || '–'}<//></td>`}<td class="extra"><${Peer} id=${o.provider_id} /></td></tr>`)} />
     ${offers.length > most && html`<p class="quiet">The first ${most} of ${offers.length}. <button type="button" onClick=${() => set(most + 2 * fewRows)}>Show more</button></p>`}`;
 }
 

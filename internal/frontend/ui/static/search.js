@@ -3,6 +3,8 @@
 import { asOffer, call, cli, colour, html, quote, useEffect, useMemo, useState, Badge, Elsewhere, Empty, Failed, Heading, Price, Text, Whole, shown, where, go } from './lib.js';
 import { World, Picked, scoreOf, whatOf } from './map.js';
 import { cities } from './cities.js';
+import { peopled, tap, useLive } from './live.js';
+import { Topology } from './topology.js';
 import { placeOf } from './words.js';
 
 const fields = [
@@ -136,6 +138,20 @@ function Results({ offers, picked, onPick }) {
     ${offers.length > most && html`<p class="quiet">The first ${most} of ${offers.length}. <button type="button" onClick=${() => show(most + 2 * mostRows)}>Show more</button></p>`}</div>`;
 }
 
+// Asked tells which peers were asked, and lets the question fly to them and back.
+function Asked({ answer }) {
+  const { status } = useLive();
+  const [open, set] = useState(false);
+  const notes = answer.notes || [], peers = [...new Set(notes.map(line => /\basked (12D3KooW\w{44}) about/.exec(line)?.[1]).filter(Boolean))];
+  useEffect(() => {
+    if (!open) return undefined;
+    const timer = setTimeout(() => peers.forEach(id => tap.send('query', [status?.peer_id, id, status?.peer_id], 'question and answer')), 200); // the drawing is there
+    return () => clearTimeout(timer);
+  }, [open, answer]);
+  return html`<details class="asked" onToggle=${e => set(e.target.open)}><summary>${peers.length ? `Asked ${peers.length} ${peers.length === 1 ? 'peer' : 'peers'}` : 'Answered by this peer alone'} in ${+(answer.took_ms ?? 0).toPrecision(2)} ms</summary>
+    ${open && html`${peers.length > 0 && html`<${Topology} />`}<ul class="plain">${notes.map(line => html`<li>${shown(peopled(line), 200)}</li>`)}</ul>`}</details>`;
+}
+
 export function SearchView() {
   const { values } = where();
   const asked = values.toString();
@@ -169,7 +185,7 @@ export function SearchView() {
     </form>
     <${Meant} ...${near} values=${values} /><${Failed} error=${state.error} />
     ${!asked && html`<${Empty} title="Ask for something" command=${cli('offer find --type compute --near 52.5,13.4 --max-price 2')}>Choose a type and press Search, for example compute near Berlin, at most 2.<//>`}
-    ${state.answer && html`<div aria-live="polite" class="titled"><h3>${list.length} of ${state.answer.total ?? list.length} offers</h3><${Whole} of=${state.answer} /></div>
+    ${state.answer && html`<div aria-live="polite" class="titled"><h3>${list.length} of ${state.answer.total ?? list.length} offers</h3><${Whole} of=${state.answer} /></div><${Asked} answer=${state.answer} />
       ${list.length === 0 ? html`<${Nothing} key=${asked} q=${q} notes=${state.answer.notes} />` : html`<div class="results">
       <${Results} key=${asked} offers=${list} picked=${picked} onPick=${pick} />
       <${World} offers=${list} disc=${disc} onPick=${pick} label=${`World map with ${list.length} numbered results; the table beside it lists them`}><${Picked} offers=${picked} onPick=${pick} /><//></div>`}`}
