@@ -5,6 +5,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 // Exit codes.
@@ -57,7 +59,49 @@ func build(ctx context.Context, people io.Writer) (program string, err error) {
 		return "", err
 	}
 	const module = "github.com/blackhole/blackhole/"
-	c := exec.CommandContext(ctx, "go", "build", "-tags=lab", "-o", dir+string(filepath.Separator), module+"testnet/play", module+"cmd/blackholed")
-	c.Stdout, c.Stderr = people, people
+	programs := []string{module + "testnet/play", module + "cmd/blackholed"}
+	p := &progress{people: people, every: 10 * time.Second, end: "\n"}
+	if f, ok := people.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			p.every, p.end = time.Second, "\r"
+		}
+	}
+	stale := exec.CommandContext(ctx, "go", append([]string{"list", "-deps", "-tags=lab", "-f={{if .Stale}}{{.ImportPath}}{{end}}"}, programs...)...)
+	if list, err := stale.Output(); err == nil { // else the build tells why
+		p.all = bytes.Count(list, []byte("\n"))
+	}
+	c := exec.CommandContext(ctx, "go", append([]string{"build", "-v", "-tags=lab", "-o", dir + string(filepath.Separator)}, programs...)...)
+	c.Stdout, c.Stderr = people, p
 	return filepath.Join(dir, "play"), c.Run()
+}
+
+// progress counts the packages that "go build -v" names, each on a line of its own, and passes on its other words.
+type progress struct {
+	people    io.Writer
+	all, done int
+	every     time.Duration
+	end       string // of a count; a terminal has the next one in its place
+	told      time.Time
+	rest      []byte // of an unfinished line
+}
+
+// Write implements io.Writer.
+func (p *progress) Write(b []byte) (int, error) {
+	p.rest = append(p.rest, b...)
+	for {
+		line, rest, whole := bytes.Cut(p.rest, []byte("\n"))
+		if !whole {
+			return len(b), nil
+		}
+		p.rest = rest
+		if bytes.ContainsAny(line, " \t:") {
+			fmt.Fprintf(p.people, "%s\n", line)
+			continue
+		}
+		p.done++
+		if now := time.Now(); now.Sub(p.told) >= p.every || p.done == p.all {
+			p.told = now
+			fmt.Fprintf(p.people, "%d of %d packages compiled%s", p.done, max(p.all, p.done), p.end)
+		}
+	}
 }

@@ -3,6 +3,7 @@
 package app
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -26,9 +27,12 @@ type Server struct {
 }
 
 // Serve starts a server on a free port.
-func Serve() (*Server, error) {
+func Serve() (*Server, error) { return ServeAt("127.0.0.1:0", "") }
+
+// ServeAt starts a server at host:port, whose page is a text.
+func ServeAt(address, text string) (*Server, error) {
 	const op = "app.Serve"
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fault.As(op, fault.Unavailable, err)
 	}
@@ -38,6 +42,7 @@ func Serve() (*Server, error) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+Health, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }) // the client may be gone
 	s := &Server{Host: at.IP.String(), Port: at.Port, http: &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}}
 	s.work.Go(func() { _ = s.http.Serve(l) }) // until Die
 	return s, nil

@@ -122,8 +122,8 @@ func compute(m *maker) (string, *records.Capabilities, *records.Pricing) {
 			low, high float64
 		}{
 			{records.GPU{Model: "RTX 4090", MemoryMB: 24000, ComputeCapability: 89}, 0.3, 0.8},
-			{records.GPU{Model: "A100", MemoryMB: 80000, ComputeCapability: 80}, 1, 2.2},
-			{records.GPU{Model: "H100", MemoryMB: 80000, ComputeCapability: 90}, 1.8, 3.9},
+			{records.GPU{Model: "A100", MemoryMB: 80000, ComputeCapability: 80}, 1.25, 1.75},
+			{records.GPU{Model: "H100", MemoryMB: 80000, ComputeCapability: 90}, 2, 3.5},
 		}[m.IntN(3)]
 		n := 1 << m.IntN(4)
 		c.GPUs, low, high = slices.Repeat([]records.GPU{sold.GPU}, n), float64(n)*sold.low, float64(n)*sold.high
@@ -136,7 +136,7 @@ func storage(m *maker) (string, *records.Capabilities, *records.Pricing) {
 	return "storage", &records.Capabilities{Storage: &records.Storage{
 		TotalSpace: total, AvailableSpace: total / 100 * m.Uint64N(101), MaxObjectSize: 5000,
 		StorageClasses: []string{"hot"}, EncryptionSupported: true,
-	}}, m.price(0.002, 0.08, "per-gb-month")
+	}}, m.price(0.004, 0.025, "per-gb-month")
 }
 
 func cdn(m *maker) (string, *records.Capabilities, *records.Pricing) {
@@ -151,9 +151,13 @@ func bandwidth(m *maker) (string, *records.Capabilities, *records.Pricing) {
 	}}, m.price(0.002, 0.05, "per-gb")
 }
 
-// price draws a base price in 0.0001 USDC.
+// price draws a base price in cents, or below 1 USDC in hundredths of them.
 func (m *maker) price(low, high float64, unit string) *records.Pricing {
-	p := round(low+(high-low)*m.Float64(), 4)
+	p, digits := low+(high-low)*m.Float64(), 4
+	if p >= 1 {
+		digits = 2
+	}
+	p = round(p, digits)
 	return &records.Pricing{Currency: "USDC", BasePrice: &p, PriceUnit: unit}
 }
 

@@ -50,6 +50,7 @@ type Config struct {
 	Keep bool      // keep the data directories after the stop
 
 	Known bool // the data directories may have peers of before
+	Shops bool // each peer has a server, which its offers name, and which lives and dies with it
 }
 
 // Network is a running network. Callers must call Stop.
@@ -57,15 +58,18 @@ type Network struct {
 	Peers []*Peer // peers[0] is the bootstrap peer
 
 	config   Config
-	dirs     []string // existing data directories
-	founders []string // peer ids
+	dirs     []string        // existing data directories
+	places   []process.Place // of the last process of each peer; the next one gets it
+	shops    []string        // addresses of the servers, host:port
+	founders []string        // peer ids
 }
 
 // Peer is one process of the network, and a client of it.
 type Peer struct {
 	*operator.Client
 	*process.Process
-	API    *app.REST // of a peer on this host
+	API    *app.REST   // of a peer on this host
+	Shop   *app.Server // nil without Config.Shops
 	Name   string
 	ID     peer.ID
 	Listen []string // multiaddrs
@@ -78,7 +82,10 @@ type Peer struct {
 // Start starts the peers and waits until they are ready and know each other. It fails with the
 // last log lines of the failed peer, after stopping all.
 func Start(ctx context.Context, c Config) (*Network, error) {
-	n := &Network{config: c, Peers: make([]*Peer, c.Peers), dirs: make([]string, c.Peers)}
+	n := &Network{
+		config: c, Peers: make([]*Peer, c.Peers), dirs: make([]string, c.Peers),
+		places: make([]process.Place, c.Peers), shops: make([]string, c.Peers),
+	}
 	if err := n.start(ctx); err != nil {
 		n.Stop()
 		return nil, err
@@ -140,35 +147,57 @@ func (n *Network) house(ctx context.Context, i int) error {
 
 func nameOf(i int) string { return fmt.Sprintf("peer-%d", i+1) }
 
-// launch starts peer i and waits for its addresses.
+// launch starts peer i, at the addresses of its last process, and waits until it answers. Where another program has taken
+// one of them it gets others.
 func (n *Network) launch(ctx context.Context, i int, bootstrap []string) error {
 	c := n.config
-	spec := process.Spec{
-		Name: nameOf(i), Binary: c.Binary, Data: n.dirs[i], Bootstrap: bootstrap, Check: c.Check,
-		Founders: n.founders, Replace: c.Replace, Log: c.Log,
-	}
-	if c.Adapt != nil {
-		c.Adapt(i, &spec)
-	}
 	var options []grpc.DialOption
 	if c.Dial != nil {
 		options = c.Dial(i)
 	}
 	for trial := 1; ; trial++ {
+		spec := process.Spec{
+			Name: nameOf(i), Binary: c.Binary, Data: n.dirs[i], Bootstrap: bootstrap, Check: c.Check,
+			Founders: n.founders, Replace: c.Replace, Log: c.Log, Place: n.places[i],
+		}
+		if c.Adapt != nil {
+			c.Adapt(i, &spec)
+		}
 		p, err := start(spec, options)
 		if err != nil {
 			return err
 		}
-		n.Peers[i] = p
+		n.Peers[i], n.places[i] = p, p.Place
 		err = p.awaitAddress(ctx)
-		if err == nil || trial == launchTrials || !p.Clashed() {
+		if err == nil {
+			return n.openShop(i)
+		}
+		if trial == launchTrials || !p.Clashed() {
 			return err
 		}
 		p.stop()
+		n.places[i] = process.Place{}
 	}
 }
 
-// Restart starts a killed peer on its old data with new ports; the network brings it up to date.
+// openShop starts the server of peer i, at its last address.
+func (n *Network) openShop(i int) error {
+	if !n.config.Shops {
+		return nil
+	}
+	if n.shops[i] == "" {
+		free, err := process.FreePorts(1)
+		if err != nil {
+			return err
+		}
+		n.shops[i] = free[0]
+	}
+	s, err := app.ServeAt(n.shops[i], nameOf(i)+" serves what it offers here\n")
+	n.Peers[i].Shop = s
+	return err
+}
+
+// Restart starts a killed peer on its old data, at its old addresses; the network brings it up to date.
 // It fails with the last log lines of the peer.
 func (n *Network) Restart(ctx context.Context, p *Peer) error {
 	var bootstrap []string
@@ -187,6 +216,7 @@ func (n *Network) Add(ctx context.Context) (*Peer, error) {
 	}
 	i := len(n.Peers)
 	n.Peers, n.dirs = append(n.Peers, nil), append(n.dirs, "")
+	n.places, n.shops = append(n.places, process.Place{}), append(n.shops, "")
 	err := n.house(ctx, i)
 	if err == nil {
 		err = n.launch(ctx, i, bootstrap)
@@ -200,11 +230,11 @@ func (n *Network) Add(ctx context.Context) (*Peer, error) {
 	if dir := n.dirs[i]; dir != "" {
 		_ = os.RemoveAll(dir) // a leftover is removed with the other directories
 	}
-	n.Peers, n.dirs = n.Peers[:i], n.dirs[:i]
+	n.Peers, n.dirs, n.places, n.shops = n.Peers[:i], n.dirs[:i], n.places[:i], n.shops[:i]
 	return nil, err
 }
 
-// RestartAll kills all peers, and starts them on their old data with new ports.
+// RestartAll kills all peers, and starts them on their old data, at their old addresses.
 func (n *Network) RestartAll(ctx context.Context) error {
 	for _, p := range n.Peers {
 		p.Kill()
@@ -301,19 +331,26 @@ func (p *Peer) Look(ctx context.Context) (View, error) {
 
 // Kill ends the peer like a crash.
 func (p *Peer) Kill() {
-	p.ended = true
+	p.end()
 	p.Process.Kill()
 }
 
 // Interrupt ends the peer like an operator, and waits for the end.
 func (p *Peer) Interrupt() {
-	p.ended = true
+	p.end()
 	p.Process.Stop()
 }
 
-func (p *Peer) stop() {
+// end notes that the process is about to end, and ends the server.
+func (p *Peer) end() {
 	p.ended = true
-	p.Process.Stop()
+	if p.Shop != nil {
+		p.Shop.Die()
+	}
+}
+
+func (p *Peer) stop() {
+	p.Interrupt()
 	_ = p.Close() // no call is in flight
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/blackhole/blackhole/testnet/agents"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/network"
-	"github.com/blackhole/blackhole/testnet/process"
 )
 
 // troupe is the command line of the agents.
@@ -117,25 +116,17 @@ func (o troupe) play(ctx context.Context) (report agentsReport, err error) {
 
 func (o troupe) network(ctx context.Context) (row agents.Row, leaders int, err error) {
 	const peers = 3
-	places, err := process.FreePorts(3 * peers)
-	if err != nil {
-		return row, 0, err
-	}
 	log, err := os.Create(o.Dir + "/log")
 	if err != nil {
 		return row, 0, fault.As("testnet.agents", fault.Unavailable, err)
 	}
 	defer log.Close()
-	n, err := network.Start(ctx, network.Config{Peers: peers, Binary: o.Binary, Dir: o.Dir, Founders: peers, Log: log,
-		Adapt: func(i int, s *process.Spec) { // clients know its addresses, so they stay
-			s.HTTP, s.GRPC, s.DNS = places[3*i], places[3*i+1], places[3*i+2]
-		},
-	})
+	n, err := network.Start(ctx, network.Config{Peers: peers, Binary: o.Binary, Dir: o.Dir, Founders: peers, Log: log})
 	if err != nil {
 		return row, 0, err
 	}
 	defer n.Stop()
-	way, err := agents.ByHold(ctx, o.Config, []string{places[0], places[3], places[6]})
+	way, err := agents.ByHold(ctx, o.Config, []string{n.Peers[0].HTTP, n.Peers[1].HTTP, n.Peers[2].HTTP})
 	if err != nil {
 		return row, 0, err
 	}

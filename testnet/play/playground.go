@@ -13,56 +13,23 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/testnet/app"
-	"github.com/blackhole/blackhole/testnet/await"
+	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/testnet/control"
+	"github.com/blackhole/blackhole/testnet/market"
 	"github.com/blackhole/blackhole/testnet/network"
-)
-
-const (
-	demo      = "demo"      // service with live instances, for visitors
-	demoPeers = 3           // peers with an instance
-	settled   = time.Minute // longest wait for a commit
 )
 
 // playground is the network after the tour. It is for one goroutine at a time.
 type playground struct {
 	network *network.Network
 	paused  map[*network.Peer]bool
-	servers []*app.Server
 	last    string // last order, and how it ended
-}
-
-// open starts the demo instances.
-func (g *playground) open(ctx context.Context) error {
-	living := g.network.Living()
-	for _, p := range living[:min(demoPeers, len(living))] {
-		s, err := app.Serve()
-		if err != nil {
-			return err
-		}
-		g.servers = append(g.servers, s)
-		err = await.Until(ctx, settled, p.Name+" registers an instance of "+demo, func(ctx context.Context) error {
-			_, err := p.API.Register(ctx, demo, app.Registration{
-				ID: demo + "-" + p.Name, Host: s.Host, Port: s.Port,
-				HealthCheck: &app.Check{Type: "HTTP", Endpoint: app.Health, Interval: "1s", Timeout: "1s", UnhealthyThreshold: 3},
-			}, true)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // close lets every peer stop in the usual way.
 func (g *playground) close() {
 	for p := range g.paused {
 		_ = p.Process.Resume() // it may have ended meanwhile
-	}
-	for _, s := range g.servers {
-		s.Die()
 	}
 }
 
@@ -152,7 +119,7 @@ func (g *playground) heal(ctx context.Context, p *network.Peer) (string, error) 
 		if err := g.network.Restart(ctx, p); err != nil {
 			return "", err
 		}
-		return "started again on its data, with new ports", nil
+		return "started again on its data", nil
 	case g.paused[p]:
 		if err := p.Process.Resume(); err != nil {
 			return "", err
@@ -169,8 +136,30 @@ func (g *playground) load(ctx context.Context, args []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	peers := slices.DeleteFunc(g.network.Living(), func(p *network.Peer) bool { return g.paused[p] })
-	return ask(ctx, peers, time.Duration(seconds)*time.Second), nil
+	return ask(ctx, g.usable(), time.Duration(seconds)*time.Second), nil
+}
+
+// usable lists the peers that answer.
+func (g *playground) usable() []*network.Peer {
+	return slices.DeleteFunc(g.network.Living(), func(p *network.Peer) bool { return g.paused[p] })
+}
+
+// browseEvery is less than a peer goes on to measure what somebody has asked for.
+const browseEvery = 4 * time.Minute
+
+// browse has each peer look through all offers, as many consumers do: peers measure the first ones that an answer shows.
+func browse(ctx context.Context, peers []*network.Peer, all market.Selection) {
+	var work sync.WaitGroup
+	for _, p := range peers {
+		work.Go(func() {
+			for _, provider := range peers {
+				for _, kind := range all.Kinds() {
+					_, _ = p.Offers().Query(ctx, query.Query{Type: kind, ProviderID: provider.ID.String()}) // visitors see failures themselves
+				}
+			}
+		})
+	}
+	work.Wait()
 }
 
 func seconds(args []string) (int, error) {
@@ -203,7 +192,7 @@ func (g *playground) invitation(dir string) string {
 func commands() []string {
 	return []string{
 		"blackholed offer find --type compute --gpu --near Berlin --limit 3",
-		"blackholed instance find " + demo,
+		"blackholed instance find " + network.Demo,
 		"blackholed lock hold my/lock -- sh -c 'echo token $BLACKHOLE_LOCK_TOKEN'",
 		"blackholed kv put my/key hello",
 		"blackholed group status",
@@ -217,7 +206,7 @@ func page(p *network.Peer) string { return "http://" + p.HTTP + "/ui/" }
 func (s *session) stay(ctx context.Context) (err error) {
 	g := &playground{network: s.network, paused: make(map[*network.Peer]bool)}
 	defer g.close()
-	if err := g.open(ctx); err != nil {
+	if err := g.network.OpenDemo(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -238,6 +227,24 @@ func (s *session) stay(ctx context.Context) (err error) {
 		return err
 	}
 	defer orders.Close()
+	var work sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() { cancel(); work.Wait() }()
+	work.Go(func() {
+		every := time.NewTicker(browseEvery)
+		defer every.Stop()
+		for {
+			mu.Lock()
+			peers := g.usable()
+			mu.Unlock()
+			browse(ctx, peers, s.market.Where(market.Listing.Usable))
+			select {
+			case <-ctx.Done():
+				return
+			case <-every.C:
+			}
+		}
+	})
 	look := func() {
 		mu.Lock()
 		defer mu.Unlock()

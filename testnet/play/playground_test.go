@@ -17,6 +17,7 @@ import (
 
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/control"
+	"github.com/blackhole/blackhole/testnet/network"
 	"github.com/blackhole/blackhole/testnet/tour"
 )
 
@@ -123,7 +124,7 @@ func typed(t *testing.T, invitation string) {
 		require.NoError(t, err, "%s\n%s", script, out)
 		require.NotEmpty(t, out, script)
 		if strings.Contains(line, "instance find") {
-			require.Contains(t, string(out), demo+"-peer-1", "its instances are UP")
+			require.Contains(t, string(out), network.Demo+"-peer-1", "its instances are UP")
 		}
 	}
 }

@@ -79,7 +79,7 @@ func (s *session) start(ctx context.Context) error {
 		return err
 	}
 	c := network.Config{Peers: s.peers, Binary: binary, Dir: s.scratch, Check: checkInterval, Keep: s.keep,
-		Founders: min(founders, s.peers-1), Replace: replaceAfter}
+		Shops: s.idle == 0, Founders: min(founders, s.peers-1), Replace: replaceAfter}
 	if s.idle > 0 {
 		c.Check = 0
 	}

@@ -112,12 +112,13 @@ const Everywhere = "everywhere"
 
 // fill sets the empty fields.
 func (p *Place) fill() error {
-	ports, err := FreePorts(3)
+	ports, err := FreePorts(4)
 	if err != nil {
 		return err
 	}
-	p.Listen = cmp.Or(p.Listen, "/ip4/127.0.0.1/tcp/0")
+	_, port, _ := net.SplitHostPort(ports[3]) // FreePorts returns host:port
 	p.HTTP, p.GRPC, p.DNS = cmp.Or(p.HTTP, ports[0]), cmp.Or(p.GRPC, ports[1]), cmp.Or(p.DNS, ports[2])
+	p.Listen = cmp.Or(p.Listen, "/ip4/127.0.0.1/tcp/"+port)
 	if p.Within == nil {
 		p.Within = func(start func() error) error { return start() }
 	}
@@ -126,9 +127,7 @@ func (p *Place) fill() error {
 
 // Process is a started program. Methods are safe for concurrent use.
 type Process struct {
-	HTTP string // host:port
-	GRPC string // host:port
-	DNS  string // IP:port
+	Place // of a blackholed
 
 	name   string
 	cmd    *exec.Cmd
@@ -160,7 +159,7 @@ func Start(s Spec) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.HTTP, p.GRPC, p.DNS = s.HTTP, s.GRPC, s.DNS
+	p.Place = s.Place
 	return p, nil
 }
 

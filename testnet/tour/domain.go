@@ -33,10 +33,11 @@ func domainChecked(ctx context.Context, t *Tour) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ids := map[string]string{"tour-shop": its, "tour-bank": foreign}
+	const shop, bank = "cdn-shop", "cdn-bank"
+	ids := map[string]string{shop: its, bank: foreign}
 	for id, domain := range ids {
 		o := offers[0]
-		o.ID, o.Metadata.Domain = id, domain
+		o.ID, o.Metadata.Domain, o.Metadata.Endpoints = id, domain, []string{"http://" + home.Shop.Address()}
 		if _, err := home.Offers().Register(ctx, o); err != nil {
 			return "", err
 		}
@@ -45,10 +46,10 @@ func domainChecked(ctx context.Context, t *Tour) (string, error) {
 	var said string
 	q := query.Query{Type: offers[0].Metadata.Type, ProviderID: home.ID.String(), Domain: queries.AnyDomain, Limit: queries.MaxLimit}
 	err = at(ctx, t.Network.Living(), q, its+" is checked by ", func(a query.AnswerView) bool {
-		named := len(a.Results) == 1 && a.Results[0].Record.ID == "tour-shop" && a.Results[0].Domain.State == records.Checked
+		named := len(a.Results) == 1 && a.Results[0].Record.ID == shop && a.Results[0].Domain.State == records.Checked
 		return named && slices.ContainsFunc(a.Excluded, func(e query.Excluded) bool {
 			said = e.Reason
-			return e.ID == "tour-bank" && strings.HasPrefix(said, "domain: claimed; refuses")
+			return e.ID == bank && strings.HasPrefix(said, "domain: claimed; refuses")
 		})
 	})
 	if err != nil {

@@ -158,7 +158,7 @@ const (
 // lockHandedOver lets the clients of two peers contend for one lock. Waiters get it in the order
 // of arrival, each time with a greater token.
 func lockHandedOver(ctx context.Context, t *Tour) (string, error) {
-	const name = "tour/contended"
+	const name = "deploy/web"
 	state, err := group(ctx, t.consumer())
 	if err != nil {
 		return "", err
@@ -228,13 +228,14 @@ func leaderKilled(ctx context.Context, t *Tour) (string, error) {
 		return "", fault.Wrap(by.Name, err)
 	}
 	defer session.Close(context.WithoutCancel(ctx))
-	kept, err := session.Lock(ctx, "tour/kept")
+	const lasting, later = "backups/nightly", "backups/weekly"
+	kept, err := session.Lock(ctx, lasting)
 	if err != nil {
 		return "", err
 	}
 	began := time.Now()
 	t.killed.Kill()
-	next, err := t.lockWithin(ctx, session, "tour/next")
+	next, err := t.lockWithin(ctx, session, later)
 	if err != nil {
 		return "", err
 	}
@@ -242,7 +243,7 @@ func leaderKilled(ctx context.Context, t *Tour) (string, error) {
 	if next.Token() <= kept.Token() {
 		return "", fault.New("tour.leaderKilled", fault.Conflict, "token %d after %d", next.Token(), kept.Token())
 	}
-	if err := stillHeld(ctx, by, "tour/kept", kept.Token()); err != nil {
+	if err := stillHeld(ctx, by, lasting, kept.Token()); err != nil {
 		return "", err
 	}
 	t.Failover = took
@@ -258,17 +259,29 @@ func (t *Tour) lockWithin(ctx context.Context, s *client.Session, name string) (
 }
 
 // restartAll kills every peer by SIGKILL and starts all again. The same group returns from disk,
-// with the held lock, and the directory has the instances of every peer once.
-func restartAll(ctx context.Context, t *Tour) (string, error) {
-	const name = "tour/lasting"
+// with the held lock, and the directory has the instance of every peer once. What else the steps left goes before: the
+// network that a visitor gets begins here.
+func restartAll(ctx context.Context, t *Tour) (_ string, err error) {
+	const name = "backups/monthly"
+	if err := errors.Join(t.Clear(ctx), t.Network.OpenDemo(ctx)); err != nil {
+		return "", err
+	}
+	var demo []string
+	for _, p := range t.Network.Living() {
+		demo = append(demo, network.DemoAt(p))
+	}
 	before, err := t.awaitGroup(ctx, formed, func(coord.GroupState) error { return nil })
 	if err != nil {
 		return "", err
 	}
-	session, err := t.bystander(before.Leader).Locks().Session(ctx, client.TTL(lastingly))
+	by := slices.Index(t.Network.Peers, t.bystander(before.Leader))
+	session, err := t.Network.Peers[by].Locks().Session(ctx, client.TTL(lastingly))
 	if err != nil {
 		return "", err
 	}
+	defer func() { // the session's connection ended with its peer
+		err = errors.Join(err, t.Network.Peers[by].Locks().Revoke(context.WithoutCancel(ctx), session.Lease()))
+	}()
 	claim, err := session.Lock(ctx, name)
 	if err != nil {
 		return "", err
@@ -288,11 +301,11 @@ func restartAll(ctx context.Context, t *Tour) (string, error) {
 	if err := stillHeld(ctx, t.consumer(), name, claim.Token()); err != nil {
 		return "", err
 	}
-	if err := t.followAll(ctx, resident, present(t.residents...)); err != nil {
+	if err := t.followAll(ctx, network.Demo, present(demo...)); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("all %d peers killed and started in %v; group %.8s, lock still held by token %d, %d instances at every peer after %v",
-		len(t.Network.Peers), took.Round(time.Millisecond), after.ID, claim.Token(), len(t.residents), time.Since(began).Round(time.Millisecond)), nil
+		len(t.Network.Peers), took.Round(time.Millisecond), after.ID, claim.Token(), len(demo), time.Since(began).Round(time.Millisecond)), nil
 }
 
 // stillHeld asks a peer whether a lock is held by a token.

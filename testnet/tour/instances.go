@@ -18,10 +18,10 @@ import (
 
 // Names of the applications.
 const (
-	web      = "tour-web"      // one server that is checked, and dies
-	resident = "tour-resident" // some at every peer, from early on to the end
-	required = "tour-required" // what a requirement asks for
-	awaited  = "tour-awaited"  // the same, over a change of leaders
+	web      = "web"        // one server that is checked, and dies
+	resident = "worker"     // some at every peer, from early on to the end
+	required = "encoder"    // what a requirement asks for
+	awaited  = "transcoder" // the same, over a change of leaders
 
 	lastingLife = "1h" // without a heartbeat
 	turn        = time.Minute
@@ -299,7 +299,7 @@ const satisfied, insufficient = "satisfied", "insufficient_nodes"
 // requirementSatisfied requires two instances of a service with one. A waiter at another peer
 // wakes after the second instance, which registers late at a third peer.
 func requirementSatisfied(ctx context.Context, t *Tour) (string, error) {
-	const name = "tour"
+	const name = required
 	all := t.Network.Living()
 	here, there, third := all[0], all[1], all[2%len(all)]
 	if err := register(ctx, here, required, comer("early")); err != nil {
@@ -350,13 +350,18 @@ func satisfiedBy(ctx context.Context, p *network.Peer, name, wait string) error 
 	return err
 }
 
-// Clear deregisters the instances that the steps left: nothing answers at their addresses.
+// Clear removes the instances and requirements that the steps left: nothing answers at their addresses.
 func (t *Tour) Clear(ctx context.Context) error {
 	living := t.Network.Living()
 	if len(living) == 0 {
 		return nil
 	}
 	var all error
+	for _, name := range []string{required, awaited} {
+		if err := living[0].API.DropRequirement(ctx, name); err != nil && fault.KindOf(err) != fault.NotFound {
+			all = errors.Join(all, fault.Wrap(name, err))
+		}
+	}
 	for _, service := range []string{web, resident, required, awaited} {
 		list, err := living[0].API.Instances(ctx, service, true)
 		all = errors.Join(all, err)

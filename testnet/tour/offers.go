@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -34,7 +35,7 @@ func offerAnnounced(ctx context.Context, t *Tour) (string, error) {
 		return "", err
 	}
 	offer, home := offers[0], t.Network.Peers[0]
-	offer.ID = "tour-offer"
+	offer.ID, offer.Metadata.Endpoints = "cdn-while-served", []string{"http://" + s.Address()}
 	q := query.Query{Type: offer.Metadata.Type, ProviderID: home.ID.String()}
 	q.Health = query.HealthAny
 	seen, err := t.watch(ctx, q)
@@ -194,13 +195,10 @@ func stopPeer(ctx context.Context, t *Tour) (string, error) {
 		at(ctx, t.Network.Living(), q, id+" is back at ", found)
 }
 
-// liarFoundOut has a provider sell two services for nothing, of which one does not exist and claims to be perfect. Peers speak to both.
+// liarFoundOut has a provider sell a service that does not exist and claims to be perfect. Peers speak to it, and to what the
+// provider sells honestly.
 func liarFoundOut(ctx context.Context, t *Tour) (string, error) {
-	honest, err := app.Serve()
-	if err != nil {
-		return "", err
-	}
-	defer honest.Die()
+	const lie = "cdn-nowhere"
 	liar, err := app.Serve()
 	if err != nil {
 		return "", err
@@ -210,41 +208,33 @@ func liarFoundOut(ctx context.Context, t *Tour) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	home, perfect := t.Network.Peers[0], 100.0
-	q := query.Query{Type: offers[0].Metadata.Type, ProviderID: home.ID.String(), Limit: queries.MaxLimit}
-	for id, s := range map[string]*app.Server{"tour-honest": honest, "tour-liar": liar} {
-		o := offers[0]
-		o.ID, o.Metadata.Endpoints = id, []string{"http://" + s.Address() + app.Health}
-		if s == liar {
-			o.Health = &records.Health{Status: "HEALTHY", UptimePercent: &perfect}
-		}
-		if _, err := home.Offers().Register(ctx, o); err != nil {
-			return "", err
-		}
+	home, perfect, o := t.Network.Peers[0], 100.0, offers[0]
+	q := query.Query{Type: o.Metadata.Type, ProviderID: home.ID.String(), Limit: queries.MaxLimit}
+	o.ID, o.Metadata.Endpoints, o.Health = lie, []string{"http://" + liar.Address()}, &records.Health{Status: "HEALTHY", UptimePercent: &perfect}
+	if _, err := home.Offers().Register(ctx, o); err != nil {
+		return "", err
 	}
 	began := time.Now()
 	var said string
 	others := slices.DeleteFunc(t.Network.Living(), func(p *network.Peer) bool { return p == home }) // nobody is a witness of itself
-	err = at(ctx, others, q, "tour-liar is found out by ", func(a query.AnswerView) bool {
+	err = at(ctx, others, q, lie+" is found out by ", func(a query.AnswerView) bool {
 		for _, e := range a.Excluded {
-			if e.ID == "tour-liar" {
+			if e.ID == lie {
 				said = e.Reason
 			}
 		}
-		return said != "" && !lists(a, "tour-liar") && slices.ContainsFunc(a.Results, func(r query.ResultView) bool {
-			return r.Record.ID == "tour-honest" && r.Endpoint != nil && r.Endpoint.State == records.Answers
+		return said != "" && !lists(a, lie) && slices.ContainsFunc(a.Results, func(r query.ResultView) bool {
+			return r.Endpoint != nil && r.Endpoint.State == records.Answers
 		})
 	})
 	if err != nil {
 		return "", err
 	}
 	took := time.Since(began)
-	for _, id := range []string{"tour-honest", "tour-liar"} {
-		if _, err := home.Offers().Withdraw(ctx, id); err != nil {
-			return "", err
-		}
+	if _, err := home.Offers().Withdraw(ctx, lie); err != nil {
+		return "", err
 	}
-	return fmt.Sprintf("it claims to be perfect; %d peers leave it out after %v (%s), and show that the honest one answers", len(others),
+	return fmt.Sprintf("it claims to be perfect; %d peers leave it out after %v (%s), and show that honest ones answer", len(others),
 		took.Round(time.Millisecond), said), nil
 }
 
@@ -381,18 +371,18 @@ func watchUpdates(ctx context.Context, t *Tour) (string, error) {
 	if len(services) == 0 {
 		return "", fault.New("tour.watchUpdates", fault.Invalid, "nobody but the consumer offers compute: register more")
 	}
-	providers := map[string]bool{}
+	providers, raised := map[string]bool{}, map[records.Name]market.Listing{}
 	var published, visible []time.Duration
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
 	for i := range t.Updates {
 		// A stride through the list, which is ordered by provider.
 		l := services[i*len(services)/min(t.Updates, len(services))%len(services)]
-		u, err := t.update(ctx, l, float64(i+1)/1e4, seen)
+		u, err := t.update(ctx, l, dearer(l, i/len(services)), seen)
 		if err != nil {
 			return "", err
 		}
-		providers[l.Provider.String()] = true
+		providers[l.Provider.String()], raised[l.Name()] = true, l
 		published, visible = append(published, u.published), append(visible, u.visible)
 		<-tick.C
 	}
@@ -401,8 +391,19 @@ func watchUpdates(ctx context.Context, t *Tour) (string, error) {
 	if _, err := t.expect(ctx, q); err != nil {
 		return "", fault.Wrap("the search after the updates", err)
 	}
+	for _, l := range raised { // the prices of the beginning return
+		if _, err := t.update(ctx, l, *l.Offer.Pricing.BasePrice, seen); err != nil {
+			return "", err
+		}
+		<-tick.C
+	}
 	return fmt.Sprintf("%d updates of %d providers, seen after %v (median), %v (p99)", t.Updates, len(providers),
 		sample.Quantile(visible, 0.5).Round(10*time.Microsecond), t.UpdateP99.Round(10*time.Microsecond)), nil
+}
+
+// dearer is the price of an offer in a round of changes: 1 to 5 percent more than in the beginning, and another one in each round.
+func dearer(l market.Listing, round int) float64 {
+	return math.Round(*l.Offer.Pricing.BasePrice*float64(101+round%5)*100) / 1e4
 }
 
 // sighting is an event of the watch with its arrival time.

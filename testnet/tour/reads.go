@@ -121,7 +121,7 @@ func readsGoOn(ctx context.Context, t *Tour) (string, error) {
 // awaitMany requires n instances of a service without instances, and returns the result of the
 // wait.
 func awaitMany(ctx context.Context, p *network.Peer, n int) (<-chan error, error) {
-	const name = "tour-awaited"
+	const name = awaited
 	if err := p.API.Require(ctx, name, app.Requirement{Service: awaited, Min: n}); err != nil {
 		return nil, err
 	}

@@ -105,7 +105,7 @@ func cachedAnswer(ctx context.Context, t *Tour) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	q := query.Query{Type: "compute", Near: near(here, 0), Sort: query.SortDistance, Limit: 10}
+	q := query.Query{Type: "compute", Near: near(here, 0), Sort: query.SortDistance, Limit: queries.MaxLimit}
 	err = await.Until(ctx, soon, "the answer comes from the cache", func(ctx context.Context) error {
 		a, err := t.expect(ctx, q)
 		if err == nil && a.Source != query.SourceCache {

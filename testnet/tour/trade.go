@@ -5,52 +5,36 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	"github.com/blackhole/blackhole/testnet/app"
 	"github.com/blackhole/blackhole/testnet/market"
-	"github.com/blackhole/blackhole/testnet/network"
 )
 
-// trade has a provider sell a service on its loopback. The consumer takes the only unit, reaches the service through
+// trade takes the only unit of an offer that its provider serves on its loopback. The buyer reaches the service through
 // both peers, and gives the unit back, which ends the way to it.
 func trade(ctx context.Context, t *Tour) (string, error) {
-	const op, id = "tour.trade", "tour-trade"
-	service, err := app.Serve()
-	if err != nil {
-		return "", err
+	const op = "tour.trade"
+	all := t.Market.Where(func(l market.Listing) bool {
+		return l.Offer.Metadata.Access == records.AccessPeer && l.Usable() && l.Provider != t.consumer().ID
+	})
+	if len(all) == 0 {
+		return "", fault.New(op, fault.Invalid, "nobody but the consumer sells through its peer: register more")
 	}
-	defer service.Die()
-	offers, err := market.Offers(t.Cities, market.MinOffers, 1)
-	if err != nil {
-		return "", err
-	}
-	seller, buyer, o := t.Network.Peers[0], t.consumer(), offers[0]
-	o.ID, o.Metadata.Endpoints, o.Metadata.Access, o.Metadata.Stock = id, nil, records.AccessPeer, &records.Stock{Unit: "slot", Total: 1}
-	if err := seller.Offers().Serve(ctx, id, service.Address()); err != nil {
-		return "", err
-	}
-	receipt, err := seller.Offers().Register(ctx, o)
-	if err != nil {
-		return "", err
-	}
-	q := query.Query{Type: o.Metadata.Type, ProviderID: seller.ID.String()}
-	if err := at(ctx, []*network.Peer{buyer}, q, id+" is found at ", func(a query.AnswerView) bool { return lists(a, id) }); err != nil {
-		return "", err
-	}
+	seller, buyer, id := t.peer(all[0]), t.consumer(), all[0].Offer.ID
 	free := func(want uint32) error {
-		all, err := seller.Offers().Grants(ctx)
-		if err == nil && (len(all.Stocks) != 1 || all.Stocks[0].Free != want) {
-			err = fault.New(op, fault.Conflict, "not %d free: %v", want, all.Stocks)
+		grants, err := seller.Offers().Grants(ctx)
+		if err == nil && !slices.ContainsFunc(grants.Stocks, func(s client.Stock) bool { return s.ID == id && s.Free == want }) {
+			err = fault.New(op, fault.Conflict, "not %d of %s free: %v", want, id, grants.Stocks)
 		}
 		return err
 	}
 	began := time.Now()
-	g, err := buyer.Offers().Reserve(ctx, client.Reservation{Key: receipt.Key, For: time.Minute})
+	g, err := buyer.Offers().Reserve(ctx, client.Reservation{Key: all[0].Key, For: time.Minute})
 	if err != nil {
 		return "", err
 	}
@@ -74,12 +58,8 @@ func trade(ctx context.Context, t *Tour) (string, error) {
 	if err := healthy(ctx, state.Listen); err == nil {
 		return "", fault.New(op, fault.Conflict, "the service is reached after the end of the grant")
 	}
-	if _, err := seller.Offers().Withdraw(ctx, id); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%s took the only unit of %s and had the first byte of its loopback %v after it asked; free again, and closed", buyer.Name,
-			seller.Name, took.Round(time.Millisecond)),
-		at(ctx, t.Network.Living(), q, id+" is gone from ", func(a query.AnswerView) bool { return !lists(a, id) })
+	return fmt.Sprintf("%s took the only unit of %s of %s and had the first byte of its loopback %v after it asked; free again, and closed",
+		buyer.Name, id, seller.Name, took.Round(time.Millisecond)), nil
 }
 
 // healthy asks a service for its health.
