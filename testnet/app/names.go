@@ -2,6 +2,7 @@ package app
 
 import (
 	"net"
+	"sync/atomic"
 
 	"github.com/miekg/dns"
 
@@ -12,6 +13,7 @@ import (
 type Names struct {
 	Address string // host:port
 
+	asked  atomic.Bool
 	server *dns.Server
 	done   chan struct{}
 }
@@ -23,7 +25,9 @@ func ServeNames(texts map[string]string) (*Names, error) {
 	if err != nil {
 		return nil, fault.As(op, fault.Unavailable, err)
 	}
+	n := &Names{Address: socket.LocalAddr().String(), done: make(chan struct{})}
 	answer := func(w dns.ResponseWriter, asked *dns.Msg) {
+		n.asked.Store(true)
 		reply := new(dns.Msg).SetReply(asked)
 		q := asked.Question[0]
 		text, known := texts[dns.CanonicalName(q.Name)]
@@ -35,13 +39,16 @@ func ServeNames(texts map[string]string) (*Names, error) {
 		}
 		_ = w.WriteMsg(reply) // who misses it asks again
 	}
-	n := &Names{Address: socket.LocalAddr().String(), server: &dns.Server{PacketConn: socket, Handler: dns.HandlerFunc(answer)}, done: make(chan struct{})}
+	n.server = &dns.Server{PacketConn: socket, Handler: dns.HandlerFunc(answer)}
 	go func() {
 		defer close(n.done)
 		_ = n.server.ActivateAndServe() // until Die
 	}()
 	return n, nil
 }
+
+// Asked reports whether anybody has asked.
+func (n *Names) Asked() bool { return n.asked.Load() }
 
 // Die ends the server.
 func (n *Names) Die() {

@@ -82,11 +82,15 @@ func (m *maker) offer(i int, c cities.City, kind func(*maker) (string, *records.
 	if math.Abs(lon) > 180 {
 		lon -= math.Copysign(360, lon)
 	}
+	sold := name
+	if c := capabilities.Compute; c != nil && len(c.GPUs) > 0 {
+		sold = fmt.Sprintf("%dx %s", len(c.GPUs), c.GPUs[0].Model)
+	}
 	uptime, response, rate := round(95+5*m.Float64(), 2), 5+m.Uint64N(200), m.Uint32N(100)
 	return records.Offer{
 		ID: fmt.Sprintf("%s-%04d", name, i),
 		Metadata: records.Metadata{
-			Type: name, Name: name + " in " + c.Name, Version: "1.0.0",
+			Type: name, Name: sold + " in " + c.Name, Version: "1.0.0",
 			Endpoints:  []string{fmt.Sprintf("https://%s-%04d.example.com", name, i)},
 			Attributes: map[string]string{"tier": pick(m, "basic", "premium")},
 		},
@@ -127,6 +131,7 @@ func compute(m *maker) (string, *records.Capabilities, *records.Pricing) {
 		}[m.IntN(3)]
 		n := 1 << m.IntN(4)
 		c.GPUs, low, high = slices.Repeat([]records.GPU{sold.GPU}, n), float64(n)*sold.low, float64(n)*sold.high
+		c.CPUCores, c.MemoryMB = uint32(8*n), uint64(64000*n)
 	}
 	return "compute", &records.Capabilities{Compute: c}, m.price(low, high, "per-hour")
 }

@@ -38,7 +38,10 @@ func (p *progress) end(r tour.Result) {
 // stepLine has what fits into 80 columns first: number, outcome, name and time.
 func stepLine(n int, r tour.Result) string {
 	mark := "ok  "
-	if !r.OK {
+	switch {
+	case r.Skip:
+		mark = "skip"
+	case !r.OK:
 		mark = "FAIL"
 	}
 	return fmt.Sprintf("%2d/%d %s %-33s %6.2f s  %s", n, len(tour.Names()), mark, r.Name, r.Took.Seconds(), r.Detail)
@@ -54,11 +57,14 @@ func cut(line string, most int) string {
 
 // summary counts the steps that held.
 func summary(results []tour.Result) string {
-	held := 0
+	held, skipped := 0, ""
 	for _, r := range results {
-		if r.OK {
+		switch {
+		case r.Skip:
+			skipped = ", and some were skipped"
+		case r.OK:
 			held++
 		}
 	}
-	return fmt.Sprintf("%d of %d steps held", held, len(tour.Names()))
+	return fmt.Sprintf("%d of %d steps held%s", held, len(tour.Names()), skipped)
 }

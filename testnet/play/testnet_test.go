@@ -2,31 +2,50 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/oracle"
 	"github.com/blackhole/blackhole/testnet/process"
 )
 
-// TestTour is the real thing, small: every step, on processes.
+// TestTour is the real thing, small: every step, on processes, and what a visitor gets then.
 func TestTour(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	var stdout, stderr bytes.Buffer
-	code := execute(t.Context(), []string{
-		"-peers", "4", "-records", "30", "-updates", "20", "-exit", "-json", "-data", data,
-	}, &stdout, &stderr)
-	require.Equal(t, exitOK, code, "%s%s", &stdout, &stderr)
+	stdout, stderr := new(text), new(text)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan int, 1)
+	go func() { // until stop
+		ended <- execute(ctx, []string{"-peers", "4", "-records", "30", "-updates", "20", "-json", "-data", data}, stdout, stderr)
+	}()
+	err := await.Until(t.Context(), 10*time.Minute, "the invitation", func(context.Context) error {
+		switch {
+		case strings.Contains(stderr.String(), "Ctrl-C ends it"):
+			return nil
+		case len(ended) > 0:
+			return await.Never(errors.New("it has ended"))
+		}
+		return errors.New("not yet")
+	})
+	require.NoError(t, err, "%s%s", stdout, stderr)
+	window(t, stderr.String(), 4, 30)
+	stop()
+	require.Equal(t, exitOK, <-ended, "%s%s", stdout, stderr)
 
 	var got report
-	require.NoError(t, json.Unmarshal(stdout.Bytes(), &got), "one object and nothing else: %s", &stdout)
+	require.NoError(t, json.Unmarshal([]byte(stdout.String()), &got), "one object and nothing else: %s", stdout)
 	require.Equal(t, 4, got.Peers)
 	require.Equal(t, 30, got.Records)
 	require.Len(t, got.Steps, 25)

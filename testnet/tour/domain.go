@@ -2,6 +2,7 @@ package tour
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,14 +53,17 @@ func domainChecked(ctx context.Context, t *Tour) (string, error) {
 			return e.ID == bank && strings.HasPrefix(said, "domain: claimed; refuses")
 		})
 	})
-	if err != nil {
-		return "", err
-	}
 	took := time.Since(began)
 	for id := range ids {
-		if _, err := home.Offers().Withdraw(ctx, id); err != nil {
-			return "", err
+		if _, failed := home.Offers().Withdraw(ctx, id); failed != nil {
+			return "", errors.Join(err, failed)
 		}
+	}
+	if err != nil && !names.Asked() {
+		return "", skipped("no peer asks the name server of this step: the program is built without the tag lab")
+	}
+	if err != nil {
+		return "", err
 	}
 	return fmt.Sprintf("%d peers checked %s after %v, and leave out %s (%s)", len(t.Network.Living()), its, took.Round(time.Millisecond), foreign, said), nil
 }

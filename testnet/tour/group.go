@@ -259,16 +259,12 @@ func (t *Tour) lockWithin(ctx context.Context, s *client.Session, name string) (
 }
 
 // restartAll kills every peer by SIGKILL and starts all again. The same group returns from disk,
-// with the held lock, and the directory has the instance of every peer once. What else the steps left goes before: the
-// network that a visitor gets begins here.
+// with the held lock, and the directory has the instance of every peer once.
 func restartAll(ctx context.Context, t *Tour) (_ string, err error) {
 	const name = "backups/monthly"
-	if err := errors.Join(t.Clear(ctx), t.Network.OpenDemo(ctx)); err != nil {
+	demo, err := t.tidy(ctx)
+	if err != nil {
 		return "", err
-	}
-	var demo []string
-	for _, p := range t.Network.Living() {
-		demo = append(demo, network.DemoAt(p))
 	}
 	before, err := t.awaitGroup(ctx, formed, func(coord.GroupState) error { return nil })
 	if err != nil {
@@ -306,6 +302,33 @@ func restartAll(ctx context.Context, t *Tour) (_ string, err error) {
 	}
 	return fmt.Sprintf("all %d peers killed and started in %v; group %.8s, lock still held by token %d, %d instances at every peer after %v",
 		len(t.Network.Peers), took.Round(time.Millisecond), after.ID, claim.Token(), len(demo), time.Since(began).Round(time.Millisecond)), nil
+}
+
+// tidy prepares the network that a visitor gets: the killed peers return with their instances, then what the steps left goes, and each
+// peer has an instance of the demo, whose ids it returns.
+func (t *Tour) tidy(ctx context.Context) (demo []string, err error) {
+	for _, p := range t.Network.Peers {
+		if !p.Running() {
+			if err := t.Network.Restart(ctx, p); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := t.followAll(ctx, resident, present(t.residents...)); err != nil {
+		return nil, err
+	}
+	if err := t.Clear(ctx); err != nil {
+		return nil, err
+	}
+	for _, service := range services() {
+		if err := t.followAll(ctx, service, present()); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range t.Network.Peers {
+		demo = append(demo, network.DemoAt(p))
+	}
+	return demo, t.Network.OpenDemo(ctx)
 }
 
 // stillHeld asks a peer whether a lock is held by a token.

@@ -27,6 +27,8 @@ const (
 	turn        = time.Minute
 )
 
+func services() []string { return []string{web, resident, required, awaited} }
+
 // everything queries the instances of a service in any status.
 func everything(service string) instance.Query {
 	return instance.Query{
@@ -362,7 +364,7 @@ func (t *Tour) Clear(ctx context.Context) error {
 			all = errors.Join(all, fault.Wrap(name, err))
 		}
 	}
-	for _, service := range []string{web, resident, required, awaited} {
+	for _, service := range services() {
 		list, err := living[0].API.Instances(ctx, service, true)
 		all = errors.Join(all, err)
 		for _, id := range list.IDs() {

@@ -4,6 +4,7 @@ package tour
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -48,10 +49,16 @@ type Tour struct {
 // Result is the result of one step.
 type Result struct {
 	Name   string
-	OK     bool
+	OK     bool // held, or skipped
+	Skip   bool
 	Took   time.Duration
-	Detail string // findings, or the failure
+	Detail string // findings, the reason for the skip, or the failure
 }
+
+// skipped says why a step cannot be walked here.
+type skipped string
+
+func (s skipped) Error() string { return string(s) }
 
 // step is one promise. It returns its findings in a few words.
 type step struct {
@@ -115,7 +122,7 @@ func (t *Tour) Walk(ctx context.Context, begin func(name string), tell func(Resu
 	return results
 }
 
-// Held reports whether every step of a whole tour held.
+// Held reports whether every step of a whole tour held, or was skipped.
 func Held(results []Result) bool {
 	for _, r := range results {
 		if !r.OK {
@@ -133,6 +140,8 @@ func (t *Tour) take(ctx context.Context, s step) Result {
 	r := Result{Name: s.name, OK: err == nil, Took: time.Since(began), Detail: detail}
 	if err != nil {
 		r.Detail = err.Error()
+		r.Skip = errors.As(err, new(skipped))
+		r.OK = r.Skip
 	}
 	return r
 }

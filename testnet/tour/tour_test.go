@@ -1,10 +1,13 @@
 package tour
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	"github.com/blackhole/blackhole/testnet/market"
@@ -20,6 +23,17 @@ func TestHeldWantsEveryStep(t *testing.T) {
 	require.False(t, Held(all[1:]))
 	all[3].OK = false
 	require.False(t, Held(all))
+}
+
+// TestSkip: a step that cannot be walked is told apart from one that failed.
+func TestSkip(t *testing.T) {
+	for _, c := range []struct {
+		err      error
+		ok, skip bool
+	}{{nil, true, false}, {errors.New("torn"), false, false}, {fault.Wrap("op", skipped("no names here")), true, true}} {
+		r := new(Tour).take(t.Context(), step{"a step", func(context.Context, *Tour) (string, error) { return "", c.err }})
+		require.Equal(t, []bool{c.ok, c.skip}, []bool{r.OK, r.Skip}, r.Detail)
+	}
 }
 
 // TestShownDead: neither silence nor a good measurement nor a changed claim will do.
