@@ -192,6 +192,7 @@ func (g *playground) invitation(dir string) string {
 func commands() []string {
 	return []string{
 		"blackholed offer find --type compute --gpu --near Berlin --limit 3",
+		"blackholed connect --type compute --gpu -- sh -c 'curl -s $BLACKHOLE_CONNECT'",
 		"blackholed instance find " + network.Demo,
 		"blackholed lock hold my/lock -- sh -c 'echo token $BLACKHOLE_LOCK_TOKEN'",
 		"blackholed kv put my/key hello",
