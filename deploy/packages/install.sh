@@ -1,15 +1,15 @@
 #!/bin/sh
 # Installs the program blackholed of a release into a directory of the PATH, after it has checked what it got:
 #
-#	curl -fsSL https://github.com/blackhole/blackhole/releases/latest/download/install.sh | sh
+#	curl -fsSL $RELEASE/install.sh | BLACKHOLED_RELEASE=$RELEASE sh
 #
 #	BLACKHOLED_DIR       where the program goes (default /usr/local/bin, or ~/.local/bin without rights to that)
-#	BLACKHOLED_RELEASE   where the files are (default the page of this release)
+#	BLACKHOLED_RELEASE   where the folder of a release is served (default the page of this one)
 set -eu
 
 version='@VERSION@'
 signer='@SIGNER@' # the public key of the release, as in ssh's authorized_keys; empty: the release is not signed
-release=${BLACKHOLED_RELEASE:-https://github.com/blackhole/blackhole/releases/download/$version}
+release=${BLACKHOLED_RELEASE:-@PAGE@}
 
 fail() {
 	echo "install.sh: $*" >&2
