@@ -144,8 +144,7 @@ func TestStorm(t *testing.T) {
 	})
 	t.Run("typescript", func(t *testing.T) {
 		t.Parallel()
-		const sdk = "../sdk/typescript/"
-		run := typescript(t, sdk+"blackholed.ts", "testdata/storm.ts", sdk+"package.json")
+		run := typescript(t, append(sdk(t), "testdata/storm.ts")...)
 		run("node_modules/typescript/bin/tsc", "--target", "es2022", "--module", "nodenext", "--types", "node", "--outDir", "out", "storm.ts")
 		s := newStorm(t, p.HTTP, 3, true)
 		t.Log(run("out/storm.js", "http://"+s.Addr().String(), seconds))
