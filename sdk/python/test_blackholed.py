@@ -143,14 +143,14 @@ class Broken(unittest.TestCase):
 
     def test_a_stale_list_after_a_restart(self):
         stale = "200 OK\r\nX-Blackhole-Stale: true\r\nX-Blackhole-Age: 3"
-        full, empty = http({"index": 50, "instances": [{"id": "a"}]}), http({"index": 1, "instances": []}, stale)
+        full, own = http({"index": 50, "instances": [{"id": "a", "port": 1}, {"id": "c"}]}), http({"index": 2**52 + 7, "instances": [{"id": "a", "port": 2}]}, stale)
         for back in (http({"index": 60, "instances": [{"id": "b"}]}), http({"index": 2, "instances": [{"id": "b"}]})):
-            with liar(lambda n, line: full if n in (0, 1) else empty if n < 4 else back) as (address, _):
+            with liar(lambda n, line: full if n in (0, 1) else own if n < 4 else back) as (address, _):
                 peer = Client(address)
                 changes = peer.services().follow("x", wait=1)
-                self.assertEqual([peer.services().discover("x"), next(changes)], [[{"id": "a"}]] * 2)
+                self.assertEqual([len(found) for found in (peer.services().discover("x"), next(changes))], [2, 2])
                 for lost in (peer.services().discover("x"), next(changes)):
-                    self.assertEqual((list(lost), lost.stale), ([{"id": "a"}], True))
+                    self.assertEqual((list(lost), lost.stale), ([{"id": "a", "port": 2}, {"id": "c"}], True))
                     self.assertIn("no contact", lost.reason)
                 self.assertEqual((next(changes), peer.services().discover("x")), ([{"id": "b"}], [{"id": "b"}]))
 

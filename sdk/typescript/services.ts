@@ -52,7 +52,7 @@ export class Services {
       const list = listed(await this.client.call("GET", `/v1/services/${part(service)}/instances`, {
         query: filters, repeat: !known, timeout: known ? Math.min(this.client.timeout, 2) : undefined, signal: o.signal,
       }))
-      if (known && behind(list, known.list)) return outdated(known.list, list.reason, seconds() - known.at)
+      if (list.stale && known && !known.list.stale) return kept(list, known.list)
       this.known.delete(question)
       this.known.set(question, { at: seconds(), list })
       for (const oldest of this.known.keys()) if (this.known.size > 256) this.known.delete(oldest)
@@ -69,7 +69,7 @@ export class Services {
    */
   async *follow(service: string, o: { wait?: number; filters?: Values; signal?: AbortSignal } = {}): AsyncGenerator<Instances, void> {
     const wait = o.wait ?? 30
-    let index: number | undefined, list: Instances | undefined
+    let index: number | undefined, list: Instances | undefined, sure: Instances | undefined // the last list of a peer in contact with its group
     for (let at = 0, pauses = new Pauses(); !o.signal?.aborted; ) {
       const query = { ...o.filters, index, wait: index === undefined ? undefined : `${wait}s` }
       let answer: Said, fresh: Instances
@@ -77,7 +77,7 @@ export class Services {
         answer = await this.client.call("GET", `/v1/services/${part(service)}/watch`, {
           query, timeout: wait + this.client.timeout, repeat: index === undefined, signal: o.signal,
         })
-        fresh = listed(answer)
+        fresh = kept(listed(answer), sure)
       } catch (e) {
         if (o.signal?.aborted) return
         if (!list || !transient(e)) throw e
@@ -85,14 +85,9 @@ export class Services {
         await pauses.rest(o.signal)
         continue
       }
-      if (list && behind(fresh, list)) {
-        if (!list.stale) yield list = outdated(list, fresh.reason, seconds() - at)
-        index = answer.index
-        await pauses.rest(o.signal)
-        continue
-      }
       at = seconds()
       pauses = new Pauses()
+      if (!fresh.stale) sure = fresh
       if (answer.index !== index || list?.stale !== fresh.stale) {
         index = answer.index
         yield list = fresh
@@ -106,8 +101,14 @@ const listOf = (list: Instance[], stale: boolean, reason: string, age: number, r
 const listed = (answer: Said) =>
   listOf(must(answer, "instances"), answer.stale ?? false, answer.stale ? "the peer has no contact to its group" : "", answer.age ?? 0, answer.index ?? 0)
 const outdated = (list: Instances, reason: string, since: number) => listOf(list, true, reason, list.age + since, list.revision)
-/** Reports whether a peer without its group knows less than this program: it has restarted. */
-const behind = (fresh: Instances, known: Instances) => fresh.stale && fresh.revision < known.revision
+/** From here on a peer without its group numbers changes by itself. */
+const own = 2 ** 52
+/** The instances that a peer without its group says, with those that it forgot by a restart. */
+const kept = (fresh: Instances, sure?: Instances) => {
+  if (!sure || !fresh.stale || (sure.revision <= fresh.revision && fresh.revision < own)) return fresh
+  const here = new Set(fresh.map((i) => i.id))
+  return listOf([...fresh, ...sure.filter((i) => !here.has(i.id))], true, fresh.reason, fresh.age, fresh.revision)
+}
 export const gone = (e: unknown) => e instanceof Refused && (e.status === 404 || e.status === 410)
 
 /** A registration that heartbeats keep. It registers again after the peer forgot it. */

@@ -300,15 +300,15 @@ test("a stale list", async () => {
 
 test("a stale list after a restart", async () => {
   const stale = "200 OK\r\nX-Blackhole-Stale: true\r\nX-Blackhole-Age: 3"
-  const full = http({ index: 50, instances: [{ id: "a" }] }), empty = http({ index: 1, instances: [] }, stale)
+  const full = http({ index: 50, instances: [{ id: "a" }, { id: "c" }] }), own = http({ index: 2 ** 52 + 7, instances: [{ id: "a", port: 2 }] }, stale)
   for (const back of [http({ index: 60, instances: [{ id: "b" }] }), http({ index: 2, instances: [{ id: "b" }] })]) {
-    await liar((n) => (n < 2 ? full : n < 4 ? empty : back), async (address) => {
+    await liar((n) => (n < 2 ? full : n < 4 ? own : back), async (address) => {
       const services = new Client({ address }).services(), stop = new AbortController()
       const changes = services.follow("x", { wait: 1, signal: stop.signal })
       const next = async () => (await changes.next()).value!
-      assert.deepEqual([names(await services.discover("x")), names(await next())], [["a"], ["a"]])
+      assert.deepEqual([names(await services.discover("x")), names(await next())], [["a", "c"], ["a", "c"]])
       for (const lost of [await services.discover("x"), await next()]) {
-        assert.deepEqual([names(lost), lost.stale], [["a"], true])
+        assert.deepEqual([names(lost), lost[0].port, lost.stale], [["a", "c"], 2, true])
         assert.match(lost.reason, /no contact/)
       }
       assert.deepEqual([names(await next()), names(await services.discover("x"))], [["b"], ["b"]])

@@ -57,8 +57,8 @@ class Services:
             if known is None or isinstance(e, Error) and e.status not in BUSY:
                 raise
             return outdated(known, f"the peer does not answer: {e}", clock() - at)
-        if known is not None and behind(found, known):
-            return outdated(known, found.reason, clock() - at)
+        if found.stale and known is not None and not known.stale:
+            return kept(found, known)
         with self._guard:
             self._known.pop(question, None)
             self._known[question] = (clock(), found)
@@ -74,13 +74,14 @@ class Services:
     def _follow(self, service: str, wait: float, stop: Stop, filters: Mapping[str, Any]) -> Iterator[Instances]:
         index: Optional[int] = None
         found: Optional[Instances] = None
+        sure: Optional[Instances] = None  # the last list of a peer in contact with its group
         at, pauses = 0.0, Pauses()
         while True:
             try:
                 answer = self._client.call(
                     "GET", f"/v1/services/{quote(service)}/watch", timeout=wait + self._client.timeout, repeat=index is None, stop=stop,
                     index=index, wait=f"{wait}s" if index is not None else None, **filters)
-                fresh = listed(answer)
+                fresh = kept(listed(answer), sure)
                 number = int(answer["index"])
             except (Error, OSError) as e:
                 if found is None or isinstance(e, Error) and e.status not in BUSY:
@@ -90,14 +91,9 @@ class Services:
                     yield found
                 pauses.rest(stop)
                 continue
-            if found is not None and behind(fresh, found):
-                if not found.stale:
-                    found = outdated(found, fresh.reason, clock() - at)
-                    yield found
-                index = number
-                pauses.rest(stop)
-                continue
             at, pauses = clock(), Pauses()
+            if not fresh.stale:
+                sure = fresh
             if number != index or found is None or found.stale != fresh.stale:
                 index, found = number, fresh
                 yield found
@@ -113,9 +109,15 @@ def outdated(known: Instances, reason: str, since: float) -> Instances:
     return Instances(known, True, reason, known.age + since, known.revision)
 
 
-def behind(fresh: Instances, known: Instances) -> bool:
-    """Reports whether a peer without its group knows less than this program: it has restarted."""
-    return fresh.stale and fresh.revision < known.revision
+OWN = 1 << 52  # from here on a peer without its group numbers changes by itself
+
+
+def kept(fresh: Instances, sure: Optional[Instances]) -> Instances:
+    """The instances that a peer without its group says, with those that it forgot by a restart."""
+    if sure is None or not fresh.stale or sure.revision <= fresh.revision < OWN:
+        return fresh
+    here = {i["id"] for i in fresh}
+    return Instances([*fresh, *(i for i in sure if i["id"] not in here)], True, fresh.reason, fresh.age, fresh.revision)
 
 
 class Registered(Kept):
