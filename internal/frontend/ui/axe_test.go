@@ -37,6 +37,17 @@ func TestAccessible(t *testing.T) {
 			assert.Empty(t, b.eval(serious), "%s, dark %t", hash, dark)
 		}
 	}
+	f, page := fakeOf(t, 60)
+	f.losesQuorum()
+	for _, view := range []string{"overview", "group", "services", "figures"} {
+		b.visit(page + "#/" + view)
+		b.text(sentence)
+		b.eval(string(axe) + "; true")
+		for _, dark := range []bool{false, true} {
+			b.dark(dark)
+			assert.Empty(t, b.eval(serious), "%s without a quorum, dark %t", view, dark)
+		}
+	}
 	b.opensPalette()
 	for _, question := range []string{"web", "nothing is called so"} {
 		b.types(question)

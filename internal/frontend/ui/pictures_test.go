@@ -2,9 +2,12 @@ package ui
 
 import (
 	"encoding/base64"
+	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -19,8 +22,14 @@ func TestPictures(t *testing.T) {
 	}
 	const most = 150_000 // bytes of a picture
 	b := openBrowser(t)
+	at, err := url.Parse(address)
+	require.NoError(t, err)
+	p := &peer{t: t, http: at.Host}
+	lease := fmt.Sprint(time.Now().UnixMilli())
+	p.json("POST /v1/coordination/leases", `{"id": %q, "ttl": 30, "application": "release"}`, lease)
+	p.json("POST /v1/coordination/locks/builds%2Frelease", `{"lease_id": %q}`, lease)
 	for _, picture := range []struct{ name, view, ready string }{
-		{"overview", "#/overview", "document.querySelectorAll('.legend li').length > 3"},
+		{"overview", "#/overview", "document.querySelectorAll('.legend li').length > 3 && document.querySelectorAll('.node.voter').length > 0 && document.querySelector('g.lock')"},
 		{"search", "#/search?type=compute&near=Berlin&radius_km=2500&require_gpu=true", "document.querySelectorAll('td').length > 3"},
 	} {
 		b.size(1280, 860)

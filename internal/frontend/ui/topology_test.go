@@ -184,25 +184,34 @@ func TestAsked(t *testing.T) {
 	b.clean()
 }
 
+// sentence is what a group without a leader says.
+const sentence = "no leader in term 2: 2 of the voters peer-0, peer-1, peer-2 are needed"
+
+// losesQuorum leaves the peer without a leader for three minutes, with a copy of the services from before and another trouble.
+func (f *fakePeer) losesQuorum() {
+	silent := []object{{"peer_id": id(0), "name": "peer-0", "active": false, "silent_ms": "0"}, {"peer_id": id(1), "name": "peer-1", "active": false, "silent_ms": "0"}, {"peer_id": id(2), "name": "peer-2", "active": false, "silent_ms": "0"}}
+	f.now(object{
+		"/v1/peers":              object{"peers": []object{{"id": id(1), "name": "peer-1"}, {"id": id(3), "name": "peer-3"}}},
+		"/v1/coordination/group": object{"phase": "member", "term": "2", "leader": "", "missing": sentence, "voters": silent, "revision": "7"},
+		"/v1/health": object{"status": "degraded", "reason": "locks fail: " + sentence, "conditions": []object{
+			{"name": "no_quorum", "message": "locks fail: " + sentence, "since": time.Now().Add(-3 * time.Minute)}, {"name": "isolated", "message": "past", "what": "past", "state": "over"},
+			{"name": "space_low", "message": "x", "what": "little room", "effect": "puts fail soon", "remedy": "delete keys: blackholed kv del", "state": "coming", "since": time.Now().Add(-5 * time.Hour)}}},
+	})
+	f.streams["/v1/services/*/watch"] += "event: contact\ndata: {\"stale\":true,\"reason\":\"lost\",\"age_seconds\":240}\n\n"
+}
+
 // TestNoQuorum: without a leader one sentence says so once, and since when. Nobody is red whom this peer hears, itself least of all, and a copy says
 // its age.
 func TestNoQuorum(t *testing.T) {
 	t.Parallel()
 	b := openBrowser(t)
 	f, page := fakeOf(t, 3)
-	const sentence = "no leader in term 2: 2 of the voters peer-0, peer-1, peer-2 are needed"
-	silent := []object{{"peer_id": id(0), "name": "peer-0", "active": false, "silent_ms": "0"}, {"peer_id": id(1), "name": "peer-1", "active": false, "silent_ms": "0"}, {"peer_id": id(2), "name": "peer-2", "active": false, "silent_ms": "0"}}
-	f.now(object{
-		"/v1/peers":              object{"peers": []object{{"id": id(1), "name": "peer-1"}, {"id": id(3), "name": "peer-3"}}},
-		"/v1/coordination/group": object{"phase": "member", "term": "2", "leader": "", "missing": sentence, "voters": silent, "revision": "7"},
-		"/v1/health": object{"status": "degraded", "reason": "locks fail: " + sentence, "conditions": []object{
-			{"name": "no_quorum", "message": "locks fail: " + sentence, "since": time.Now().Add(-3 * time.Minute)}, {"name": "space_low", "message": "little room", "since": time.Now().Add(-5 * time.Hour)}}},
-	})
-	f.streams["/v1/services/*/watch"] += "event: contact\ndata: {\"stale\":true,\"reason\":\"lost\",\"age_seconds\":240}\n\n"
+	f.losesQuorum()
 	b.visit(page + "#/overview")
 	b.text(sentence)
 	b.text("for 3 min")
-	b.text("little room for 5 h")
+	b.text("little room: puts fail soon for 5 h. What helps: delete keys: blackholed kv del")
+	require.Equal(t, false, b.eval("document.body.innerText.includes('past')"))
 	require.Equal(t, 1.0, b.eval("document.body.innerText.split('2 of the voters').length - 1"))
 	b.until("document.querySelector('.verdict.bad') && document.querySelector('.state .badge.bad')")
 	b.text("all UP, as of 4 min ago")

@@ -116,6 +116,7 @@ func TestBudget(t *testing.T) {
 		}
 	})
 	require.Less(t, total, 180_000, "bytes of the page, compressed")
+	require.Less(t, len(packed), 200_000, "bytes of the page in the program")
 }
 
 // TestVendored: each file of others is the one listed, with its licence.

@@ -2,7 +2,7 @@
 
 import { html, reader, redeem, render, setToken, signedIn, signOut, useEffect, useState, Badge, Command, Failed, Text, cli, short, shown, span, where } from './lib.js';
 import { follow, useLive } from './live.js';
-import { causes, OverviewView, Since } from './overview.js';
+import { Cause, causes, OverviewView } from './overview.js';
 import { MapView } from './map.js';
 import { SearchView } from './search.js';
 import { GrantsView } from './trade.js';
@@ -122,7 +122,7 @@ function App() {
       <${Tabs} label="Groups of views" current=${group[1]} list=${groups} />
       <button type="button" class="find" aria-keyshortcuts="/ Control+K" onClick=${() => find(true)}>Find <kbd>/</kbd></button><span class="state" role="status"><i class=${`lamp ${live.link}`}></i>${links[live.link]} ${live.link === 'live' && live.health && html`<${Badge} tone=${worst?.tone ?? 'good'}>${!worst ? 'all well' : worst.tone === 'bad' ? 'failing' : 'limited'}<//>`}</span>${live.link === 'live' && html`<${Who} turn=${() => turn(n => n + 1)} />`}</header>
     ${group.length > 2 && html`<div class="sub"><${Tabs} label=${`Views of ${group[0]}`} current=${name} list=${group.slice(1).map(k => [views[k][0], k])} /></div>`}
-    ${live.link === 'live' && cause && name !== 'overview' && html`<p class=${`banner ${cause.tone}`}>${shown(cause.text, 400)}<${Since} at=${cause.since} /></p>`}
+    ${live.link === 'live' && cause && name !== 'overview' && html`<p class=${`banner ${cause.tone}`}><${Cause} of=${cause} /></p>`}
     ${finding && html`<${Palette} views=${views} onClose=${() => find(false)} />`}
     ${live.link === 'lost' && html`<${Lost} />`}
     <main id="content" tabindex="-1" class=${live.link === 'lost' && 'old'}><${View} key=${name} /></main>`;

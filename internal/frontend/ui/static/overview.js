@@ -14,14 +14,17 @@ const wellOf = services => services.filter(s => s.counts.UP === s.total).length;
 // Conditions that end something; the others limit it.
 const ending = ['no_quorum', 'member_stopped', 'states_differ', 'identity_in_use', 'isolated'];
 
-// causes lists what is wrong, the worst first, as { tone, text, since, own }; own has a view that shows it. A lost quorum is told once: the group's own sentence names who is missing.
+// causes lists what is wrong, the worst first, as { tone, text, remedy, since, own }; own has a view that shows it. A lost quorum is told once.
 export function causes({ group: g, health: h, status, peers }, services) {
-  const list = [], add = (tone, text, since, own) => list.push({ tone, text: peopled(text), since: since && new Date(since), own });
-  const conditions = h?.conditions || [], lost = conditions.find(c => c.name === 'no_quorum');
+  const list = [], add = (tone, text, since, own, remedy) => list.push({ tone, text: peopled(text), remedy: remedy && peopled(remedy), since: since && new Date(since), own });
+  const conditions = (h?.conditions || []).filter(c => c.state !== 'over'), lost = conditions.find(c => c.name === 'no_quorum');
   const silent = g?.missing ? [] : (g?.voters || []).filter(m => !m.active);
-  if (g?.missing) add('bad', g.missing, lost?.since);
+  if (g?.missing && !lost?.what) add('bad', g.missing, lost?.since);
   if (silent.length > 0) add(g.failures_survived ? 'wait' : 'bad', `${silent.map(named).join(', ')}: no answer from ${silent.length === 1 ? 'this voter' : 'these voters'}. ${g.failures_survived ? `${g.failures_survived} more may fail.` : 'One more failure stops locks.'}`, Date.now() - Math.max(...silent.map(m => +m.silent_ms || 0)));
-  for (const c of conditions) if (c !== lost || !g?.missing) add(ending.includes(c.name) ? 'bad' : 'wait', c.message, c.since);
+  for (const c of conditions) {
+    if (c === lost && g?.missing && !c.what) continue;
+    add(ending.includes(c.name) && c.state !== 'coming' ? 'bad' : 'wait', c.what ? [c.what, c.effect].filter(Boolean).join(': ') : c.message, c.since, false, c.remedy);
+  }
   if (h?.reason && (h.status === 'unhealthy' || !conditions.length)) add(h.status === 'unhealthy' ? 'bad' : 'wait', h.details ? `${h.reason}: ${h.details}` : h.reason);
   if (status?.records_own && peers?.size === 0) add('wait', `Nobody else finds the ${counted(status.records_own, 'offer')} of this peer: no other peer is connected.`, null, true);
   if (!staleFor()) { // of an old copy nothing is known to be down now
@@ -31,8 +34,8 @@ export function causes({ group: g, health: h, status, peers }, services) {
   return list.filter(({ text }, n, all) => all.findIndex(c => c.text === text) === n).sort((a, b) => (a.tone === b.tone ? 0 : a.tone === 'bad' ? -1 : 1));
 }
 
-// Since says how long a cause lasts already.
-export const Since = ({ at }) => at && html` <span class="since" title=${at.toLocaleString()}>for ${span(Math.max(0, Date.now() - at))}</span>`;
+// Cause tells one cause, how long it lasts already, and what to do.
+export const Cause = ({ of: c }) => html`${shown(c.text, 400)}${c.since && html` <span class="since" title=${c.since.toLocaleString()}>for ${span(Math.max(0, Date.now() - c.since))}</span>`}${c.remedy && html`. <span class="since">What helps: ${shown(c.remedy, 300)}</span>`}`;
 
 const mostCauses = 4;
 
@@ -77,13 +80,13 @@ export function OverviewView() {
   ].filter(Boolean);
   const worst = services.filter(s => s.counts.UP !== s.total).concat(services.filter(s => s.counts.UP === s.total));
   const empty = loaded.has('offers') && loaded.has('services') && offers.size === 0 && services.length === 0;
-  return html`${title}<section class=${`verdict ${wrong[0]?.tone ?? 'good'}`} aria-label="State"><p><b>${wrong.length ? shown(wrong[0].text, 400) : 'All well.'}</b>${wrong.length > 0 && html`<${Since} at=${wrong[0].since} />`} <span>${facts.join(' · ')}</span></p>
-      ${wrong.length > 1 && html`<ul>${wrong.slice(1, mostCauses).map(c => html`<li key=${c.text}>${shown(c.text, 300)}<${Since} at=${c.since} /></li>`)}${wrong.length > mostCauses && html`<li>and ${wrong.length - mostCauses} more</li>`}</ul>`}</section>
+  return html`${title}<section class=${`verdict ${wrong[0]?.tone ?? 'good'}`} aria-label="State"><p><b>${wrong.length ? html`<${Cause} of=${wrong[0]} />` : 'All well.'}</b> <span>${facts.join(' · ')}</span></p>
+      ${wrong.length > 1 && html`<ul>${wrong.slice(1, mostCauses).map(c => html`<li key=${c.text}><${Cause} of=${c} /></li>`)}${wrong.length > mostCauses && html`<li>and ${wrong.length - mostCauses} more</li>`}</ul>`}</section>
     <${Topology} />
     ${loaded.has('offers') && loaded.has('services') && (empty || peers.size === 0) && html`<${Start} alone=${peers.size === 0} services=${services} offers=${offers.size} />`}
     ${empty ? html`<${News} events=${live.events} />` : html`<div class="tiles">
       <${Tile} title="Apps" view="services">${!loaded.has('services') ? html`<p class="quiet">not loaded</p>` : html`<p class="hero">${well} <small>of ${counted(services.length, 'service')} all UP${asOf}</small></p>
-        <ul class=${`plain bars ${old ? 'old' : ''}`}>${worst.slice(0, 4).map(s => html`<li key=${s.name}><a href=${`#/services?service=${encodeURIComponent(s.name)}`}><${Text} most=${20}>${s.name}<//></a><${Bar} ...${s} /></li>`)}</ul>`}<//>
+        <ul class=${`plain bars ${old ? 'stale' : ''}`}>${worst.slice(0, 4).map(s => html`<li key=${s.name}><a href=${`#/services?service=${encodeURIComponent(s.name)}`}><${Text} most=${20}>${s.name}<//></a><${Bar} ...${s} /></li>`)}</ul>`}<//>
       <${Tile} title="Offers" view="map">${!loaded.has('offers') ? html`<p class="quiet">not loaded</p>` : html`<p class="hero">${known || !offers.size ? offers.size : usable} <small>${known || !offers.size ? 'known' : `of ${offers.size} usable`}</small></p><${Legend} offers=${list} /><${Whole} of=${answer} />`}<//>
       ${planes.includes('coordination') && html`<${Tile} title="Locks" view="locks"><${LocksTile} locks=${locks} asOf=${asOf} /><//>`}
     </div>
