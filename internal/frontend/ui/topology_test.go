@@ -117,6 +117,13 @@ func grantOf(provider, bytes int) object {
 		"state": "STATE_ACTIVE", "units": 1, "left_ms": "60000", "sent_bytes": fmt.Sprint(bytes), "received_bytes": "0"}}}
 }
 
+func plural(n int) string {
+	if n == 1 {
+		return ""
+	}
+	return "s"
+}
+
 // TestTopology: alone, with three and with sixty peers, the drawing is bounded, says what it leaves out, and marks who leads.
 func TestTopology(t *testing.T) {
 	t.Parallel()
@@ -128,7 +135,7 @@ func TestTopology(t *testing.T) {
 		b.until("document.querySelectorAll('.topology .leads').length === 2") // the leader, and the sign below
 		b.until(fmt.Sprintf("document.querySelectorAll('.node.voter').length === %d", min(n, 2)))
 		b.until(fmt.Sprintf("document.querySelector('.key').textContent.includes('%d more peers are not drawn') === %t", n-48, n > 48))
-		b.until(fmt.Sprintf("document.querySelector('.topology svg').getAttribute('aria-label').includes('%d other peers: %d voters')", n, min(n+1, 3)))
+		b.until(fmt.Sprintf("document.querySelector('.topology svg').getAttribute('aria-label').includes('%d other peer%s: %d voter%s')", n, plural(n), min(n+1, 3), plural(min(n+1, 3))))
 		for _, width := range []int{390, 1440} {
 			b.size(width, 900)
 			b.until(fmt.Sprintf("document.documentElement.scrollWidth <= %d", width))
@@ -161,6 +168,11 @@ func TestTopologyLives(t *testing.T) {
 	b.still()
 	b.until("getComputedStyle(document.querySelector('.raft')).animationName === 'none'")
 	b.until("getComputedStyle(document.querySelector('g.lock')).transitionDuration === '0s'")
+	b.eval("document.querySelectorAll('.node')[0].dispatchEvent(new PointerEvent('pointerenter'))")
+	b.text("voter, leads")
+	b.text("1 instance of 1 service")
+	b.eval("document.querySelectorAll('.node')[0].dispatchEvent(new PointerEvent('pointerleave'))")
+	b.until("!document.querySelector('.topology .tip')")
 	f.now(object{"/v1/coordination/group": object{"phase": "member", "term": "2", "leader": id(1), "revision": "8", "voters": []object{{"peer_id": id(0), "active": true}, {"peer_id": id(1), "active": true}, {"peer_id": id(2), "active": false, "silent_ms": "65000"}}, "failures_survived": 0}})
 	b.until("document.querySelector('.node.silent .sub-name').textContent === 'silent for 65 s'")
 	b.clean()

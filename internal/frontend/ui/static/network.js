@@ -3,8 +3,8 @@
 import { call, html, may, useEffect, useMemo, useRef, useState, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, cli, dnsLines, fronts, mark, nameOf, shown, short, span, where, go } from './lib.js';
 import { live, nameOfPeer, peopled, relayed, staleFor, useLive, Peer } from './live.js';
 import { World } from './map.js';
-import { known as topology, Topology } from './topology.js';
-import { decimal } from './words.js';
+import { known as topology, shares, Topology } from './topology.js';
+import { counted, decimal } from './words.js';
 
 const { uPlot } = globalThis;
 
@@ -30,7 +30,7 @@ export function PeersView() {
   const peers = [...(known || new Map()).values()].sort((a, b) => (a.latency_ms || 1e9) - (b.latency_ms || 1e9));
   const places = useMemo(() => placesOf(live.offers), [known, live.offers.size]);
   const located = useMemo(() => peers.filter(p => places.get(p.id)).map(p => ({ ...places.get(p.id), key: p.id, type: 'peer', name: nameOfPeer(p.id) || short(p.id), note: trip(p) })), [known, places]);
-  const placed = located.length > 0, away = topology(live).filter(p => !p.connected);
+  const share = shares(), placed = located.length > 0, away = topology(live).filter(p => !p.connected);
   return html`<${Heading} title="Peers">The machines that this one is connected to. A round trip is the time of a ping.<//><${Topology} />
     ${status && html`<dl class="cards"><div ...${mark('peer', status.peer_id)}><dt>this peer</dt><dd><${Peer} id=${status.peer_id} /></dd></div>
       <div><dt>network</dt><dd><${Text} most=${24}>${status.network}<//></dd></div><div><dt>reach</dt><dd>${shown(status.reach?.state, 20)}</dd></div>
@@ -38,8 +38,8 @@ export function PeersView() {
       <div><dt>clock</dt><dd>${status.clock_offset_seconds === undefined ? 'unknown' : off(status.clock_offset_seconds)}</dd></div>
       <div><dt>offers kept</dt><dd>${decimal(status.records_kept)}</dd></div></dl>`}
     ${!known ? html`<${NotLoaded} />` : peers.length === 0 ? html`<${Empty} title="Alone so far" command=${cli('invite')}>Give another machine the line that this command prints.<//>` : html`
-    <${Table} label="Peers" head=${['peer', 'in the group', 'round trip', 'path', placed && 'place', ['program'], ['address']]} rows=${peers.map(p => html`<tr key=${p.id} ...${mark('peer', p.id)}><td><${Peer} id=${p.id} /></td><td>${roleOf(p.id)}</td>
-      <td class="number">${trip(p)}</td><td>${relayed(p) ? 'relayed' : 'direct'}</td>${placed && html`<td><${Text} most=${30}>${placeOf(places.get(p.id))}<//></td>`}
+    <${Table} label="Peers" head=${['peer', 'in the group', 'round trip', 'path', ['offers'], ['instances'], placed && 'place', ['program'], ['address']]} rows=${peers.map(p => html`<tr key=${p.id} ...${mark('peer', p.id)}><td><${Peer} id=${p.id} /></td><td>${roleOf(p.id)}</td>
+      <td class="number">${trip(p)}</td><td>${relayed(p) ? 'relayed' : 'direct'}</td><td class="number extra">${share.get(p.id)?.offers || '–'}</td><td class="number extra">${share.get(p.id)?.instances || '–'}</td>${placed && html`<td><${Text} most=${30}>${placeOf(places.get(p.id))}<//></td>`}
       <td class="extra"><${Text} most=${30}>${p.agent || '–'}<//></td><td class="extra"><${Text} most=${50}>${(p.addrs || [])[0] || '–'}<//></td></tr>`)} />`}
     ${away.length > 0 && html`<h3>Known and not connected</h3><${Table} label="Peers without a connection" head=${['peer', 'in the group', 'silent for']} rows=${away.map(p => html`<tr key=${p.id} ...${mark('peer', p.id)}><td><${Peer} id=${p.id} /></td><td>${roleOf(p.id)}</td><td class="number">${p.silent ? span(p.silent) : '–'}</td></tr>`)} />`}
     ${placed && html`<h3>Peers with a known place</h3><p class="lead">All offers of such a peer are there.</p><${World} offers=${located} many="peers" onPick=${() => {}} label=${`World map with ${located.length} peers; the table above lists them`} />`}
@@ -123,7 +123,7 @@ function Hour() {
   const row = n => 8 + 26 * n, base = rows.length - counts.length;
   const band = ([what, begin, end], n, tone, title) => html`<rect class=${`band ${tone}`} x=${x(begin)} y=${row(n)} width=${Math.max(2, x(end ?? now) - x(begin))} height="16"><title>${shown(title, 120)}</title></rect>`;
   const leads = id => nameOfPeer(id) || shown(peopled(id), 20);
-  return html`<figure class="hour"><figcaption>the last hour${started && ` (this peer started ${span(now - started)} ago)`}</figcaption><svg viewBox=${`0 0 1000 ${height}`} role="img" aria-label=${`The last hour: ${led.length} leaders, ${wrong.length} disturbances, ${counts.map(([word, , list]) => `${list.length} ${word}`).join(', ') || 'nothing else'}`}>
+  return html`<figure class="hour"><figcaption>the last hour${started && ` (this peer started ${span(now - started)} ago)`}</figcaption><svg viewBox=${`0 0 1000 ${height}`} role="img" aria-label=${`The last hour: ${counted(led.length, 'leader')}, ${counted(wrong.length, 'disturbance')}, ${counts.map(([word, , list]) => `${list.length} ${word}`).join(', ') || 'nothing else'}`}>
     ${started && html`<rect class="unknown" x="130" y="4" width=${x(started) - 130} height=${height - 26} />`}
     ${rows.map(([word], n) => html`<text class="word" x="122" y=${row(n) + 12}>${shown(word.replaceAll('_', ' '), 18)}</text><line class="rule" x1="130" x2="980" y1=${row(n) + 18} y2=${row(n) + 18} />`)}
     ${led.map((p, i) => html`${band(p, 0, `l${i % 2}`, `${leads(p[0])} led from ${p[1].toLocaleTimeString()}`)}${x(p[2] ?? now) - x(p[1]) > 50 && html`<text class="in" x=${x(p[1]) + 6} y=${row(0) + 12}>${leads(p[0])}</text>`}`)}

@@ -5,8 +5,8 @@ import { nameOfPeer, peerOf, peopled, staleFor, useLive } from './live.js';
 import { Legend, World } from './map.js';
 import { Bar, grouped } from './services.js';
 import { Topology, useLocks } from './topology.js';
+import { counted } from './words.js';
 
-const counted = (n, one) => `${n} ${one}${n === 1 ? '' : 's'}`;
 const named = m => m.name || nameOfPeer(m.peer_id) || short(m.peer_id);
 const ownerName = id => { const peer = peerOf(id); return peer ? nameOfPeer(peer) || short(peer) : id.replace(/^@/, ''); };
 const wellOf = services => services.filter(s => s.counts.UP === s.total).length;

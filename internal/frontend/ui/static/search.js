@@ -5,7 +5,7 @@ import { World, Picked, scoreOf, whatOf } from './map.js';
 import { cities } from './cities.js';
 import { peopled, tap, useLive } from './live.js';
 import { Topology } from './topology.js';
-import { placeOf } from './words.js';
+import { counted, placeOf } from './words.js';
 
 const fields = [
   ['type', 'type', { options: ['compute', 'storage', 'bandwidth', 'cdn'] }],
@@ -88,7 +88,7 @@ async function whyNothing(q) {
     return `${all - kept} by ${word}${far ? ` (the nearest is ${far.toFixed(0)} km away)` : ''}`;
   }));
   const said = left.filter(Boolean).join(', ');
-  return `${all} ${all === 1 ? 'offer' : 'offers'} of type ${q.get('type')}, none passes${said ? `; left out: ${said}` : ' all filters together'}.`;
+  return `${counted(all, 'offer')} of type ${q.get('type')}, none passes${said ? `; left out: ${said}` : ' all filters together'}.`;
 }
 
 function Nothing({ q, notes }) {
@@ -148,7 +148,7 @@ function Asked({ answer }) {
     const timer = setTimeout(() => peers.forEach(id => tap.send('query', [status?.peer_id, id, status?.peer_id], 'question and answer')), 200); // the drawing is there
     return () => clearTimeout(timer);
   }, [open, answer]);
-  return html`<details class="asked" onToggle=${e => set(e.target.open)}><summary>${peers.length ? `Asked ${peers.length} ${peers.length === 1 ? 'peer' : 'peers'}` : 'Answered by this peer alone'} in ${+(answer.took_ms ?? 0).toPrecision(2)} ms</summary>
+  return html`<details class="asked" onToggle=${e => set(e.target.open)}><summary>${peers.length ? `Asked ${counted(peers.length, 'peer')}` : 'Answered by this peer alone'} in ${+(answer.took_ms ?? 0).toPrecision(2)} ms</summary>
     ${open && html`${peers.length > 0 && html`<${Topology} />`}<ul class="plain">${notes.map(line => html`<li>${shown(peopled(line), 200)}</li>`)}</ul>`}</details>`;
 }
 

@@ -2,7 +2,7 @@
 
 import { go, html, may, shown, short, span, useCall, useEffect, useMemo, useRef, useState, Text } from './lib.js';
 import { live, nameOfPeer, peerOf, relayed, tap, useLive } from './live.js';
-import { decimal } from './words.js';
+import { counted, decimal } from './words.js';
 
 // Bounds of the drawing. More peers, locks and grants are counted below it.
 const mostPeers = 48, mostNamed = 24, mostLocks = 10, mostGrants = 8, mostSparks = 24;
@@ -101,11 +101,30 @@ function useRates(list, value) {
   }, [value]);
 }
 
-const Node = ({ at: [x, y], peer: p, named, mine }) => html`<g class=${`node ${p.role} ${p.state}`} style=${{ transform: `translate(${x}px, ${y}px)` }} onClick=${() => go('peers', new URLSearchParams({ peer: p.id }))}>
+const Node = ({ at: [x, y], peer: p, named, mine, onPoint }) => html`<g class=${`node ${p.role} ${p.state}`} style=${{ transform: `translate(${x}px, ${y}px)` }} onPointerEnter=${() => onPoint(p)} onPointerLeave=${() => onPoint(null)} onClick=${() => go('peers', new URLSearchParams({ peer: p.id }))}>
   ${p.leads && html`<circle r=${mine ? 25 : 15} class="leads" />`}${mine ? html`<circle r="18" class="hole" /><circle r="18" class="light" />` : html`<circle r=${p.role === 'voter' ? 10 : p.role === 'learner' ? 7 : 5.5} class="disc" />`}
   ${named && html`<text y=${mine ? 40 : 28} class="name">${shown(p.name, 16)}</text>`}
   ${(mine || (named && (p.leads || p.state === 'silent'))) && html`<text y=${mine ? 54 : 41} class="sub-name">${[mine && 'this peer', p.leads ? 'leads' : mine && p.voter && 'voter', p.state === 'silent' && (p.silent ? `silent for ${span(p.silent)}` : 'silent')].filter(Boolean).join(', ')}</text>`}
-  <title>${shown([p.name, p.role, p.leads && 'leader', p.state === 'silent' ? 'silent' : p.state === 'away' && 'not connected with this peer', p.relayed && 'relayed'].filter(Boolean).join(', '), 80)}</title></g>`;
+  ${!mine && html`<circle r="16" class="hand" />`}</g>`;
+
+// shares counts what each peer sells and serves, as far as this one knows.
+export function shares() {
+  const all = new Map(), of = id => all.get(id) || all.set(id, { offers: 0, instances: 0, services: new Set() }).get(id);
+  for (const o of live.offers.values()) of(o.provider_id).offers++;
+  for (const i of live.services.values()) {
+    of(i.peer).instances++;
+    of(i.peer).services.add(i.service);
+  }
+  return all;
+}
+
+// Card tells what is known of the peer under the pointer. The table of peers tells the same.
+function Card({ peer: p, at: [x, y], width, height, locks }) {
+  const share = shares().get(p.id), held = (locks || []).filter(l => holderOf(l) === p.id).map(l => tail(l.name)), trip = live.peers.get(p.id)?.latency_ms;
+  const what = [p.role !== 'self' && p.role, p.leads && 'leads', p.state === 'silent' ? 'silent' : p.state === 'away' && 'not connected with this peer', p.relayed && 'relayed', trip && `round trip ${trip.toPrecision(2)} ms`];
+  const has = [share?.offers && counted(share.offers, 'offer'), share?.instances && `${counted(share.instances, 'instance')} of ${counted(share.services.size, 'service')}`, held.length && `holds ${held.slice(0, 3).join(', ')}${held.length > 3 ? ' …' : ''}`];
+  return html`<div class=${`tip ${y < height / 2 ? 'below' : ''}`} style=${{ left: `${Math.min(85, Math.max(15, 100 * x / width))}%`, top: `${100 * y / height}%` }}><b>${shown(p.name, 40)}</b>${[what, has].map(list => list.some(Boolean) && html`<span>${shown(list.filter(Boolean).join(', '), 120)}</span>`)}</div>`;
+}
 
 const tail = text => shown(text.slice(text.lastIndexOf('/') + 1) || text, 18);
 
@@ -129,7 +148,7 @@ function Drawing() {
   const { status, group: g, version } = useLive();
   const small = useMedia(narrow), layer = useRef(null);
   
-  const [last, say] = useState(null);
+  const [last, say] = useState(null), [pointed, point] = useState(null);
   const locks = useLocks(), grants = useGrants();
   const list = useMemo(() => known(live), [version]), drawn = list.slice(0, mostPeers);
   const [width, height] = [small ? 380 : 1080, list.length === 0 ? 130 : small ? 400 : 370];
@@ -143,8 +162,8 @@ function Drawing() {
   const lead = spots.get(g?.leader), members = new Set((g?.voters || []).map(m => m.peer_id)), shownLocks = [...(locks || [])].sort((a, b) => (a.name < b.name ? -1 : 1)).slice(0, mostLocks);
   const corner = [16, height - 14], beyond = list.length - drawn.length, silent = list.filter(p => p.state === 'silent');
   const names = list.filter(p => p.leads).map(p => p.name);
-  const label = `${mine.name} and ${list.length} other peers: ${members.size} voters, ${mine.leads ? 'led by this peer' : names.length ? `led by ${shown(names[0], 24)}` : 'no leader'}${silent.length ? `, silent: ${shown(silent.map(p => p.name).join(', '), 80)}` : ''}; ${locks?.length ?? 0} locks held, ${active.length} grants active`;
-  return html`<section class="topology" aria-label="Topology"><svg viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${label}>
+  const label = `${mine.name} and ${counted(list.length, 'other peer')}: ${counted(members.size, 'voter')}, ${mine.leads ? 'led by this peer' : names.length ? `led by ${shown(names[0], 24)}` : 'no leader'}${silent.length ? `, silent: ${shown(silent.map(p => p.name).join(', '), 80)}` : ''}; ${counted(locks?.length ?? 0, 'lock')} held, ${counted(active.length, 'grant')} active`;
+  return html`<section class="topology" aria-label="Topology"><div class="field"><svg viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${label}>
       ${drawn.map(p => { const [x, y] = spots.get(p.id); return p.connected && html`<line key=${p.id} class=${`tie ${p.relayed ? 'relayed' : ''}`} x1=${me[0]} y1=${me[1]} x2=${x} y2=${y} />`; })}
       ${lead && [...members].filter(id => id !== g.leader && spots.has(id) && (id === status.peer_id || list.find(p => p.id === id)?.state === 'here')).map(id => { const [x, y] = spots.get(id); return html`<line key=${`r${id}`} class="raft" x1=${lead[0]} y1=${lead[1]} x2=${x} y2=${y} />`; })}
       ${active.slice(0, mostGrants).map((x, n) => {
@@ -153,10 +172,10 @@ function Drawing() {
         return html`<g key=${x.id} class=${`grant ${rate ? 'flows' : ''}`}><path d=${`M${a} ${b}Q${c} ${d} ${me[0]} ${me[1]}`} /><text x=${at(a, c, me[0])} y=${at(b, d, me[1])}>${tail(x.key)}${rate ? ` ${decimal(rate, 'B')}/s` : ''}</text></g>`;
       })}
       <g ref=${layer}></g>
-      ${drawn.map(p => html`<${Node} key=${p.id} at=${spots.get(p.id)} peer=${p} named=${drawn.length <= (small ? 8 : mostNamed) || p.role === 'voter' || p.state === 'silent'} />`)}
-      <${Node} at=${me} peer=${mine} named=${true} mine=${true} />
+      ${drawn.map(p => html`<${Node} key=${p.id} at=${spots.get(p.id)} peer=${p} onPoint=${point} named=${drawn.length <= (small ? 8 : mostNamed) || p.role === 'voter' || p.state === 'silent'} />`)}
+      <${Node} at=${me} peer=${mine} onPoint=${point} named=${true} mine=${true} />
       ${docked(shownLocks, spots, holderOf, corner).map(([l, [x, y]]) => html`<g key=${`l${l.name}`} class=${`lock ${g?.missing ? 'old' : ''}`} style=${{ transform: `translate(${x}px, ${y}px)` }}><path d="M0 -5L5 0L0 5L-5 0Z" /><text x=${x > width - 90 ? -9 : 9} y="4" class=${x > width - 90 && 'before'}>${tail(l.name)}${l.waiting.length ? ` +${l.waiting.length}` : ''}</text><title>${shown(`lock ${l.name}, ${l.waiting.length} wait`, 120)}</title></g>`)}
-    </svg>
+    </svg>${pointed && spots.has(pointed.id) && html`<${Card} peer=${pointed} at=${spots.get(pointed.id)} width=${width} height=${height} locks=${locks} />`}</div>
     <p class="key"><span><i class="sign voter"></i>voter</span><span><i class="sign leads"></i>leader</span>${list.some(p => p.role === 'learner') && html`<span><i class="sign learner"></i>learner</span>`}<span><i class="sign"></i>peer</span><span><i class="sign lock"></i>lock</span>${active.length > 0 && html`<span><i class="sign grant"></i>grant</span>`}
       ${beyond > 0 && html`<span><a href="#/peers">${beyond} more ${beyond === 1 ? 'peer is' : 'peers are'} not drawn</a></span>`}${locks?.length > mostLocks && html`<span><a href="#/locks">${locks.length - mostLocks} more locks</a></span>`}${active.length > mostGrants && html`<span><a href="#/grants">${active.length - mostGrants} more grants</a></span>`}
       ${shownLocks.some(l => !spots.has(holderOf(l))) && html`<span>a lock in the corner is held by a program whose peer is not known</span>`}

@@ -50,6 +50,9 @@ export function decimal(n, unit = '') {
   return `${+n.toPrecision(3)}${prefix || unit ? ' ' : ''}${prefix}${unit}`;
 }
 
+// counted is a number of things: 1 peer, 2 peers.
+export const counted = (n, one) => `${n} ${one}${n === 1 ? '' : 's'}`;
+
 const cents = new Intl.NumberFormat('en', { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 
 // money is an amount with two decimals, or with two digits if it is smaller than a hundredth.
