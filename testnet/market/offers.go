@@ -83,8 +83,11 @@ func (m *maker) offer(i int, c cities.City, kind func(*maker) (string, *records.
 		lon -= math.Copysign(360, lon)
 	}
 	sold := name
-	if c := capabilities.Compute; c != nil && len(c.GPUs) > 0 {
+	switch c := capabilities.Compute; {
+	case c != nil && len(c.GPUs) > 0:
 		sold = fmt.Sprintf("%dx %s", len(c.GPUs), c.GPUs[0].Model)
+	case c != nil:
+		sold = fmt.Sprintf("%d cores", c.CPUCores)
 	}
 	uptime, response, rate := round(95+5*m.Float64(), 2), 5+m.Uint64N(200), m.Uint32N(100)
 	return records.Offer{
