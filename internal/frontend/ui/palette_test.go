@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"encoding/base64"
 	"fmt"
 	"testing"
 
@@ -118,4 +119,27 @@ func TestWords(t *testing.T) {
 	} {
 		require.Equal(t, want, b.eval("import('/ui/words.js').then(({ money, per, decimal, quantity, edits, placeOf }) => "+call+")"), call)
 	}
+}
+
+// TestPaletteBeyond: a key that no list has is found by the begin of its name, and an offer of the network by its key.
+func TestPaletteBeyond(t *testing.T) {
+	t.Parallel()
+	b := openBrowser(t)
+	f, page := fakeOf(t, 2)
+	f.now(object{
+		"/v1/coordination/requirements": object{"requirements": []object{}},
+		"/v1/coordination/keys":         object{"kvs": []object{}},
+		"/v1/discovery/resolve":         object{"id": "far", "metadata": object{"name": "far away"}},
+	})
+	b.visit(page + "#/overview")
+	b.opensPalette()
+	f.now(object{"/v1/coordination/keys": object{"kvs": []object{{"key": base64.StdEncoding.EncodeToString([]byte("zone/last"))}}}})
+	b.types("zone/la")
+	b.until("document.querySelector('.palette [aria-selected=true] bdi').textContent === 'zone/last'")
+	f.now(object{"/v1/coordination/locks": lockOf("zone/lock", 1, 3)})
+	b.types("zone/lo")
+	b.until("document.querySelector('.palette [aria-selected=true] bdi').textContent === 'zone/lock'")
+	b.types("/blackhole/services/cdn/_/u33dc0/x/far")
+	b.until("document.querySelector('.palette [aria-selected=true] bdi').textContent === 'far away'")
+	b.clean()
 }

@@ -15,8 +15,10 @@ export function LocksView() {
   const { keysRevision, planes } = useLive();
   const locks = useCall('/v1/coordination/locks?limit=500', [keysRevision], 5000);
   const leases = useCall('/v1/coordination/leases?limit=500', [keysRevision], 5000);
+  const listed = locks.value?.locks || [], named = where().values.get('lock');
+  const alone = useCall(named && locks.value && !listed.some(l => l.name === named) ? `/v1/coordination/locks?limit=1&prefix=${encodeURIComponent(named)}` : '', [keysRevision]).value?.locks || []; // beyond those that the list has
   if (!planes.includes('coordination')) return html`<h2>Locks and leases</h2>${absent}`;
-  const held = locks.value?.locks || [], granted = leases.value?.leases || [];
+  const held = [...alone.filter(l => l.name === named && !listed.some(o => o.name === named)), ...listed], granted = leases.value?.leases || [];
   return html`<${Heading} title="Locks">Who holds a lock, and who waits for it. The token grows with each holder: storage refuses an older one.<//><${Failed} error=${locks.error} />
     ${!locks.value ? html`<${NotLoaded} error=${locks.error} />` : held.length === 0 ? html`<${Empty} title="Nobody holds a lock" needs="service" command=${cli('lock hold backups/nightly -- sleep 60')}>A lock appears here while a command or a program holds it.<//>` : html`
     <${Table} label="Locks" head=${['lock', 'held by', 'waiting']} rows=${held.map(l => html`<tr key=${l.name} ...${mark('lock', l.name)}><td><${Text} most=${50}>${l.name}<//></td>

@@ -24,24 +24,28 @@ function* here(views) {
   for (const o of live.offers.values()) yield entry('offer', o.name || o.id, link('map', 'offer', o.key), [o.type, o.city].filter(Boolean).join(', '), `${o.id} ${o.key} ${nameOfPeer(o.provider_id)}`);
 }
 
-// asked reads what the peer knows and the page does not keep. A part that the peer refuses is left out.
-async function* asked() {
-  const group = live.planes.includes('coordination');
-  const read = (path, on) => (on ? call('GET', path).catch(() => ({})) : {});
-  const [locks, keys, requirements, leases, grants] = await Promise.all([
-    read('/v1/coordination/locks?limit=500', group), read('/v1/coordination/keys?prefix=true&limit=500&keys_only=true', group),
-    read('/v1/coordination/requirements', group), read('/v1/coordination/leases?limit=500', group), read('/v1/trade/grants', may('service')),
-  ]);
-  for (const l of locks.locks || []) yield entry('lock', l.name, link('locks', 'lock', l.name), l.holding[0] ? `token ${l.holding[0].fencing_token}` : '', l.holding.map(c => `${c.key} ${c.application || ''} ${c.holder_id}`).join(' '));
-  for (const kv of keys.kvs || []) {
-    const name = textOf(kv.key);
-    if (name && !/^(directory|requirements-status)\//.test(name)) yield entry('key', name, link('keys', 'key', name));
-  }
-  for (const r of requirements.requirements || []) yield entry('requirement', r.name, link('requirements', 'requirement', r.name), r.service);
-  for (const l of leases.leases || []) yield entry('lease', l.id === '-1' ? l.tag : l.id, link('locks', 'lease', l.tag), l.application || '', `${l.client_id} ${l.tag}`);
-  for (const [side, list] of [['held', grants.held || []], ['given', grants.given || []]]) {
-    for (const g of list) yield entry('grant', idOf(g.key), link('grants', 'grant', g.token), side, `${g.token} ${g.key} ${g.provider_id} ${g.consumer_id}`);
-  }
+// named reads locks and keys of the group whose names begin so, as many as an answer has.
+async function named(prefix) {
+  if (!live.planes.includes('coordination')) return [];
+  const q = encodeURIComponent(prefix), read = path => call('GET', path).catch(() => ({})); // a part that the peer refuses is left out
+  const [locks, keys] = await Promise.all([read(`/v1/coordination/locks?limit=500&prefix=${q}`), read(`/v1/coordination/keys?prefix=true&limit=500&keys_only=true&key=${q}`)]);
+  return [
+    ...(locks.locks || []).map(l => entry('lock', l.name, link('locks', 'lock', l.name), l.holding[0] ? `token ${l.holding[0].fencing_token}` : '', l.holding.map(c => `${c.key} ${c.application || ''} ${c.holder_id}`).join(' '))),
+    ...(keys.kvs || []).map(kv => textOf(kv.key)).filter(name => name && !/^(directory|requirements-status)\//.test(name)).map(name => entry('key', name, link('keys', 'key', name))),
+  ];
+}
+
+// asked reads what the peer knows and the page does not keep.
+async function asked() {
+  const read = (path, on) => (on ? call('GET', path).catch(() => ({})) : {}), group = live.planes.includes('coordination');
+  const [locksAndKeys, requirements, leases, grants] = await Promise.all([named(''), read('/v1/coordination/requirements', group), read('/v1/coordination/leases?limit=500', group), read('/v1/trade/grants', may('service'))]);
+  const sides = [['held', grants.held || []], ['given', grants.given || []]];
+  return [
+    ...locksAndKeys,
+    ...(requirements.requirements || []).map(r => entry('requirement', r.name, link('requirements', 'requirement', r.name), r.service)),
+    ...(leases.leases || []).map(l => entry('lease', l.id === '-1' ? l.tag : l.id, link('locks', 'lease', l.tag), l.application || '', `${l.client_id} ${l.tag}`)),
+    ...sides.flatMap(([side, list]) => list.map(g => entry('grant', idOf(g.key), link('grants', 'grant', g.token), side, `${g.token} ${g.key} ${g.provider_id} ${g.consumer_id}`))),
+  ];
 }
 
 // fit says how well a word fits an entry: the smaller, the better. Infinity does not.
@@ -77,10 +81,12 @@ export function find(entries, question) {
   return [];
 }
 
-// record reads an offer that this page does not know by its whole key.
-async function record(key) {
-  const r = await call('GET', `/v1/discovery/resolve?key=${encodeURIComponent(key)}`);
-  return entry('offer', r.metadata?.name || r.id, link('map', 'offer', key), 'asked the network');
+// beyond asks for what begins so and is in no list: a lock or key of a large group, an offer of the network by its whole key.
+async function beyond(question) {
+  if (question.length < 2) return [];
+  if (!question.startsWith('/blackhole/services/')) return named(question);
+  const r = await call('GET', `/v1/discovery/resolve?key=${encodeURIComponent(question)}`).catch(() => null);
+  return r ? [entry('offer', r.metadata?.name || r.id, link('map', 'offer', question), 'asked the network', question)] : [];
 }
 
 // Palette is the dialogue. A dialogue of the browser keeps the focus inside and gives it back at its end.
@@ -89,28 +95,24 @@ export function Palette({ views, onClose }) {
   const [more, set] = useState([]);
   const [question, ask] = useState('');
   const [at, move] = useState(0);
-  const [beyond, found] = useState(null);
+  const [late, found] = useState([]);
   useEffect(() => {
     const own = box.current;
     own.showModal();
     let gone = false;
-    (async () => {
-      const list = [];
-      for await (const e of asked()) list.push(e);
-      if (!gone) set(list);
-    })();
+    asked().then(list => gone || set(list));
     return () => { gone = true; own.close(); };
   }, []);
   useEffect(() => {
-    found(null);
-    const key = question.trim();
-    if (!key.startsWith('/blackhole/services/')) return undefined;
     let gone = false;
-    record(key).then(e => gone || found(e), () => {}); // no such offer
-    return () => { gone = true; };
+    const timer = setTimeout(() => beyond(question.trim()).then(list => gone || found(list)), 200);
+    return () => { gone = true; clearTimeout(timer); };
   }, [question]);
   const known = useMemo(() => [...here(views)], []), towns = useMemo(places, []);
-  const named = useMemo(() => find([...known, ...more, ...towns], question), [more, question]), all = beyond && !named.some(e => e.href === beyond.href) ? [beyond, ...named] : named;
+  const all = useMemo(() => {
+    const hrefs = new Set(more.map(e => e.href));
+    return find([...known, ...more, ...late.filter(e => !hrefs.has(e.href)), ...towns], question);
+  }, [more, late, question]);
   const list = all.slice(0, most), now = Math.min(at, list.length - 1);
   useEffect(() => { document.getElementById(`found-${now}`)?.scrollIntoView({ block: 'nearest' }); }, [now]);
   const open = e => {
