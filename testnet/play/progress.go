@@ -57,14 +57,18 @@ func cut(line string, most int) string {
 
 // summary counts the steps that held.
 func summary(results []tour.Result) string {
-	held, skipped := 0, ""
+	held, skipped := 0, 0
 	for _, r := range results {
 		switch {
 		case r.Skip:
-			skipped = ", and some were skipped"
+			skipped++
 		case r.OK:
 			held++
 		}
 	}
-	return fmt.Sprintf("%d of %d steps held%s", held, len(tour.Names()), skipped)
+	text := fmt.Sprintf("%d of %d steps held", held, len(tour.Names()))
+	if skipped > 0 {
+		text += fmt.Sprintf(" (%d skipped)", skipped)
+	}
+	return text
 }
