@@ -27,6 +27,7 @@ import urllib.error
 import urllib.request
 
 PEERS, DEPLOYMENTS, API = (1, 2, 3), 10, 36866
+HOST = "10.255.255.1"  # an API server needs an address beyond loopback
 KWOK = "v0.8.0"
 
 
@@ -192,7 +193,7 @@ class Cluster:
         self.commands = {
             "apiserver": [kube, "apiserver", *store, f"--secure-port={API}", "--bind-address=127.0.0.1", f"--cert-dir={file('certs')}",
                           f"--service-account-key-file={file('sa.key')}", f"--service-account-signing-key-file={file('sa.key')}",
-                          "--service-account-issuer=https://kubernetes.local", "--service-cluster-ip-range=10.0.0.0/16",
+                          "--service-account-issuer=https://kubernetes.local", "--service-cluster-ip-range=10.0.0.0/16", f"--advertise-address={HOST}",
                           "--authorization-mode=AlwaysAllow", f"--token-auth-file={file('tokens.csv')}",
                           "--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none",
                           "--etcd-compaction-interval=1m", "--v=1"],
@@ -471,7 +472,7 @@ def alone():
     """Starts this program again in a network namespace of its own."""
     if os.environ.get("KUBERNETES_NAMESPACE") != "own":
         os.environ["KUBERNETES_NAMESPACE"] = "own"
-        os.execvp("unshare", ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", sys.executable, *sys.argv])
+        os.execvp("unshare", ["unshare", "--net", "sh", "-c", f'ip link set lo up && ip address add {HOST}/32 dev lo && exec "$@"', "sh", sys.executable, *sys.argv])
 
 
 def main():

@@ -231,9 +231,14 @@ func (m *model) look(keys map[string]version, r *apiv1.TxnRange) (line string, k
 		}
 	}
 	var found []string
+	count := 0
 	for _, key := range sortedKeys(keys) {
 		v := keys[key]
-		if spanned(r).Contains(key) && within(v.mod, r.MinModRevision, r.MaxModRevision) && within(v.create, r.MinCreateRevision, r.MaxCreateRevision) {
+		if !spanned(r).Contains(key) {
+			continue
+		}
+		count++
+		if within(v.mod, r.MinModRevision, r.MaxModRevision) && within(v.create, r.MinCreateRevision, r.MaxCreateRevision) {
 			found = append(found, key)
 		}
 	}
@@ -247,7 +252,7 @@ func (m *model) look(keys map[string]version, r *apiv1.TxnRange) (line string, k
 			strings.Compare(a.value, b.value),
 		}[r.Order]
 	})
-	line = fmt.Sprintf("%d:", len(found))
+	line = fmt.Sprintf("%d:", count)
 	if r.Limit > 0 {
 		found = found[:min(len(found), int(r.Limit))]
 	}

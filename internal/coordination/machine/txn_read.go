@@ -15,6 +15,7 @@ const eventsPerKey = 64
 func (t *txn) read(r *apiv1.TxnRange, result *apiv1.TxnStepResult) error {
 	var found []*coord.KeyValue
 	visit := func(kv *coord.KeyValue) bool {
+		result.Count++
 		if matches(r, kv) {
 			found = append(found, kv)
 		}
@@ -23,7 +24,6 @@ func (t *txn) read(r *apiv1.TxnRange, result *apiv1.TxnStepResult) error {
 	if err := t.visit(r, visit); err != nil {
 		return err
 	}
-	result.Count = int64(len(found))
 	if r.GetCountOnly() {
 		return nil
 	}
@@ -31,7 +31,7 @@ func (t *txn) read(r *apiv1.TxnRange, result *apiv1.TxnStepResult) error {
 		slices.SortFunc(found, compareBy(&q))
 	}
 	if limit := uint64(r.GetLimit()); limit > 0 && uint64(len(found)) > limit {
-		found = found[:limit]
+		found, result.More = found[:limit], true
 	}
 	for _, kv := range found {
 		if r.GetKeysOnly() {

@@ -210,6 +210,6 @@ func (s *Server) response(op *pb.RequestOp, r *apiv1.TxnStepResult, at *pb.Respo
 		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: s.answer(op.GetRequestTxn(), r.GetSucceeded(), r.GetResults(), at)}}
 	}
 	return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{
-		Header: at, Kvs: kvs, Count: r.GetCount(), More: !op.GetRequestRange().GetCountOnly() && r.GetCount() > int64(len(kvs)),
+		Header: at, Kvs: kvs, Count: r.GetCount(), More: r.GetMore(),
 	}}}
 }

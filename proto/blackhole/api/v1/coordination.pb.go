@@ -3243,11 +3243,13 @@ func (x *TxnResponse) GetForgotten() bool {
 }
 
 type TxnStepResult struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Count         int64                  `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`               // keys put or deleted, or all matching keys of a range
-	Kvs           []*KeyVal              `protobuf:"bytes,2,rep,name=kvs,proto3" json:"kvs,omitempty"`                    // the keys of a range, or the versions before
-	Succeeded     *bool                  `protobuf:"varint,3,opt,name=succeeded,proto3,oneof" json:"succeeded,omitempty"` // of a transaction within alone: whether then was executed
-	Results       []*TxnStepResult       `protobuf:"bytes,4,rep,name=results,proto3" json:"results,omitempty"`            // of a transaction within
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Keys put or deleted, or all keys of a range, without its limit and its bounds of revisions.
+	Count         int64            `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	Kvs           []*KeyVal        `protobuf:"bytes,2,rep,name=kvs,proto3" json:"kvs,omitempty"`                    // the keys of a range, or the versions before
+	Succeeded     *bool            `protobuf:"varint,3,opt,name=succeeded,proto3,oneof" json:"succeeded,omitempty"` // of a transaction within alone: whether then was executed
+	Results       []*TxnStepResult `protobuf:"bytes,4,rep,name=results,proto3" json:"results,omitempty"`            // of a transaction within
+	More          bool             `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`                 // a range has more keys within its bounds than its limit
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3308,6 +3310,13 @@ func (x *TxnStepResult) GetResults() []*TxnStepResult {
 		return x.Results
 	}
 	return nil
+}
+
+func (x *TxnStepResult) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 type RangeRequest struct {
@@ -5029,12 +5038,13 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\achanged\x18\x04 \x01(\rR\achanged\x12\x16\n" +
 	"\x06failed\x18\x05 \x01(\rR\x06failed\x12\x16\n" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x1c\n" +
-	"\tforgotten\x18\a \x01(\bR\tforgotten\"\xbd\x01\n" +
+	"\tforgotten\x18\a \x01(\bR\tforgotten\"\xd1\x01\n" +
 	"\rTxnStepResult\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x03R\x05count\x12*\n" +
 	"\x03kvs\x18\x02 \x03(\v2\x18.blackhole.api.v1.KeyValR\x03kvs\x12!\n" +
 	"\tsucceeded\x18\x03 \x01(\bH\x00R\tsucceeded\x88\x01\x01\x129\n" +
-	"\aresults\x18\x04 \x03(\v2\x1f.blackhole.api.v1.TxnStepResultR\aresultsB\f\n" +
+	"\aresults\x18\x04 \x03(\v2\x1f.blackhole.api.v1.TxnStepResultR\aresults\x12\x12\n" +
+	"\x04more\x18\x05 \x01(\bR\x04moreB\f\n" +
 	"\n" +
 	"_succeeded\"\xc5\x02\n" +
 	"\fRangeRequest\x12\x10\n" +
