@@ -278,4 +278,8 @@ func TestHour(t *testing.T) {
 	require.InDelta(t, 10*minute, width(".hour .unknown"), minute/4) // before the start
 	require.Equal(t, 3.0, b.eval("document.querySelectorAll('.hour .band[width=\"12\"]').length"))
 	b.shoot("hour")
+	b.size(390, 800)
+	b.until("document.querySelector('.hour .word').getBoundingClientRect().height > 9") // it stays readable
+	b.until("document.documentElement.scrollWidth <= 390")
+	b.shoot("hour-narrow")
 }

@@ -3,7 +3,7 @@
 import { call, html, may, useEffect, useMemo, useRef, useState, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, cli, dnsLines, fronts, mark, nameOf, shown, short, span, where, go } from './lib.js';
 import { live, nameOfPeer, peopled, relayed, staleFor, useLive, Peer } from './live.js';
 import { World } from './map.js';
-import { known as topology, shares, Topology } from './topology.js';
+import { known as topology, shares, Topology, useNarrow } from './topology.js';
 import { counted, decimal } from './words.js';
 
 const { uPlot } = globalThis;
@@ -110,10 +110,11 @@ function minutes(list, from) {
 
 // Hour draws what the peer remembers: who led, what was wrong, and how much happened in each minute.
 function Hour() {
-  const { notes: all, group } = useLive();
+  const { notes: all, group } = useLive(), small = useNarrow();
+  const [width, left, right] = small ? [380, 104, 366] : [1000, 130, 980];
   const now = Date.now(), from = now - 3600e3, notes = all.filter(n => n.at > from);
   const started = notes.find(n => n.kind === 'peer' && n.text.startsWith('this peer started'))?.at;
-  const x = at => 130 + 850 * (Math.max(from, Math.min(at, now)) - from) / 3600e3;
+  const x = at => left + (right - left) * (Math.max(from, Math.min(at, now)) - from) / 3600e3;
   const led = phases(notes, n => (n.kind === 'leader' ? ['', n.subject] : n.kind === 'quorum' && n.text.includes('is lost') ? ['', null] : undefined));
   if (!led.length && group?.leader) led.push([group.leader, new Date(started ?? from)]);
   const wrong = phases(notes, n => (n.kind === 'quorum' || n.kind === 'condition' ? [n.subject, /^the quorum is lost|^\w+ began/.test(n.text) ? n.subject : null] : undefined));
@@ -123,13 +124,13 @@ function Hour() {
   const row = n => 8 + 26 * n, base = rows.length - counts.length;
   const band = ([what, begin, end], n, tone, title) => html`<rect class=${`band ${tone}`} x=${x(begin)} y=${row(n)} width=${Math.max(2, x(end ?? now) - x(begin))} height="16"><title>${shown(title, 120)}</title></rect>`;
   const leads = id => nameOfPeer(id) || shown(peopled(id), 20);
-  return html`<figure class="hour"><figcaption>the last hour${started && ` (this peer started ${span(now - started)} ago)`}</figcaption><svg viewBox=${`0 0 1000 ${height}`} role="img" aria-label=${`The last hour: ${counted(led.length, 'leader')}, ${counted(wrong.length, 'disturbance')}, ${counts.map(([word, , list]) => `${list.length} ${word}`).join(', ') || 'nothing else'}`}>
-    ${started && html`<rect class="unknown" x="130" y="4" width=${x(started) - 130} height=${height - 26} />`}
-    ${rows.map(([word], n) => html`<text class="word" x="122" y=${row(n) + 12}>${shown(word.replaceAll('_', ' '), 18)}</text><line class="rule" x1="130" x2="980" y1=${row(n) + 18} y2=${row(n) + 18} />`)}
+  return html`<figure class="hour"><figcaption>the last hour${started && ` (this peer started ${span(now - started)} ago)`}</figcaption><svg viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${`The last hour: ${counted(led.length, 'leader')}, ${counted(wrong.length, 'disturbance')}, ${counts.map(([word, , list]) => `${list.length} ${word}`).join(', ') || 'nothing else'}`}>
+    ${started && html`<rect class="unknown" x=${left} y="4" width=${x(started) - left} height=${height - 26} />`}
+    ${rows.map(([word], n) => html`<text class="word" x=${left - 8} y=${row(n) + 12}>${shown(word.replaceAll('_', ' '), 18)}</text><line class="rule" x1=${left} x2=${right} y1=${row(n) + 18} y2=${row(n) + 18} />`)}
     ${led.map((p, i) => html`${band(p, 0, `l${i % 2}`, `${leads(p[0])} led from ${p[1].toLocaleTimeString()}`)}${x(p[2] ?? now) - x(p[1]) > 50 && html`<text class="in" x=${x(p[1]) + 6} y=${row(0) + 12}>${leads(p[0])}</text>`}`)}
     ${wrong.map(p => band(p, (led.length || group ? 1 : 0) + names.indexOf(p[0]), p[0] === 'no_quorum' ? 'bad' : 'wait', `${p[0]} for ${span((p[2] ?? now) - p[1])}`))}
-    ${counts.map(([, bad, list], i) => minutes(list, from).map(([minute, some]) => { const tall = Math.min(16, 4 + 3 * some.length); return html`<rect class=${bad ? 'band bad' : 'band tick'} x=${x(from + minute * 60e3)} y=${row(base + i) + 16 - tall} width="12" height=${tall}><title>${shown(`${some.length}: ${peopled(some[0].text)}`, 140)}</title></rect>`; }))}
-    ${[0, 15, 30, 45, 60].map(m => html`<text class="tick-name" x=${130 + 850 * m / 60} y=${height - 4}>${m === 60 ? 'now' : `-${60 - m} min`}</text>`)}
+    ${counts.map(([, bad, list], i) => minutes(list, from).map(([minute, some]) => { const tall = Math.min(16, 4 + 3 * some.length); return html`<rect class=${bad ? 'band bad' : 'band tick'} x=${x(from + minute * 60e3)} y=${row(base + i) + 16 - tall} width=${small ? 4 : 12} height=${tall}><title>${shown(`${some.length}: ${peopled(some[0].text)}`, 140)}</title></rect>`; }))}
+    ${[0, 15, 30, 45, 60].filter(m => !small || m % 30 === 0).map(m => html`<text class="tick-name" x=${x(from + m * 60e3) - (small && m === 60 ? 8 : 0)} y=${height - 4}>${m === 60 ? 'now' : `-${60 - m} min`}</text>`)}
   </svg></figure>`;
 }
 
@@ -155,7 +156,9 @@ function Chart({ title, unit, times, values, usual }) {
     const axis = { stroke: ink, grid: { stroke: 'rgba(128,128,128,.18)', width: 1 }, font: '11px system-ui' };
     const options = { width: box.current.clientWidth, height: 150, cursor: { show: false }, legend: { show: false }, scales: { x: { range: lastMinute }, y: { range: (_, low, high) => [0, (high || 1) * 1.2] } }, axes: [{ ...axis, space: 90, size: 30, values: (_, times) => times.map(t => clock.format(t * 1000)) }, { ...axis, size: 66, values: (_, list) => list.map(n => decimal(n, unit)) }], series: [{}, { stroke: '#3b63c9', width: 2, fill: 'rgba(59,99,201,.12)', points: { show: u => u.data[0].length < 4 } }, { stroke: ink, width: 1, dash: [4, 4], points: { show: false } }] };
     plot.current = new uPlot(options, data, box.current);
-    return () => plot.current.destroy();
+    const watch = new ResizeObserver(() => plot.current.setSize({ width: box.current.clientWidth, height: 150 }));
+    watch.observe(box.current);
+    return () => { watch.disconnect(); plot.current.destroy(); };
   }, []);
   useEffect(() => plot.current?.setData(data), [times.length && times.at(-1)]);
   const last = values.at(-1);

@@ -20,6 +20,9 @@ function useMedia(query) {
   return query.matches;
 }
 
+// useNarrow says whether the screen is narrow, and draws again when that changes.
+export const useNarrow = () => useMedia(narrow);
+
 // useLocks reads the locks while the view is open; undefined before the first answer. So do the grants.
 export const useLocks = () => useCall(live.planes.includes('coordination') ? '/v1/coordination/locks?limit=500' : '', [live.keysRevision], 5000).value?.locks;
 const useGrants = () => useCall(may('service') ? '/v1/trade/grants' : '', [], 2000).value;
@@ -146,7 +149,7 @@ export function Topology() {
 
 function Drawing() {
   const { status, group: g, version } = useLive();
-  const small = useMedia(narrow), layer = useRef(null);
+  const small = useNarrow(), layer = useRef(null);
   
   const [last, say] = useState(null), [pointed, point] = useState(null);
   const locks = useLocks(), grants = useGrants();
