@@ -27,6 +27,7 @@ import (
 const (
 	launchLimit  = 2 * time.Minute  // from the start of a process to its first answer
 	readyLimit   = 5 * time.Minute  // from the start of the processes until every peer knows all others
+	wellLimit    = time.Minute      // from the start of all processes until none has a condition
 	callLimit    = 10 * time.Second // for one status request
 	launchTrials = 3                // attempts, if another process takes a port
 	atOnce       = 4                // processes launched at the same time
@@ -286,6 +287,23 @@ func (n *Network) awaitReady(ctx context.Context) error {
 				return fault.New("network.Ready", fault.Unavailable, "knows %d of %d; %w", v.Known, others, p.Failure())
 			}
 			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AwaitWell waits until no living peer has a condition to tell.
+func (n *Network) AwaitWell(ctx context.Context) error {
+	for _, p := range n.Living() {
+		err := await.Until(ctx, wellLimit, p.Name+" is well", func(ctx context.Context) error {
+			s, err := p.Status(ctx)
+			if err == nil && len(s.Conditions) > 0 {
+				err = fault.New("network.Well", fault.Unavailable, "%s", s.Conditions[0].Message)
+			}
+			return err
 		})
 		if err != nil {
 			return err

@@ -213,6 +213,9 @@ func (s *session) stay(ctx context.Context) (err error) {
 		}
 		return err
 	}
+	if err := g.network.AwaitWell(ctx); err != nil { // a visitor sees it too
+		fmt.Fprintln(s.stderr, err)
+	}
 	screen := newScreen(s.out)
 	var mu sync.Mutex // guards the playground, and the screen
 	orders, err := control.Listen(s.scratch, func(ctx context.Context, o control.Order) (string, error) {
