@@ -26,7 +26,7 @@ export function LocksView() {
     <${Heading} title="Leases">A lease ends unless its owner renews it, and with it end its locks, keys and registrations.<//><${Failed} error=${leases.error} />
     ${!leases.value ? html`<${NotLoaded} error=${leases.error} />` : granted.length === 0 ? html`<${Empty} title="No leases" needs="service" command=${cli('lease grant --ttl 60s')}>Locks, sessions and registrations live as long as their lease.<//>` : html`
     <${Table} label="Leases" head=${['owner', 'lasts', 'left', ['lease']]} rows=${granted.map(l => html`<tr key=${l.tag} ...${mark('lease', l.tag)}><td><${Owner} id=${l.client_id} application=${l.application} /></td>
-      <td class="number">${span(l.granted_ttl_ms)}</td><td class="number">${span(l.remaining_ms)}</td><td class="extra"><code>${l.id === '-1' ? l.tag : l.id}</code></td></tr>`)} />`}
+      <td class="number">${span(l.granted_ttl_ms)}</td><td class="number">${span(l.remaining_ms)}</td><td class="extra"><code>${l.id === '0' ? l.tag : l.id}</code></td></tr>`)} />`}
     <${Elsewhere} commands=${[cli('lock ls'), `curl ${location.origin}/v1/coordination/locks`]} />`;
 }
 
@@ -130,7 +130,7 @@ export function KeysView() {
     <div class="split"><ul class="tree card">${[...grow(keys).kids].map(([k, n]) => html`<${Branch} key=${k} node=${n} name=${k} onPick=${pick} />`)}</ul>
     ${!picked && html`<p class="panel quiet">Choose a key to see its value and its earlier values.</p>`}
     ${picked && html`<section class="panel" aria-label="Key"><h3><${Text} most=${80}>${picked.key || picked.key_base64}<//></h3>
-      ${current ? html`<pre>${shown(current.value ?? current.value_base64 ?? '', 4000)}</pre><p class="quiet">revision ${current.mod_revision}, version ${current.version}, created at ${current.create_revision}${current.lease !== '0' ? `, bound to ${current.lease === '-1' ? 'a lease of another' : `lease ${current.lease}`}` : ''}</p>` : html`<p class="quiet">deleted</p>`}
+      ${current ? html`<pre>${shown(current.value ?? current.value_base64 ?? '', 4000)}</pre><p class="quiet">revision ${current.mod_revision}, version ${current.version}, created at ${current.create_revision}${current.lease_tag ? ', bound to a lease of another' : current.lease !== '0' ? `, bound to lease ${current.lease}` : ''}</p>` : html`<p class="quiet">deleted</p>`}
       ${current && current.key && html`<${History} key=${`${current.mod_revision} ${current.key}`} kv=${current} />`}
       <${Command}>${picked.key && cli(`kv get ${quote(picked.key)}`)}<//></section>`}</div>
     <${Elsewhere} commands=${[cli('kv ls'), `curl '${location.origin}/v1/coordination/keys?prefix=true'`]} />`}`;

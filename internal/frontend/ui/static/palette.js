@@ -43,7 +43,7 @@ async function asked() {
   return [
     ...locksAndKeys,
     ...(requirements.requirements || []).map(r => entry('requirement', r.name, link('requirements', 'requirement', r.name), r.service)),
-    ...(leases.leases || []).map(l => entry('lease', l.id === '-1' ? l.tag : l.id, link('locks', 'lease', l.tag), l.application || '', `${l.client_id} ${l.tag}`)),
+    ...(leases.leases || []).map(l => entry('lease', l.id === '0' ? l.tag : l.id, link('locks', 'lease', l.tag), l.application || '', `${l.client_id} ${l.tag}`)),
     ...sides.flatMap(([side, list]) => list.map(g => entry('grant', idOf(g.key), link('grants', 'grant', g.token), side, `${g.token} ${g.key} ${g.provider_id} ${g.consumer_id}`))),
   ];
 }
