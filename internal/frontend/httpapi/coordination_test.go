@@ -256,6 +256,9 @@ func TestLocks(t *testing.T) {
 		p.refused(t, refusal{409, "conflict", "fencing_token"}, line, "")
 	}
 	p.refused(t, refusal{403, "forbidden", "lease_id"}, unlock+"2", "", header("Owner", "bob"))
+	p.refused(t, invalid("fencing_token"), "DELETE /locks/db?lease_id="+one, "") // not 0
+	p.refused(t, invalid("lease_id"), "DELETE /locks/db?fencing_token=2", "")
+	p.refused(t, invalid("lease_id"), "POST /locks/db", "{}")
 	p.ok(t, 200, unlock+"2", "")
 	p.refused(t, refusal{409, "conflict", "fencing_token"}, unlock+"2", "")
 	p.refused(t, refusal{404, "not_found", "name"}, "GET /locks/db", "")

@@ -10,7 +10,6 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/jsonform"
-	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -63,12 +62,9 @@ func (d *discoveryAPI) query(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if body, err = placesIn(body); err != nil {
-		return within("body", err)
-	}
-	q, err := queries.ParseJSON(body)
+	q, err := questionIn(body)
 	if err != nil {
-		return within("body", err)
+		return err
 	}
 	return d.answer(w, r, q)
 }
@@ -78,12 +74,9 @@ func (d *discoveryAPI) queryByParameters(w http.ResponseWriter, r *http.Request)
 	if err != nil {
 		return err
 	}
-	if err := places(values); err != nil {
-		return within("url", err)
-	}
-	q, err := queries.ParseValues(values)
+	q, err := questionOf(values)
 	if err != nil {
-		return within("url", err)
+		return err
 	}
 	return d.answer(w, r, q)
 }
@@ -151,11 +144,8 @@ func readWatch(r *http.Request) (q query.Query, after string, err error) {
 	if id := r.Header.Get("Last-Event-ID"); id != "" { // a browser reconnects to the URL of its first request
 		after = id
 	}
-	if err := places(values); err != nil {
-		return q, "", within("url", err)
-	}
-	q, err = queries.ParseValues(values)
-	return q, after, within("url", err)
+	q, err = questionOf(values)
+	return q, after, err
 }
 
 // stream writes events until the client leaves or the server closes. The header precedes the

@@ -68,10 +68,12 @@ func TestQuery(t *testing.T) {
 		require.Equal(t, 2.0, got["total"], form)
 	}
 	a.ok(t, 200, "GET", ask+"?type=compute&near=", "")
-	for request, field := range map[string]string{"near=Berlim": "near", "countries=Germny": "countries"} {
+	for request, field := range map[string]string{"near=Berlim": "near", "countries=Germny": "countries[0]"} {
 		require.Regexp(t, "did you mean (Berlin|DE)", a.refused(t, invalid(field), "GET "+ask+"?type=compute&"+request, "").json["message"])
 	}
+	require.Equal(t, 3.0, a.ok(t, 200, "POST", ask, `{"type":"compute","near":"Berlin"}`)["total"])
 	a.refused(t, invalid("near.city"), "POST "+ask, `{"type":"compute","near":{"city":"Berlim"}}`)
+	a.refused(t, invalid("near.city"), "POST "+ask, `{"type":"compute","near":"Berlim"}`)
 	a.refused(t, invalid("near.city"), "POST "+ask, `{"type":"compute","near":{"city":"Berlin","latitude":1}}`)
 	a.refused(t, invalid("countries[1]"), "POST "+ask, `{"type":"compute","countries":["DE","Germny"]}`)
 }

@@ -4,92 +4,90 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/blackhole/blackhole/internal/platform/cities"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/query"
 )
 
-// places puts degrees for a city, and codes for countries, into a question by parameters. Errors name the field.
-func places(values url.Values) error {
-	for i, text := range values["near"] {
-		p, named, err := placeOf(text)
-		if err != nil {
-			return fault.In("near", err)
-		}
-		if named {
-			values["near"][i] = fmt.Sprintf("%v,%v", p.Lat, p.Lon)
+// questionIn reads a question in JSON. Its place may be a city: "Berlin", or {"city": "Berlin", "radius_km": 50}.
+func questionIn(body []byte) (query.Query, error) {
+	q, err := queries.ParseJSON(body)
+	if field, _, _ := strings.Cut(fault.FieldOf(err), "."); field == "near" {
+		var placed []byte
+		if placed, err = withPlace(body, err); err == nil {
+			q, err = queries.ParseJSON(placed)
 		}
 	}
-	for i, list := range values["countries"] {
-		all := strings.Split(list, ",")
-		for n, name := range all {
-			code, err := cities.Country(strings.TrimSpace(name))
-			if err != nil && strings.TrimSpace(name) != "" {
-				return fault.In("countries", err)
-			}
-			all[n] = code
+	if err == nil {
+		err = withCodes(&q)
+	}
+	return q, within("body", err)
+}
+
+// questionOf reads a question in parameters, where near may be a city.
+func questionOf(values url.Values) (query.Query, error) {
+	for i, text := range values["near"] {
+		first, _, _ := strings.Cut(text, ",")
+		if _, err := strconv.ParseFloat(strings.TrimSpace(first), 64); err == nil || strings.TrimSpace(first) == "" {
+			continue
 		}
-		values["countries"][i] = strings.Join(all, ",")
+		c, err := cities.Named(text)
+		if err != nil {
+			return query.Query{}, fault.In("near", err)
+		}
+		values["near"][i] = fmt.Sprintf("%v,%v", c.Point.Lat, c.Point.Lon)
+	}
+	q, err := queries.ParseValues(values)
+	if err == nil {
+		err = withCodes(&q)
+	}
+	return q, within("url", err)
+}
+
+// withCodes puts codes for the names of countries.
+func withCodes(q *query.Query) (err error) {
+	q.Countries = slices.Clone(q.Countries)
+	for i, name := range q.Countries {
+		if q.Countries[i], err = cities.Country(name); err != nil {
+			return fault.In(fmt.Sprintf("countries[%d]", i), err)
+		}
 	}
 	return nil
 }
 
-// placeOf finds a city, the text of a place that does not begin with a number.
-func placeOf(text string) (p geo.Point, named bool, err error) {
-	first, _, _ := strings.Cut(text, ",")
-	if _, err := strconv.ParseFloat(strings.TrimSpace(first), 64); err == nil || strings.TrimSpace(first) == "" {
-		return p, false, nil
-	}
-	c, err := cities.Named(text)
-	return c.Point, true, err
-}
-
-// placesIn is places for a question in JSON, where near is {"city": "Berlin", "radius_km": 50}. What is no such question stays as it is: its
-// parser says what is wrong.
-func placesIn(body []byte) ([]byte, error) {
+// withPlace puts degrees for the city of a question in JSON. Where there is none, it returns what is wrong.
+func withPlace(body []byte, wrong error) ([]byte, error) {
 	var q, near map[string]json.RawMessage
 	var city string
-	var names []string
 	if json.Unmarshal(body, &q) != nil {
-		return body, nil
+		return nil, wrong
 	}
-	changed := false
-	if json.Unmarshal(q["near"], &near) == nil && json.Unmarshal(near["city"], &city) == nil {
-		if near["latitude"] != nil || near["longitude"] != nil {
-			return nil, fault.Invalidf("near.city", nil, "stands in place of latitude and longitude: leave them out")
-		}
-		c, err := cities.Named(city)
-		if err != nil {
-			return nil, fault.In("near.city", err)
-		}
-		delete(near, "city")
-		near["latitude"], near["longitude"] = json.RawMessage(fmt.Sprint(c.Point.Lat)), json.RawMessage(fmt.Sprint(c.Point.Lon))
-		q["near"], changed = raw(near), true
+	switch {
+	case json.Unmarshal(q["near"], &city) == nil:
+		near = map[string]json.RawMessage{}
+	case json.Unmarshal(q["near"], &near) != nil || json.Unmarshal(near["city"], &city) != nil:
+		return nil, wrong
+	case near["latitude"] != nil || near["longitude"] != nil:
+		return nil, fault.Invalidf("near.city", nil, "stands in place of latitude and longitude: leave them out")
 	}
-	if json.Unmarshal(q["countries"], &names) == nil {
-		for i, name := range names {
-			code, err := cities.Country(name)
-			if err != nil {
-				return nil, fault.In(fmt.Sprintf("countries[%d]", i), err)
-			}
-			changed, names[i] = changed || code != name, code
-		}
-		q["countries"] = raw(names)
+	c, err := cities.Named(city)
+	if err != nil {
+		return nil, fault.In("near.city", err)
 	}
-	if !changed {
-		return body, nil
+	delete(near, "city")
+	near["latitude"], near["longitude"] = degrees(c.Point)
+	if q["near"], err = json.Marshal(near); err != nil {
+		return nil, wrong
 	}
-	return raw(q), nil
+	return json.Marshal(q)
 }
 
-// raw is the JSON of what was JSON before.
-func raw(v any) json.RawMessage {
-	text, err := json.Marshal(v)
-	if err != nil {
-		panic("httpapi: " + err.Error()) // unreachable: texts and raw JSON have a form
-	}
-	return text
+func degrees(p geo.Point) (lat, lon json.RawMessage) {
+	return strconv.AppendFloat(nil, p.Lat, 'g', -1, 64), strconv.AppendFloat(nil, p.Lon, 'g', -1, 64)
 }
