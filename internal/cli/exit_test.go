@@ -124,6 +124,19 @@ func TestHintOfTakenAddress(t *testing.T) {
 	}
 }
 
+// The first line at a terminal names the data directory, before the log says anything.
+func TestRunNamesItsData(t *testing.T) {
+	for terminal, first := range map[bool]string{true: "starting a peer; its data: ", false: "network "} {
+		var errs bytes.Buffer
+		dir := t.TempDir()
+		app := testApp(nil, io.Discard, &errs, nil)
+		app.Terminal.Errors = terminal
+		require.Zero(t, app.Execute(t.Context(), []string{"run", "--data", dir}))
+		require.True(t, strings.HasPrefix(errs.String(), first), errs.String())
+		require.Contains(t, errs.String(), dir)
+	}
+}
+
 // A person at a terminal is told what to do with a peer that is up. A log file is not.
 func TestGreeting(t *testing.T) {
 	for _, c := range []struct {

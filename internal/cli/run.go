@@ -81,6 +81,9 @@ func runCommand(con *term.Console, run runFunc, join peer.JoinFunc) *cobra.Comma
 				return err
 			}
 		}
+		if con.Terminal.Errors { // root has another directory than a user, and what the log says first is for programs
+			con.Say("starting a peer; its data: %s", c.Data)
+		}
 		text, named := con.Env(environ.Join)
 		alone := named && strings.TrimSpace(text) == "" && !cmd.Flags().Changed("join") && len(c.Bootstrap) == 0
 		err = run(cmd.Context(), c, Runner{Stderr: con.Stderr, Joined: string(invited.Name), Alone: alone, Up: func(up Up) { greet(con, up) }, Again: func() (config.Config, error) {

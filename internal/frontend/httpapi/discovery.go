@@ -10,6 +10,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/jsonform"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -86,11 +87,29 @@ func (d *discoveryAPI) answer(w http.ResponseWriter, r *http.Request, q query.Qu
 	if err != nil {
 		return err
 	}
+	if note := comparedIn(q); a.Total == 0 && len(a.Notes) == 0 && note != "" {
+		with := *a // others may share the answer
+		with.Notes = []string{note}
+		a = &with
+	}
 	n := 0
 	for i := range a.Results {
 		n += ofRecord(a.Results[i].Record)
 	}
 	return d.buffers.write(w, n, a.AppendJSON)
+}
+
+// comparedIn says which prices a question compares that names no currency: others are no match.
+func comparedIn(q query.Query) string {
+	if q.Currency != "" || q.MaxPrice == nil && q.Sort != query.SortPrice {
+		return ""
+	}
+	plan, err := queries.Compile(q, queries.Defaults{})
+	if err != nil {
+		return "" // several types: each has a unit of its own
+	}
+	p := plan.Query().Price
+	return fmt.Sprintf("prices compared in %s %s only: currency and price_unit name others", p.Currency, p.PriceUnit)
 }
 
 // ofRecord returns about how many bytes an answer has for a record, with what was measured of it.

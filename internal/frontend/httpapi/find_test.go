@@ -58,6 +58,10 @@ func TestQuery(t *testing.T) {
 		require.Equal(t, results, again["results"])
 	}
 
+	// An empty answer names the prices that it compared.
+	require.Equal(t, []any{"prices compared in USDC per-hour only: currency and price_unit name others"}, a.ok(t, 200, "GET", ask+"?type=compute&max_price=0.001", "")["notes"])
+	require.NotContains(t, a.ok(t, 200, "GET", ask+"?type=compute&max_price=10", ""), "notes")
+
 	// A city stands for its degrees, and the name of a country for its code.
 	for form, body := range map[string]string{
 		"near=berlin&radius_km=100&countries=Germany": "", "near=Berlin,+de&radius_km=100&countries=DE,France": "",
