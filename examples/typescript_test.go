@@ -69,8 +69,8 @@ func sdk(t *testing.T, more ...string) []string {
 	return files
 }
 
-// TestTypeScript compiles the client of the SDK in strict mode, compares its types with the document of a running peer, and plays it
-// against the peer.
+// TestTypeScript compiles the client of the SDK in strict mode, compares its types with the document of a running
+// peer, and plays it against the peer.
 func TestTypeScript(t *testing.T) {
 	run := typescript(t, sdk(t, "test.ts", "check_types.ts", "tsconfig.test.json")...)
 	seller, buyer := pair(t)
@@ -110,7 +110,8 @@ export async function use(): Promise<void> {
   const session = await peer.locks().session(15), held = await session.lock("jobs", { wait: 30, signal: stop.signal })
   const lead = await session.campaign("boss", "me", { wait: 0 })
   const found: KeyValue | undefined = await peer.kv().get("a")
-  for await (const batch of peer.kv().watch({ prefix: "app/" })) console.log(found?.value.length, batch.events.map((e) => e.kv?.value), BigInt(held.token), lead.token)
+  for await (const batch of peer.kv().watch({ prefix: "app/" })) console.log(found?.value.length, batch.events.map((e) => e.kv?.value))
+  console.log(BigInt(held.token), lead.token)
   const { results } = await peer.offers().query({ type: "compute", near: "berlin", radius_km: 100 })
   const grant: Grant = await peer.offers().reserve(results[0].record.key ?? "")
   console.log(grant.units + 1, results[0].record.location?.city)

@@ -49,8 +49,8 @@ func flagCompletions() map[string]source {
 	return map[string]source{"lease": leases, "provider": peers, "depends-on": services}
 }
 
-// alone replaces the function of cobra's script for bash that calls the package bash-completion where that is absent: it takes the words before
-// the cursor from the line, since bash splits them at "=" and ":" too.
+// alone replaces the function of cobra's script for bash that calls the package bash-completion. It takes the words
+// before the cursor from the line, since bash splits them at "=" and ":" too.
 const alone = `
 __blackholed_init_completion()
 {
@@ -81,7 +81,9 @@ declare -F _filedir >/dev/null || _filedir()
 func completeBash(con *term.Console, root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	if bash, _, err := root.Find([]string{"completion", "bash"}); err == nil {
-		bash.Long = strings.Replace(bash.Long, "This script depends on the 'bash-completion' package.\nIf it is not installed already, you can install it via your OS's package manager.\n\n", "", 1)
+		const needs = "This script depends on the 'bash-completion' package.\n" +
+			"If it is not installed already, you can install it via your OS's package manager.\n\n"
+		bash.Long = strings.Replace(bash.Long, needs, "", 1)
 		bash.RunE = func(cmd *cobra.Command, _ []string) error {
 			bare, _ := cmd.Flags().GetBool("no-descriptions")
 			err := root.GenBashCompletionV2(con.Stdout, !bare)

@@ -43,7 +43,8 @@ func TestCompletions(t *testing.T) {
 	}
 }
 
-// TestBashAlone runs the script for bash without the package bash-completion, with words that bash splits at "=" and ":".
+// TestBashAlone runs the script for bash without the package bash-completion, with words that bash splits at "=" and
+// ":".
 func TestBashAlone(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {

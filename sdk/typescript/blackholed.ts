@@ -1,5 +1,6 @@
 /**
- * Client of a blackholed peer on the same host: offers, services, locks with fencing tokens, keys. It needs nothing but fetch.
+ * Client of a blackholed peer on the same host: offers, services, locks with fencing tokens, keys. It needs nothing
+ * but fetch.
  *
  *     const peer = new Client()                                              // http://127.0.0.1:8500
  *     const mail = await peer.services().register("mail", {host: "10.0.0.9", port: 25})
@@ -9,12 +10,13 @@
  *     await work(held.token)                                                 // the resource refuses smaller tokens
  *     held.check()                                                           // throws Lost after the lease ended
  *     const found = await peer.offers().query({type: "compute", near: "berlin", limit: 1})
- *     const grant = await peer.offers().reserve(found.results[0].record.key!, {ttl: 3600})    // then: blackholed connect TOKEN
+ *     const grant = await peer.offers().reserve(found.results[0].record.key!, {ttl: 3600}) // blackholed connect TOKEN
  *     await peer.offers().release(grant)
  *
- * A lock is a promise about time, and a paused program loses track of time: give the token to the resource behind the lock.
- * What is kept survives every error, and says so: see Options.onTrouble. In Node no proxy of the environment is used: it would get the token.
- * Waits and watches end early by signal. Everything else of the API: Client.call, with the paths of /openapi.json.
+ * A lock is a promise about time, and a paused program loses track of time: give the token to the resource behind the
+ * lock. What is kept survives every error, and says so: see Options.onTrouble. In Node no proxy of the environment is
+ * used: it would get the token. Waits and watches end early by signal. Everything else of the API: Client.call, with
+ * the paths of /openapi.json.
  */
 
 export { Client, type Options } from "./client.js"

@@ -8,7 +8,10 @@ import { Offers } from "./offers.js"
 import { Services } from "./services.js"
 
 export interface Options extends Connection {
-  /** Is called when an instance or a session cannot be renewed, and without an error when it is renewed again; default console.warn. */
+  /**
+   * Is called when an instance or a session cannot be renewed, and without an error when it is renewed again; default
+   * console.warn.
+   */
   onTrouble?: (kept: Kept, error?: unknown) => void
 }
 

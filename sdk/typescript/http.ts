@@ -37,7 +37,10 @@ export interface Call {
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
 export type Said = any
 
-/** A clock that goes on while the machine sleeps. performance.now stops then, so jumps of the wall clock are added to it. */
+/**
+ * A clock that goes on while the machine sleeps. performance.now stops then, so jumps of the wall clock are added to
+ * it.
+ */
 const clock = () => {
   let skew = Date.now() - performance.now(), slept = 0
   return () => {
@@ -59,15 +62,17 @@ export const sleep = (s: number, signal?: AbortSignal) =>
   })
 
 /**
- * In Node fetch ends a wait after 300 s, and takes proxies of the environment if NODE_USE_ENV_PROXY is set. The class of its own dispatcher
- * makes one that does neither. Elsewhere there is none.
+ * In Node fetch ends a wait after 300 s, and takes proxies of the environment if NODE_USE_ENV_PROXY is set. The class
+ * of its own dispatcher makes one that does neither. Elsewhere there is none.
  */
 let dispatcher: Promise<object> | undefined
 const own = () => dispatcher ??= (async () => {
   const global = Symbol.for("undici.globalDispatcher.1")
   await fetch("data:,").catch(() => undefined) // Node loads the dispatcher at the first call
   const of = (globalThis as unknown as Record<symbol, { constructor: new (o: object) => object } | undefined>)[global]
-  return of && "process" in globalThis ? { dispatcher: new of.constructor({ headersTimeout: 0, bodyTimeout: 0, httpProxy: "", httpsProxy: "" }) } : {}
+  return of && "process" in globalThis ? {
+    dispatcher: new of.constructor({ headersTimeout: 0, bodyTimeout: 0, httpProxy: "", httpsProxy: "" }),
+  } : {}
 })()
 export const transient = (e: unknown) => !(e instanceof Refused) || e.status === 502 || e.status === 503
 export const part = encodeURIComponent
@@ -75,7 +80,9 @@ const percent = (v: string | number | boolean | Uint8Array) =>
   v instanceof Uint8Array ? Array.from(v, (b) => "%" + b.toString(16).padStart(2, "0")).join("") : part(String(v))
 export const bytes = (text: string): Uint8Array => Uint8Array.from(atob(text), (c) => c.charCodeAt(0))
 export const base64 = (data: Uint8Array) => btoa(Array.from(data, (b) => String.fromCharCode(b)).join(""))
-export const encoded = (value: string | Uint8Array) => (typeof value === "string" ? new TextEncoder().encode(value) : value)
+export const encoded = (value: string | Uint8Array) => (
+  typeof value === "string" ? new TextEncoder().encode(value) : value
+)
 
 export const milliseconds = (s?: number) => (s === undefined ? undefined : Math.trunc(s * 1000))
 
@@ -104,7 +111,10 @@ export class Pauses {
   }
 }
 
-/** The connection to one peer. Calls that only read, or that are applied once by their content, repeat themselves while the peer is unreachable. */
+/**
+ * The connection to one peer. Calls that only read, or that are applied once by their content, repeat themselves while
+ * the peer is unreachable.
+ */
 export class Peer {
   readonly address: string
   readonly timeout: number
@@ -129,7 +139,9 @@ export class Peer {
         return await this.once(url, c, { method, headers })
       } catch (e) {
         if (e instanceof Refused) e.attempts = attempts
-        if (!transient(e) || (c.repeat === "cut" && e instanceof Refused) || c.signal?.aborted || seconds() >= end) throw e
+        if (
+          !transient(e) || (c.repeat === "cut" && e instanceof Refused) || c.signal?.aborted || seconds() >= end
+        ) throw e
       }
       await pauses.rest(c.signal, end - seconds())
       c.signal?.throwIfAborted()
@@ -138,7 +150,9 @@ export class Peer {
 
   private question(path: string, c: Call): { url: string; headers: Record<string, string> } {
     const words = Object.entries(c.query ?? {}).flatMap(([name, value]) =>
-      (Array.isArray(value) ? value : [value]).filter((one) => one !== undefined).map((one) => part(name) + "=" + percent(one)))
+      (Array.isArray(value) ? value : [value]).filter((one) => one !== undefined).map(
+        (one) => part(name) + "=" + percent(one)
+      ))
     const headers: Record<string, string> = {}
     if (this.token) headers.authorization = "Bearer " + this.token
     if (c.body !== undefined) headers["content-type"] = "application/json"
@@ -146,7 +160,9 @@ export class Peer {
   }
 
   /** The end of the repetitions of a call: a long wait that is cut leaves the whole patience. */
-  private until(timeout = this.timeout): number { return seconds() + this.patience + Math.max(0, timeout - this.timeout) }
+  private until(timeout = this.timeout): number {
+    return seconds() + this.patience + Math.max(0, timeout - this.timeout)
+  }
 
   private async once(url: string, c: Call, init: RequestInit): Promise<Said> {
     const options = await own(), limit = limited(c.signal)
@@ -171,13 +187,18 @@ export class Peer {
     }
   }
 
-  /** A change that the group applies once, though it is repeated: it knows the repetition by an identity and a number. */
+  /**
+   * A change that the group applies once, though it is repeated: it knows the repetition by an identity and a number.
+   */
   async command(path: string, body: () => object, c: Call = {}): Promise<Said> {
     const end = this.until(c.timeout)
     let identity = this.idle.pop()
     try {
       for (let n = 0; n < 8; n++) {
-        identity ??= { client: must(await this.call("POST", "/v1/coordination/clients", { body: {}, repeat: true }), "client"), sequence: 0 }
+        identity ??= {
+          client: must(await this.call("POST", "/v1/coordination/clients", { body: {}, repeat: true }), "client"),
+          sequence: 0,
+        }
         const attempt = { client: identity.client, sequence: ++identity.sequence }
         try {
           return await this.call("POST", path, { ...c, repeat: true, body: () => ({ ...body(), attempt }) })
@@ -197,13 +218,18 @@ export class Peer {
   }
 
   /** The events of one stream: kind, id, data. It ends when the peer ends it; silence of 40 s is a loss. */
-  async *events(path: string, c: Call & { last?: string } = {}): AsyncGenerator<{ kind: string; id: string; data: Said }, void> {
+  async *events(
+    path: string, c: Call & { last?: string } = {},
+  ): AsyncGenerator<{ kind: string; id: string; data: Said }, void> {
     const { url, headers } = this.question(path, c)
     if (c.last) headers["last-event-id"] = c.last
     const options = await own(), limit = limited(c.signal)
     limit.within(40)
     try {
-      const answer = await fetch(url, { headers: { ...headers, accept: "text/event-stream" }, signal: limit.signal, redirect: "manual", ...options })
+      const answer = await fetch(
+        url,
+        { headers: { ...headers, accept: "text/event-stream" }, signal: limit.signal, redirect: "manual", ...options },
+      )
       if (!answer.ok || !answer.body) {
         const text = await answer.text()
         let said
@@ -219,14 +245,17 @@ export class Peer {
         const lines = (text + decoder.decode(value, { stream: true })).split("\n")
         text = lines.pop() ?? ""
         for (const line of lines) {
-          const at = line.indexOf(":"), name = at < 0 ? line : line.slice(0, at), what = at < 0 ? "" : line.slice(at + 1).replace(/^ /, "")
+          const at = line.indexOf(":"), name = at < 0 ? line : line.slice(0, at)
+          const what = at < 0 ? "" : line.slice(at + 1).replace(/^ /, "")
           if (name === "event") event.kind = what
           else if (name === "id") event.id = what
           else if (name === "data") event.data += what
           else if (line === "") {
             if (event.data !== "") {
               let data
-              try { data = JSON.parse(event.data) } catch { throw new Broken("the answer of the peer is broken: an event is no JSON") }
+              try { data = JSON.parse(event.data) } catch {
+                throw new Broken("the answer of the peer is broken: an event is no JSON")
+              }
               yield { ...event, data }
             }
             event = { kind: "message", id: event.id, data: "" }
@@ -250,7 +279,10 @@ function limited(signal?: AbortSignal) {
     signal: limit.signal,
     within(s: number) {
       clearTimeout(timer)
-      timer = setTimeout(() => limit.abort(new DOMException("the peer does not answer in time", "TimeoutError")), Math.min(s * 1000, 2 ** 31 - 1))
+      timer = setTimeout(
+        () => limit.abort(new DOMException("the peer does not answer in time", "TimeoutError")),
+        Math.min(s * 1000, 2 ** 31 - 1),
+      )
     },
     over() {
       clearTimeout(timer)

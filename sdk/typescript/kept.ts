@@ -3,7 +3,10 @@
 import type { Client } from "./client.js"
 import { sleep, transient } from "./http.js"
 
-/** Something that is renewed until close(). renew returns the seconds until the next time. cause is the error of the last renewal. */
+/**
+ * Something that is renewed until close(). renew returns the seconds until the next time. cause is the error of the
+ * last renewal.
+ */
 export abstract class Kept {
   protected interval = 10
   cause: unknown

@@ -35,7 +35,9 @@ export interface Batch {
 /** The group has no events of that time any more: list the keys, and watch from the next revision. */
 export class Compacted extends Error {
   override readonly name = "Compacted"
-  constructor(readonly revision: string, readonly current: string) { super(`revision ${revision} was compacted, the present one is ${current}`) }
+  constructor(readonly revision: string, readonly current: string) {
+    super(`revision ${revision} was compacted, the present one is ${current}`)
+  }
 }
 
 type Text = string | Uint8Array
@@ -44,7 +46,9 @@ export class KV {
   constructor(private readonly client: Client) {}
 
   /** A key, undefined without it. */
-  async get(key: Text, o: { revision?: string; signal?: AbortSignal } = {}): Promise<KeyValue | undefined> { return (await this.read(key, o)).keys[0] }
+  async get(
+    key: Text, o: { revision?: string; signal?: AbortSignal } = {},
+  ): Promise<KeyValue | undefined> { return (await this.read(key, o)).keys[0] }
 
   /** Yields all keys with a prefix, of one revision, page by page. */
   async *list(prefix: Text = "", o: { signal?: AbortSignal } = {}): AsyncGenerator<KeyValue, void> {
@@ -66,9 +70,14 @@ export class KV {
     return { keys: must(said, "kvs").map(version), revision: said.revision, next: bytes(must(said, "next")) }
   }
 
-  /** Stores a value. With ifRevision only while that is the key's modRevision, "0" for an absent key; returns whether it was stored. */
+  /**
+   * Stores a value. With ifRevision only while that is the key's modRevision, "0" for an absent key; returns whether
+   * it was stored.
+   */
   put(key: Text, value: Text, o: { lease?: string; ifRevision?: string } = {}): Promise<boolean> {
-    return this.change(key, { put: { key: base64(encoded(key)), value: base64(encoded(value)), lease: o.lease } }, o.ifRevision)
+    return this.change(
+      key, { put: { key: base64(encoded(key)), value: base64(encoded(value)), lease: o.lease } }, o.ifRevision,
+    )
   }
 
   /** Deletes a key. Returns as put. */
@@ -77,24 +86,31 @@ export class KV {
   }
 
   private async change(key: Text, step: object, ifRevision?: string): Promise<boolean> {
-    const compare = ifRevision === undefined ? [] : [{ target: "MOD_REVISION", operator: "EQUAL", key: base64(encoded(key)), number: ifRevision }]
+    const compare = ifRevision === undefined ? [] : [
+      { target: "MOD_REVISION", operator: "EQUAL", key: base64(encoded(key)), number: ifRevision },
+    ]
     return must(await this.client.command("/v1/coordination/txn", () => ({ compare, then: [step] })), "succeeded")
   }
 
   /**
-   * Yields the changes of the keys with a prefix, or of one key, from a revision on (absent: from now on), until signal, across lost
-   * connections. Throws Compacted where changes are gone.
+   * Yields the changes of the keys with a prefix, or of one key, from a revision on (absent: from now on), until
+   * signal, across lost connections. Throws Compacted where changes are gone.
    */
-  async *watch(o: { prefix?: Text; key?: Text; revision?: string; prev?: boolean; signal?: AbortSignal } = {}): AsyncGenerator<Batch, void> {
+  async *watch(
+    o: { prefix?: Text; key?: Text; revision?: string; prev?: boolean; signal?: AbortSignal } = {}
+  ): AsyncGenerator<Batch, void> {
     let from = BigInt(o.revision ?? "0"), pauses = new Pauses()
     while (!o.signal?.aborted) {
       let events: KeyEvent[] = []
       try {
         const query = {
-          key: o.key ?? o.prefix ?? "", prefix: o.key === undefined ? true : undefined, prev_kv: o.prev, start_revision: from > 0n ? String(from) : undefined,
+          key: o.key ?? o.prefix ?? "", prefix: o.key === undefined ? true : undefined, prev_kv: o.prev,
+          start_revision: from > 0n ? String(from) : undefined,
         }
         for await (const { kind, data } of this.client.events("/v1/coordination/watch", { query, signal: o.signal })) {
-          if (kind === "compacted") throw new Compacted(must(data, "compact_revision"), must(must(data, "header"), "revision"))
+          if (kind === "compacted") throw new Compacted(
+            must(data, "compact_revision"), must(must(data, "header"), "revision"),
+          )
           events.push(...(data.events ?? []).map(event))
           if (data.fragment) continue // the rest of the revision follows
           const next = BigInt(must(data, "next_revision")), whole = events.filter((e) => BigInt(e.revision) >= from)
@@ -113,10 +129,15 @@ export class KV {
 }
 
 const version = (kv: Said): KeyValue => ({
-  key: new TextDecoder().decode(bytes(must(kv, "key"))), raw: bytes(kv.key), value: bytes(must(kv, "value")), createRevision: String(kv.create_revision),
-  modRevision: String(must(kv, "mod_revision")), version: String(kv.version), lease: String(kv.lease), leaseTag: kv.lease_tag,
+  key: new TextDecoder().decode(bytes(must(kv, "key"))), raw: bytes(kv.key), value: bytes(must(kv, "value")),
+  createRevision: String(kv.create_revision),
+  modRevision: String(must(kv, "mod_revision")), version: String(kv.version), lease: String(kv.lease),
+  leaseTag: kv.lease_tag,
 })
 const event = (e: Said): KeyEvent => {
   const now = version(must(e, "kv"))
-  return { revision: now.modRevision, key: now.key, kv: e.type === "DELETE" ? undefined : now, prev: e.prev_kv ? version(e.prev_kv) : undefined }
+  return {
+    revision: now.modRevision, key: now.key, kv: e.type === "DELETE" ? undefined : now,
+    prev: e.prev_kv ? version(e.prev_kv) : undefined,
+  }
 }

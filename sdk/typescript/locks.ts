@@ -42,7 +42,9 @@ export class Locks {
   /** Yields the locks that clients hold or wait for. */
   async *list(prefix = ""): AsyncGenerator<LockState, void> {
     for (let after = ""; ; ) {
-      const page: LockState[] = must(await this.client.call("GET", "/v1/coordination/locks", { query: { prefix, after } }), "locks")
+      const page: LockState[] = must(
+        await this.client.call("GET", "/v1/coordination/locks", { query: { prefix, after } }), "locks",
+      )
       if (page.length === 0) return
       yield* page
       after = page[page.length - 1].name
@@ -55,12 +57,17 @@ export class Locks {
     return now && { value: now.value, revision: now.modRevision }
   }
 
-  /** Yields the present leader and then every change, until signal. After a long loss of the peer, only the last of what was missed. */
+  /**
+   * Yields the present leader and then every change, until signal. After a long loss of the peer, only the last of
+   * what was missed.
+   */
   async *observe(name: string, o: { signal?: AbortSignal } = {}): AsyncGenerator<Leader, void> {
     const kv = this.client.kv(), key = leaderKey(name)
     while (!o.signal?.aborted) {
       const page = await kv.read(key, { signal: o.signal })
-      yield page.keys.length > 0 ? { value: page.keys[0].value, revision: page.keys[0].modRevision } : { revision: page.revision }
+      yield page.keys.length > 0 ? {
+        value: page.keys[0].value, revision: page.keys[0].modRevision,
+      } : { revision: page.revision }
       try {
         for await (const batch of kv.watch({ key, revision: String(BigInt(page.revision) + 1n), signal: o.signal })) {
           for (const e of batch.events) yield { value: e.kv?.value, revision: e.revision }
@@ -72,7 +79,10 @@ export class Locks {
   }
 }
 
-/** A lease. lost() says whether it may have ended: its time counts from before each renewal was sent, less a margin of 5 %. */
+/**
+ * A lease. lost() says whether it may have ended: its time counts from before each renewal was sent, less a margin of
+ * 5 %.
+ */
 export class Session extends Kept {
   private deadline: number
   constructor(client: Client, readonly lease: string, readonly ttl: number, sent: number) {
@@ -106,25 +116,36 @@ export class Session extends Kept {
   check(): void { if (this.lost()) throw new Lost("the lease is lost: others may hold its locks") }
 
   /**
-   * Takes a lock within wait seconds (absent: without a limit, 0: at once), or throws NotAcquired. The queue is fair. also: further names in
-   * the same moment, all or none; who names several by one call never waits in a circle. The session must hold none
-   * yet. signal ends the wait with its reason.
+   * Takes a lock within wait seconds (absent: without a limit, 0: at once), or throws NotAcquired. The queue is fair.
+   * also: further names in the same moment, all or none; who names several by one call never waits in a circle. The
+   * session must hold none yet. signal ends the wait with its reason.
    */
-  async lock(name: string, o: { wait?: number; shared?: boolean; permits?: number; metadata?: string | Uint8Array; also?: string[]; signal?: AbortSignal } = {}): Promise<Held> {
+  async lock(
+    name: string,
+    o: {
+      wait?: number; shared?: boolean; permits?: number; metadata?: string | Uint8Array; also?: string[]
+      signal?: AbortSignal
+    } = {},
+  ): Promise<Held> {
     this.check()
     const mode = o.permits !== undefined ? "SHARE_MODE_PERMIT" : o.shared ? "SHARE_MODE_SHARED" : undefined
     const end = o.wait === undefined ? undefined : seconds() + o.wait
     const answer = await this.client.command("/v1/coordination/lock", () => ({
-      lease_id: this.lease, timeout_ms: end === undefined ? -1 : Math.max(0, Math.trunc((end - seconds()) * 1000)), mode, permits: o.permits,
+      lease_id: this.lease, timeout_ms: end === undefined ? -1 : Math.max(0, Math.trunc((end - seconds()) * 1000)),
+      mode, permits: o.permits,
       metadata: base64(encoded(o.metadata ?? "")), others: o.also,
     }), { query: { name }, timeout: o.wait === undefined ? 86400 : o.wait + this.client.timeout, signal: o.signal })
-    if (!must(answer, "acquired")) throw new NotAcquired(`others hold the lock ${[name, ...(o.also ?? [])].join(", or ")}`)
+    if (!must(answer, "acquired")) throw new NotAcquired(
+      `others hold the lock ${[name, ...(o.also ?? [])].join(", or ")}`
+    )
     this.check()
     return new Held(this.client, this, name, answer.fencing_token, o.also)
   }
 
   /** Waits until the session leads, and proclaims a value. Errors: as lock(). */
-  async campaign(name: string, value: string | Uint8Array, o: { wait?: number; signal?: AbortSignal } = {}): Promise<Leadership> {
+  async campaign(
+    name: string, value: string | Uint8Array, o: { wait?: number; signal?: AbortSignal } = {},
+  ): Promise<Leadership> {
     const lead = new Leadership(this.client, this, await this.lock(name, { ...o, metadata: value }))
     try {
       await lead.proclaim(value)
@@ -138,21 +159,32 @@ export class Session extends Kept {
   async close(): Promise<void> {
     if (!(await this.stop())) return
     this.deadline = -Infinity
-    await this.client.call("DELETE", `/v1/coordination/leases/${this.lease}`, { repeat: true }).catch((e) => { if (!gone(e)) throw e })
+    await this.client.call(
+      "DELETE", `/v1/coordination/leases/${this.lease}`, { repeat: true },
+    ).catch((e) => { if (!gone(e)) throw e })
   }
 }
 
-/** A held lock, with those of also. token rises from holder to holder; compare it as BigInt(token). check() before each step that must not run twice. */
+/**
+ * A held lock, with those of also. token rises from holder to holder; compare it as BigInt(token). check() before each
+ * step that must not run twice.
+ */
 export class Held {
-  constructor(private readonly client: Client, private readonly session: Session, readonly name: string, readonly token: string, readonly also: string[] = []) {}
+  constructor(
+    private readonly client: Client, private readonly session: Session, readonly name: string, readonly token: string,
+    readonly also: string[] = [],
+  ) {}
 
   check(): void { this.session.check() }
 
   async unlock(): Promise<void> {
-    const over = (e: unknown) => gone(e) || (e instanceof Refused && e.status === 409 && e.attempts > 1) // by an earlier attempt
+    // by an earlier attempt
+    const over = (e: unknown) => gone(e) || (e instanceof Refused && e.status === 409 && e.attempts > 1)
     for (const name of [this.name, ...this.also]) {
       const query = { name, lease_id: this.session.lease, fencing_token: this.token }
-      await this.client.call("DELETE", "/v1/coordination/lock", { query, repeat: true }).catch((e) => { if (!over(e)) throw e })
+      await this.client.call(
+        "DELETE", "/v1/coordination/lock", { query, repeat: true },
+      ).catch((e) => { if (!over(e)) throw e })
     }
   }
 }
@@ -160,7 +192,9 @@ export class Held {
 /** A won election: a held lock, and the key NAME/leader with the proclamation. It ends with the session. */
 export class Leadership {
   readonly token: string
-  constructor(private readonly client: Client, private readonly session: Session, readonly held: Held) { this.token = held.token }
+  constructor(
+    private readonly client: Client, private readonly session: Session, readonly held: Held,
+  ) { this.token = held.token }
 
   check(): void { this.session.check() }
 
@@ -179,7 +213,9 @@ export class Leadership {
 
   private async write(step: object): Promise<void> {
     const leads = { target: "HOLDS", operator: "EQUAL", lock: this.held.name, fencing_token: this.token }
-    if (!must(await this.client.command("/v1/coordination/txn", () => ({ compare: [leads], then: [step] })), "succeeded")) {
+    if (
+      !must(await this.client.command("/v1/coordination/txn", () => ({ compare: [leads], then: [step] })), "succeeded")
+    ) {
       throw new Lost("another one leads by now")
     }
   }

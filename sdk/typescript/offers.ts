@@ -1,7 +1,9 @@
 /** Services for sale of all peers, and what is granted of them. */
 
 import type { Client } from "./client.js"
-import { Broken, Pauses, Refused, milliseconds, must, part, transient, type Call, type Said, type Values } from "./http.js"
+import {
+  Broken, Pauses, Refused, milliseconds, must, part, transient, type Call, type Said, type Values,
+} from "./http.js"
 import type { Answer, Grant, Grants, Offer, OfferEvent, Outcome, Quote, Receipt, Record } from "./types.js"
 
 /** A question: the fields of Query in /openapi.json. near is a city, or a place. */
@@ -25,13 +27,20 @@ export class Offers {
   }
 
   /** Replaces the content of an offer of the peer. */
-  update(offer: Offer): Promise<Receipt> { return this.client.call("PUT", "/v1/discovery/record", { query: { id: offer.id }, body: offer, repeat: true }) }
+  update(offer: Offer): Promise<Receipt> {
+    return this.client.call("PUT", "/v1/discovery/record", { query: { id: offer.id }, body: offer, repeat: true })
+  }
 
-  withdraw(id: string): Promise<Receipt> { return this.client.call("DELETE", "/v1/discovery/record", { query: { id } }) }
+  withdraw(id: string): Promise<Receipt> {
+    return this.client.call("DELETE", "/v1/discovery/record", { query: { id } })
+  }
 
   /** Leaves an offer out of all answers, for a time or until resume. */
   pause(id: string, seconds?: number): Promise<Receipt> {
-    return this.client.call("POST", `/v1/discovery/records/${part(id)}/pause`, { body: seconds === undefined ? {} : { for_seconds: seconds } })
+    return this.client.call(
+      "POST", `/v1/discovery/records/${part(id)}/pause`,
+      { body: seconds === undefined ? {} : { for_seconds: seconds } },
+    )
   }
 
   resume(id: string): Promise<Receipt> { return this.client.call("POST", `/v1/discovery/records/${part(id)}/resume`) }
@@ -49,19 +58,26 @@ export class Offers {
   query(q: Query, o: { signal?: AbortSignal } = {}): Promise<Answer> {
     const { near, radius_km, ...body } = q
     const place = typeof near === "string" ? { city: near } : near
-    return this.client.call("POST", "/v1/discovery/query", { body: place ? { ...body, near: { ...place, radius_km } } : body, repeat: true, signal: o.signal })
+    return this.client.call(
+      "POST", "/v1/discovery/query",
+      { body: place ? { ...body, near: { ...place, radius_km } } : body, repeat: true, signal: o.signal },
+    )
   }
 
   /**
-   * Yields the matches of a query, and then each change, until signal, across lost connections. after is the cursor of the last event seen; where
-   * is a list of texts here.
+   * Yields the matches of a query, and then each change, until signal, across lost connections. after is the cursor of
+   * the last event seen; where is a list of texts here.
    */
   async *watch(q: Query, o: { after?: string; signal?: AbortSignal } = {}): AsyncGenerator<OfferEvent, void> {
     const near = typeof q.near === "object" ? `${q.near.latitude},${q.near.longitude}` : q.near
     let last = o.after, pauses = new Pauses()
     while (!o.signal?.aborted) {
       try {
-        for await (const { kind, id, data } of this.client.events("/v1/discovery/watch", { query: { ...q, near } as Values, last, signal: o.signal })) {
+        for await (
+          const { kind, id, data } of this.client.events(
+            "/v1/discovery/watch", { query: { ...q, near } as Values, last, signal: o.signal },
+          )
+        ) {
           last = id || last
           pauses = new Pauses()
           yield { kind, cursor: id, ...data }
@@ -74,22 +90,34 @@ export class Offers {
     }
   }
 
-  /** Asks providers what is free of their offers, and at which price, for two seconds at most. refusal says why there is no quote. */
+  /**
+   * Asks providers what is free of their offers, and at which price, for two seconds at most. refusal says why there
+   * is no quote.
+   */
   async quote(...keys: string[]): Promise<Quote[]> {
     return must(await this.client.call("POST", "/v1/trade/quotes", { body: { keys }, repeat: true }), "quotes")
   }
 
-  /** Names the local TCP address that holders of grants of an own offer reach through the peer; empty: none any more. */
+  /**
+   * Names the local TCP address that holders of grants of an own offer reach through the peer; empty: none any more.
+   */
   async serve(id: string, address: string): Promise<void> {
     await this.client.call("PUT", `/v1/trade/served/${part(id)}`, { body: { address }, repeat: true })
   }
 
   /**
-   * Takes units of the offer with a key, for ttl seconds (absent: as long as it allows), or throws Refused: its message has what is free,
-   * your share, the price. hold: for a minute, until extend or a connection confirms it. One requestId has one effect.
+   * Takes units of the offer with a key, for ttl seconds (absent: as long as it allows), or throws Refused: its
+   * message has what is free, your share, the price. hold: for a minute, until extend or a connection confirms it. One
+   * requestId has one effect.
    */
-  async reserve(key: string, o: { units?: number; ttl?: number; maxPrice?: number; sequence?: string; hold?: boolean; requestId?: string } = {}): Promise<Grant> {
-    const body = { key, units: o.units, ttl_ms: milliseconds(o.ttl), max_price: o.maxPrice, sequence: o.sequence, hold: o.hold, request_id: o.requestId ?? crypto.randomUUID() }
+  async reserve(
+    key: string,
+    o: { units?: number; ttl?: number; maxPrice?: number; sequence?: string; hold?: boolean; requestId?: string } = {},
+  ): Promise<Grant> {
+    const body = {
+      key, units: o.units, ttl_ms: milliseconds(o.ttl), max_price: o.maxPrice, sequence: o.sequence, hold: o.hold,
+      request_id: o.requestId ?? crypto.randomUUID(),
+    }
     return granted(await this.trade("POST", "", { body }))
   }
 
@@ -118,14 +146,18 @@ export class Offers {
 
   /** The peer asks the other one for 20 s. */
   private trade(method: string, path: string, c: Call) {
-    return this.client.call(method, "/v1/trade/grants" + path, { ...c, timeout: Math.max(this.client.timeout, 30), repeat: "cut" })
+    return this.client.call(
+      method, "/v1/trade/grants" + path, { ...c, timeout: Math.max(this.client.timeout, 30), repeat: "cut" },
+    )
   }
 }
 
 /** A grant with numbers in place of their digits, but for what compares as BigInt. */
 const granted = (answer: Said): Grant => {
   const grant = { ...must(answer, "grant") }
-  for (const name of ["ttl_ms", "issued_ms", "left_ms", "sent_bytes", "received_bytes"]) if (grant[name] !== undefined) grant[name] = Number(grant[name])
+  for (
+    const name of ["ttl_ms", "issued_ms", "left_ms", "sent_bytes", "received_bytes"]
+  ) if (grant[name] !== undefined) grant[name] = Number(grant[name])
   const state: unknown = must(grant, "state")
   if (typeof state !== "string") throw new Broken("the answer of the peer is broken: state is no text")
   grant.state = state.replace("STATE_", "").toLowerCase()

@@ -5,8 +5,13 @@ import { Pauses, Refused, must, part, seconds, transient, type Said, type Values
 import { Kept } from "./kept.js"
 import type { Instance } from "./types.js"
 
-/** Instances of a service. stale says that they may be outdated, for age seconds, and reason why. revision is that of the directory. */
-export type Instances = Instance[] & { readonly stale: boolean; readonly reason: string; readonly age: number; readonly revision: number }
+/**
+ * Instances of a service. stale says that they may be outdated, for age seconds, and reason why. revision is that of
+ * the directory.
+ */
+export type Instances = Instance[] & {
+  readonly stale: boolean; readonly reason: string; readonly age: number; readonly revision: number,
+}
 
 /** A registration: see InstanceRegistration in /openapi.json. */
 export interface Registration {
@@ -42,8 +47,8 @@ export class Services {
   }
 
   /**
-   * The instances that are UP; filters are those of the API: zone, version, tags, health. While the peer does not answer, the last
-   * list, which says that it is stale; without one it throws.
+   * The instances that are UP; filters are those of the API: zone, version, tags, health. While the peer does not
+   * answer, the last list, which says that it is stale; without one it throws.
    */
   async discover(service: string, filters: Values = {}, o: { signal?: AbortSignal } = {}): Promise<Instances> {
     const question = JSON.stringify([service, Object.entries(filters).sort()])
@@ -64,12 +69,15 @@ export class Services {
   }
 
   /**
-   * Yields the instances now and after each change, until signal. When the peer is lost, it yields the last ones, which say that they are
-   * stale, and goes on when the peer is back; before the first answer it throws.
+   * Yields the instances now and after each change, until signal. When the peer is lost, it yields the last ones,
+   * which say that they are stale, and goes on when the peer is back; before the first answer it throws.
    */
-  async *follow(service: string, o: { wait?: number; filters?: Values; signal?: AbortSignal } = {}): AsyncGenerator<Instances, void> {
+  async *follow(
+    service: string, o: { wait?: number; filters?: Values; signal?: AbortSignal } = {},
+  ): AsyncGenerator<Instances, void> {
     const wait = o.wait ?? 30
-    let index: number | undefined, list: Instances | undefined, sure: Instances | undefined // the last list of a peer in contact with its group
+    // the last list of a peer in contact with its group
+    let index: number | undefined, list: Instances | undefined, sure: Instances | undefined
     for (let at = 0, pauses = new Pauses(); !o.signal?.aborted; ) {
       const query = { ...o.filters, index, wait: index === undefined ? undefined : `${wait}s` }
       let answer: Said, fresh: Instances
@@ -97,10 +105,18 @@ export class Services {
 }
 
 const listOf = (list: Instance[], stale: boolean, reason: string, age: number, revision: number) =>
-  Object.defineProperties([...list], { stale: { value: stale }, reason: { value: reason }, age: { value: age }, revision: { value: revision } }) as Instances
+  Object.defineProperties(
+    [...list],
+    { stale: { value: stale }, reason: { value: reason }, age: { value: age }, revision: { value: revision } },
+  ) as Instances
 const listed = (answer: Said) =>
-  listOf(must(answer, "instances"), answer.stale ?? false, answer.stale ? "the peer has no contact to its group" : "", answer.age ?? 0, answer.index ?? 0)
-const outdated = (list: Instances, reason: string, since: number) => listOf(list, true, reason, list.age + since, list.revision)
+  listOf(
+    must(answer, "instances"), answer.stale ?? false, answer.stale ? "the peer has no contact to its group" : "",
+    answer.age ?? 0, answer.index ?? 0,
+  )
+const outdated = (list: Instances, reason: string, since: number) => listOf(
+  list, true, reason, list.age + since, list.revision
+)
 /** From here on a peer without its group numbers changes by itself. */
 const own = 2 ** 52
 /** The instances that a peer without its group says, with those that it forgot by a restart. */
@@ -120,7 +136,9 @@ export class Registered extends Kept {
   override toString(): string { return `instance ${this.id} of ${this.service}` }
 
   async register(repeat: boolean, signal?: AbortSignal): Promise<void> {
-    const answer = await this.client.call("POST", `/v1/services/${part(this.service)}/instances`, { body: this.spec, repeat, signal })
+    const answer = await this.client.call(
+      "POST", `/v1/services/${part(this.service)}/instances`, { body: this.spec, repeat, signal },
+    )
     this.lease = must(answer, "lease_id")
     this.interval = must(answer, "lease_ttl") / 3
     this.spec.id = must(answer, "instance_id") // the peer chose it, unless the registration did
@@ -140,6 +158,8 @@ export class Registered extends Kept {
   async close(): Promise<void> {
     if (!(await this.stop())) return
     const path = `/v1/services/${part(this.service)}/instances/${part(this.id)}`
-    await this.client.call("DELETE", path, { query: { namespace: this.spec.namespace }, repeat: true }).catch((e) => { if (!gone(e)) throw e })
+    await this.client.call(
+      "DELETE", path, { query: { namespace: this.spec.namespace }, repeat: true },
+    ).catch((e) => { if (!gone(e)) throw e })
   }
 }

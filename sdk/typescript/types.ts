@@ -37,9 +37,17 @@ export interface Offer {
   }
   /** By type: storage, compute, cdn, bandwidth. */
   capabilities?: { storage?: Some | null; compute?: Some | null; cdn?: Some | null; bandwidth?: Some | null } | null
-  location?: { latitude?: number; longitude?: number; country?: string; region?: string; city?: string; isp?: string; precision?: number } | null
-  pricing?: { currency?: string; base_price?: number; price_unit?: string; tier_pricing?: { [tier: string]: number }; minimum_commitment?: number } | null
-  health?: { status?: string; uptime_percent?: number; response_time_ms?: number; error_rate?: number; last_check?: string } | null
+  location?: {
+    latitude?: number; longitude?: number; country?: string; region?: string; city?: string; isp?: string
+    precision?: number
+  } | null
+  pricing?: {
+    currency?: string; base_price?: number; price_unit?: string; tier_pricing?: { [tier: string]: number }
+    minimum_commitment?: number
+  } | null
+  health?: {
+    status?: string; uptime_percent?: number; response_time_ms?: number; error_rate?: number; last_check?: string
+  } | null
 }
 
 /** A signed and announced offer. */

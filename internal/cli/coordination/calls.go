@@ -129,8 +129,11 @@ func Leases(ctx context.Context, c *operator.Client, after uint64) (all []LeaseS
 
 func leaseStateOf(l *apiv1.LeaseState) LeaseState {
 	return LeaseState{
-		Lease: coord.Lease{ID: coord.LeaseOf(l.GetId()), TTL: l.GetGrantedTtlMs(), Owner: l.GetClientId(), Application: l.GetApplication(), Granted: l.GetGranted()},
-		Tag:   l.GetTag(), Remaining: l.GetRemainingMs(), Keys: l.GetKeys(),
+		Lease: coord.Lease{
+			ID: coord.LeaseOf(l.GetId()), TTL: l.GetGrantedTtlMs(), Owner: l.GetClientId(), Application: l.GetApplication(),
+			Granted: l.GetGranted(),
+		},
+		Tag: l.GetTag(), Remaining: l.GetRemainingMs(), Keys: l.GetKeys(),
 	}
 }
 
@@ -165,7 +168,8 @@ func claimOf(key, value []byte, lease int64, tag string) *coord.Claim {
 		return nil
 	}
 	return &coord.Claim{
-		Lock: name, Mode: coord.Mode(entry.GetMode()), Permits: entry.GetPermits(), Count: entry.GetCount(), Metadata: entry.GetMetadata(), Holder: entry.GetHolder(),
+		Lock: name, Mode: coord.Mode(entry.GetMode()), Permits: entry.GetPermits(), Count: entry.GetCount(),
+		Metadata: entry.GetMetadata(), Holder: entry.GetHolder(),
 	}
 }
 

@@ -406,8 +406,8 @@ func explainNoOffer(ctx context.Context, r *remote.Peer, c *operator.Client, q q
 	}
 }
 
-// otherModels returns the first models on offer that contain a text which the query expects at their beginning, or alone; spaces and
-// hyphens do not count.
+// otherModels returns the first models on offer that contain a text which the query expects at their beginning, or
+// alone; spaces and hyphens do not count.
 func otherModels(ctx context.Context, c *operator.Client, bare query.Query, where []query.Clause) (models []string) {
 	const field, most = "compute.gpus.model", 5
 	where = slices.DeleteFunc(slices.Clone(where), func(w query.Clause) bool { return w.Field != field || w.Not || len(w.Values) == 0 })

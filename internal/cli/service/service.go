@@ -37,7 +37,10 @@ func Command(con *term.Console) *cobra.Command {
 		Use: "service", Short: "List services of applications, and wait for them",
 		Long: "List services of applications, and wait for them. A service is all instances with one name.",
 	}, serviceList(con), serviceWatch(con), serviceRequire(con), serviceRequirements(con)),
-		map[string]string{"find": instances, "show": instances, "get": instances, "register": "use instance register SERVICE", "deregister": "use instance deregister SERVICE ID"})
+		map[string]string{
+			"find": instances, "show": instances, "get": instances,
+			"register": "use instance register SERVICE", "deregister": "use instance deregister SERVICE ID",
+		})
 }
 
 func serviceList(con *term.Console) *cobra.Command {

@@ -49,8 +49,8 @@ func (c *Console) Settle() {
 	}
 }
 
-// Quit closes typed when the user types q, or Ctrl-C, which is a key like others until restore. The goroutine that reads keys goes
-// on until the process ends, or its input.
+// Quit closes typed when the user types q, or Ctrl-C, which is a key like others until restore. The goroutine that
+// reads keys goes on until the process ends, or its input.
 func (c *Console) Quit() (typed <-chan struct{}, restore func()) {
 	quit := make(chan struct{})
 	if c.Terminal.Raw == nil {

@@ -12,7 +12,8 @@ const PrincipalMetadata = "blackhole-principal-bin"
 // Everybody as the owner of a question for leases selects those of all applications.
 const Everybody = "*"
 
-// HiddenLease stands in a noun of a client for the id of a lease that it may not learn. Answers have 0, and the lease's tag.
+// HiddenLease stands in a noun of a client for the id of a lease that it may not learn. Answers have 0, and the lease's
+// tag.
 const HiddenLease LeaseID = -1
 
 // LeaseOf returns the id of a lease, or of that of a claim, in an answer.

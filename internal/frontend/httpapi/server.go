@@ -164,8 +164,8 @@ func (s *Server) Handler() http.Handler {
 	})
 }
 
-// slashNamed leads a request for the object "/" to the path where a parameter names it: http.ServeMux takes the segment %2F for the
-// end of a path.
+// slashNamed leads a request for the object "/" to the path where a parameter names it: http.ServeMux takes the
+// segment %2F for the end of a path.
 func slashNamed(r *http.Request) *http.Request {
 	before, after, found := strings.Cut(strings.Replace(r.URL.EscapedPath(), "/%2f", "/%2F", 1), "/%2F")
 	if !found || after != "" && after[0] != '/' {

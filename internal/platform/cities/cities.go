@@ -85,8 +85,8 @@ func Named(name string) (City, error) {
 		large = " (" + strings.Join(names[:min(len(names), 3)], ", ") + ")" // the largest
 	}
 	name = clean.Text(name, maxName)
-	return City{}, fault.Invalidf("", name, "%q is no known city: name a large one nearby%s, or LATITUDE,LONGITUDE in degrees (52.52,13.40)%s",
-		name, large, spelling.Meant(spelling.Nearest(typed, names)))
+	return City{}, fault.Invalidf("", name,
+		"%q is no known city: name a large one nearby%s, or LATITUDE,LONGITUDE in degrees (52.52,13.40)%s", name, large, spelling.Meant(spelling.Nearest(typed, names)))
 }
 
 // maxName bounds a name in an error, in bytes.

@@ -15,8 +15,8 @@ import (
 //go:embed countries.csv
 var countries string
 
-// Country returns the code (ISO 3166-1 alpha-2) of a country by its English name. What has two letters stays as it is. Errors: Invalid, with
-// the codes of countries that are spelt alike.
+// Country returns the code (ISO 3166-1 alpha-2) of a country by its English name. What has two letters stays as it is.
+// Errors: Invalid, with the codes of countries that are spelt alike.
 func Country(name string) (code string, err error) {
 	if len(name) == 2 {
 		return name, nil
@@ -40,5 +40,6 @@ func Country(name string) (code string, err error) {
 		near[i] = codes[near[i]]
 	}
 	name = clean.Text(name, maxName)
-	return "", fault.Invalidf("", name, "must be a country code of two letters (ISO 3166-1 alpha-2) or an English name, not %q%s", name, spelling.Meant(near))
+	return "", fault.Invalidf("", name,
+		"must be a country code of two letters (ISO 3166-1 alpha-2) or an English name, not %q%s", name, spelling.Meant(near))
 }

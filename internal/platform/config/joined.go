@@ -90,7 +90,8 @@ func (s Source) join(c *Config, origin Origin) error {
 		return fault.Invalidf(networkKey, c.Network.Name, "%q contradicts the network %q of %s (set by %s)",
 			c.Network.Name, joined.Name, from, origin[networkKey])
 	case saved != nil && origin[networkKey] == "default" && origin["profile"] != "default" && c.Profile != saved.Profile && saved.Name == network.Default(saved.Profile):
-		return fault.Invalidf("profile", c.Profile, "is the network %q, but %s belongs to the network %q of profile %s: leave it out to stay there, or give this network a directory of its own, by --data DIRECTORY",
+		return fault.Invalidf("profile", c.Profile, "is the network %q, but %s belongs to the network %q of profile %s: "+
+			"leave it out to stay there, or give this network a directory of its own, by --data DIRECTORY",
 			c.NetworkName(), c.Data, saved.Name, saved.Profile)
 	}
 	set := func(key string, apply func()) {

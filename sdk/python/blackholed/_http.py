@@ -20,8 +20,11 @@ Text = Union[str, bytes]
 JSON = Dict[str, Any]
 Body = Union[None, bytes, Mapping[str, Any], Callable[[], Mapping[str, Any]]]
 
-# A clock that goes on while the machine sleeps. That of time.monotonic stops on Linux and macOS: a laptop would believe in its locks.
-CLOCK: Optional[int] = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None) if sys.platform == "darwin" else None)
+# A clock that goes on while the machine sleeps. That of time.monotonic stops on Linux and macOS: a laptop would
+# believe in its locks.
+CLOCK: Optional[int] = getattr(
+    time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None) if sys.platform == "darwin" else None,
+)
 BUSY = (502, 503)
 
 
@@ -81,7 +84,8 @@ class Stop:
 
 
 class Stream(Generic[T]):
-    """The changes that a watch finds. It ends by close(), by the end of a with block, or by the event of its caller. One thread iterates."""
+    """The changes that a watch finds. It ends by close(), by the end of a with block, or by the event of its caller.
+    One thread iterates."""
 
     def __init__(self, follow: Callable[[Stop], Iterator[T]], stop: Optional[threading.Event]) -> None:
         self._end = threading.Event()
@@ -122,7 +126,10 @@ class Pauses:
 class Peer:
     """The connection to one peer. It is safe for concurrent use."""
 
-    def __init__(self, address: str, token: Optional[str], timeout: float, patience: float, ca: Optional[str], proxy: Optional[str]) -> None:
+    def __init__(
+        self, address: str, token: Optional[str], timeout: float, patience: float, ca: Optional[str],
+        proxy: Optional[str],
+    ) -> None:
         self.address, self.token, self.timeout, self.patience = address.rstrip("/"), token, timeout, patience
         self._at = urllib.parse.urlsplit(self.address)
         self._proxy = urllib.parse.urlsplit(proxy) if proxy else None
@@ -131,11 +138,12 @@ class Peer:
         self._idle: list[tuple[str, int]] = []  # identities for commands
 
     def call(
-        self, method: str, path: str, body: Body = None, timeout: Optional[float] = None, repeat: Union[bool, str, None] = None,
+        self, method: str, path: str, body: Body = None, timeout: Optional[float] = None,
+        repeat: Union[bool, str, None] = None,
         raw: bool = False, stop: Optional[Stop] = None, **query: Any,
     ) -> Any:
-        """One request. Returns the decoded JSON, with raw the bytes. Raises Error, or OSError without a whole answer. A callable
-        body makes the body of each attempt. repeat="cut" repeats it without an answer alone."""
+        """One request. Returns the decoded JSON, with raw the bytes. Raises Error, or OSError without a whole answer.
+        A callable body makes the body of each attempt. repeat="cut" repeats it without an answer alone."""
         stop = stop or Stop()
         end = self._until(timeout) if (method == "GET" if repeat is None else repeat) else 0.0
         pauses, attempts = Pauses(), 0
@@ -166,16 +174,20 @@ class Peer:
             headers["Proxy-Authorization"] = "Basic " + base64.b64encode(words.encode()).decode()
         to = (host, port) if via is None else (via.hostname or "", via.port or 80)
         if self._tls is not None:
-            one: http.client.HTTPConnection = http.client.HTTPSConnection(to[0], to[1], timeout=timeout, context=self._tls)
+            one: http.client.HTTPConnection = http.client.HTTPSConnection(
+                to[0], to[1], timeout=timeout, context=self._tls,
+            )
             if via is not None:
                 one.set_tunnel(host, port, headers)
                 headers = {}
             return one, headers, self._at.path
-        return http.client.HTTPConnection(to[0], to[1], timeout=timeout), headers, self._at.path if via is None else self.address
+        before = self._at.path if via is None else self.address
+        return http.client.HTTPConnection(to[0], to[1], timeout=timeout), headers, before
 
     @contextlib.contextmanager
     def _open(
-        self, method: str, path: str, body: Body, timeout: float, stop: Stop, query: Mapping[str, Any], headers: Optional[Mapping[str, str]] = None,
+        self, method: str, path: str, body: Body, timeout: float, stop: Stop, query: Mapping[str, Any],
+        headers: Optional[Mapping[str, str]] = None,
     ) -> Generator[http.client.HTTPResponse, None, None]:
         """An answer, whose connection ends with the block, or when stop is set."""
         stop.check()
@@ -193,7 +205,10 @@ class Peer:
             one.connect()
             if stop.events:
                 threading.Thread(target=_cut, args=(one.sock, stop, over), daemon=True).start()
-            one.request(method, before + path + ("?" + words if words else ""), data, {**own, **(headers or {}), "Connection": "close"})
+            one.request(
+                method, before + path + ("?" + words if words else ""), data,
+                {**own, **(headers or {}), "Connection": "close"},
+            )
             answer = one.getresponse()
             yield answer
         except (http.client.HTTPException, ValueError) as e:  # cut, or no HTTP or JSON
@@ -215,7 +230,10 @@ class Peer:
                 said: Any = json.loads(text)
             except ValueError:
                 said = None
-            raise Error(answer.status, cast(JSON, said) if isinstance(said, dict) else {"message": text.decode(errors="replace")})
+            raise Error(
+                answer.status,
+                cast(JSON, said) if isinstance(said, dict) else {"message": text.decode(errors="replace")},
+            )
         if raw:
             return text
         said = {} if answer.status == 204 else json.loads(text)
@@ -252,15 +270,20 @@ class Peer:
                         yield kind, at, data
                     kind, data = "message", ""
 
-    def command(self, path: str, body: Body, timeout: Optional[float] = None, stop: Optional[Stop] = None, **query: Any) -> JSON:
-        """A change that the group applies once, though it is repeated: it knows the repetition by an identity and a number."""
+    def command(
+        self, path: str, body: Body, timeout: Optional[float] = None, stop: Optional[Stop] = None, **query: Any,
+    ) -> JSON:
+        """A change that the group applies once, though it is repeated: it knows the repetition by an identity and a
+        number."""
         end = self._until(timeout)
         with self._guard:
             identity = self._idle.pop() if self._idle else None
         try:
             for _ in range(8):
                 if identity is None:
-                    identity = (str(self.call("POST", "/v1/coordination/clients", {}, repeat=True, stop=stop)["client"]), 0)
+                    identity = (
+                        str(self.call("POST", "/v1/coordination/clients", {}, repeat=True, stop=stop)["client"]), 0,
+                    )
                 identity = (identity[0], identity[1] + 1)
                 named = {"client": identity[0], "sequence": identity[1]}
 

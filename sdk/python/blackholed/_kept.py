@@ -16,8 +16,8 @@ K = TypeVar("K", bound="Kept")
 
 
 class Kept:
-    """Something that a thread renews until close(). Subclasses have renew(), which returns the seconds until the next time. cause is
-    the error of the last renewal, None after a good one."""
+    """Something that a thread renews until close(). Subclasses have renew(), which returns the seconds until the next
+    time. cause is the error of the last renewal, None after a good one."""
 
     interval = 10.0
 
@@ -59,7 +59,8 @@ class Kept:
             log.exception("on_trouble failed")
 
     def stop(self) -> bool:
-        """Ends the renewals, and waits for the one under way: it could undo what close() does. Returns False after the end."""
+        """Ends the renewals, and waits for the one under way: it could undo what close() does. Returns False after the
+        end."""
         first = not self.ended.is_set()
         self.ended.set()
         self.keeper.join()

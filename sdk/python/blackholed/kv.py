@@ -1,4 +1,5 @@
-"""Keys of the group: text, or bytes. A key that is no UTF-8 is shown as text with surrogates (PEP 383), and taken back as such."""
+"""Keys of the group: text, or bytes. A key that is no UTF-8 is shown as text with surrogates (PEP 383), and taken back
+as such."""
 
 from __future__ import annotations
 
@@ -78,15 +79,21 @@ class KV:
                 return
             page = self.read(prefix, page.revision, True, page.next)
 
-    def read(self, key: Text, revision: Optional[int] = None, prefix: bool = False, start: Optional[bytes] = None, stop: Optional[Stop] = None) -> Page:
+    def read(
+        self, key: Text, revision: Optional[int] = None, prefix: bool = False, start: Optional[bytes] = None,
+        stop: Optional[Stop] = None,
+    ) -> Page:
         """One page of keys."""
         query: JSON = {"from": start} if start else {}
-        said = self._client.call("GET", "/v1/coordination/keys", key=encoded(key), prefix="true" if prefix else None, revision=revision, stop=stop, **query)
+        said = self._client.call(
+            "GET", "/v1/coordination/keys", key=encoded(key), prefix="true" if prefix else None, revision=revision,
+            stop=stop, **query,
+        )
         return Page([version(kv) for kv in said["kvs"]], int(said["revision"]), base64.b64decode(said["next"]))
 
     def put(self, key: Text, value: Text, lease: Optional[str] = None, if_revision: Optional[int] = None) -> bool:
-        """Stores bytes or text. With if_revision only while that is the key's mod_revision, 0 for an absent key; returns
-        whether it was stored."""
+        """Stores bytes or text. With if_revision only while that is the key's mod_revision, 0 for an absent key;
+        returns whether it was stored."""
         put: JSON = {"key": base(key), "value": base(value)}
         return self._change(key, {"put": put if lease is None else {**put, "lease": lease}}, if_revision)
 
@@ -101,10 +108,11 @@ class KV:
         return bool(self._client.command("/v1/coordination/txn", {"compare": compare, "then": [step]})["succeeded"])
 
     def watch(
-        self, prefix: Text = "", key: Optional[Text] = None, revision: int = 0, prev: bool = False, stop: Optional[threading.Event] = None,
+        self, prefix: Text = "", key: Optional[Text] = None, revision: int = 0, prev: bool = False,
+        stop: Optional[threading.Event] = None,
     ) -> Stream[Batch]:
-        """The changes of the keys with a prefix, or of one key, from a revision on (0: from now on), across lost connections. Raises
-        Compacted where changes are gone."""
+        """The changes of the keys with a prefix, or of one key, from a revision on (0: from now on), across lost
+        connections. Raises Compacted where changes are gone."""
         return Stream(lambda ends: self.follow(prefix if key is None else key, key is None, revision, prev, ends), stop)
 
     def follow(self, key: Text, prefix: bool, revision: int, prev: bool, stop: Stop) -> Iterator[Batch]:
@@ -112,7 +120,10 @@ class KV:
         while True:
             try:
                 events: List[KeyEvent] = []
-                ask: JSON = {"key": encoded(key), "prefix": "true" if prefix else None, "prev_kv": "true" if prev else None, "start_revision": revision or None}
+                ask: JSON = {
+                    "key": encoded(key), "prefix": "true" if prefix else None, "prev_kv": "true" if prev else None,
+                    "start_revision": revision or None,
+                }
                 for kind, _, data in self._client.events("/v1/coordination/watch", stop, **ask):
                     said = json.loads(data)
                     if kind == "compacted":
@@ -120,7 +131,9 @@ class KV:
                     events += [event(e) for e in said.get("events", [])]
                     if said.get("fragment"):  # the rest of the revision follows
                         continue
-                    fresh = Batch([e for e in events if e.revision >= revision], max(int(said["next_revision"]), revision))
+                    fresh = Batch(
+                        [e for e in events if e.revision >= revision], max(int(said["next_revision"]), revision),
+                    )
                     events, revision, pauses = [], fresh.next, Pauses()
                     if kind != "created":
                         yield fresh
@@ -134,11 +147,15 @@ class KV:
 
 def version(kv: Mapping[str, Any]) -> KeyValue:
     return KeyValue(
-        base64.b64decode(kv["key"]).decode(errors="surrogateescape"), base64.b64decode(kv["value"]), int(kv["create_revision"]), int(kv["mod_revision"]),
+        base64.b64decode(kv["key"]).decode(errors="surrogateescape"), base64.b64decode(kv["value"]),
+        int(kv["create_revision"]), int(kv["mod_revision"]),
         int(kv["version"]), str(kv["lease"]), kv.get("lease_tag", ""))
 
 
 def event(e: Mapping[str, Any]) -> KeyEvent:
     now = version(e["kv"])
     before = e.get("prev_kv")
-    return KeyEvent(now.mod_revision, now.key, None if e.get("type") == "DELETE" else now, None if before is None else version(before))
+    return KeyEvent(
+        now.mod_revision, now.key, None if e.get("type") == "DELETE" else now,
+        None if before is None else version(before),
+    )

@@ -79,12 +79,15 @@ def leader_key(name: str) -> str:
 
 
 class Session(Kept):
-    """A lease. lost() says whether it may have ended: its time counts from before each renewal was sent, less a margin of 5 %."""
+    """A lease. lost() says whether it may have ended: its time counts from before each renewal was sent, less a margin
+    of 5 %."""
 
     def __init__(self, client: Client, ttl: float, application: Optional[str]) -> None:
         super().__init__(client)
         self.client, sent = client, clock()
-        body: JSON = {"ttl_ms": milliseconds(ttl)} if application is None else {"ttl_ms": milliseconds(ttl), "application": application}
+        body: JSON = {"ttl_ms": milliseconds(ttl)} if application is None else {
+            "ttl_ms": milliseconds(ttl), "application": application,
+        }
         granted = client.command("/v1/coordination/leases", body)
         self.lease: str = granted["id"]
         self.ttl = int(granted["ttl_ms"]) / 1000
@@ -94,7 +97,10 @@ class Session(Kept):
     def renew(self) -> float:
         sent = clock()
         try:
-            self.client.call("PUT", f"/v1/coordination/leases/{self.lease}/keepalive", timeout=min(self.client.timeout, self.ttl / 3))["ttl_ms"]
+            self.client.call(
+                "PUT", f"/v1/coordination/leases/{self.lease}/keepalive",
+                timeout=min(self.client.timeout, self.ttl / 3),
+            )["ttl_ms"]
             self.deadline = sent + self.ttl * 0.95
             return self.interval
         except Error as e:
@@ -118,12 +124,13 @@ class Session(Kept):
             raise Lost("the lease is lost: others may hold its locks")
 
     def lock(
-        self, name: str, wait: Optional[float] = None, shared: bool = False, permits: Optional[int] = None, metadata: Text = b"",
+        self, name: str, wait: Optional[float] = None, shared: bool = False, permits: Optional[int] = None,
+        metadata: Text = b"",
         also: Sequence[str] = (), stop: Optional[threading.Event] = None,
     ) -> Held:
-        """Takes a lock within wait seconds (None: without a limit, 0: at once), or raises NotAcquired. The queue is fair. also: further
-        names in the same moment, all or none; who names several by one call never waits in a circle. The session must hold none yet.
-        stop ends the wait with Canceled."""
+        """Takes a lock within wait seconds (None: without a limit, 0: at once), or raises NotAcquired. The queue is
+        fair. also: further names in the same moment, all or none; who names several by one call never waits in a
+        circle. The session must hold none yet. stop ends the wait with Canceled."""
         self.check()
         end = None if wait is None else clock() + wait
         body: JSON = {"lease_id": self.lease, "metadata": base(metadata), "others": list(also)}
@@ -142,7 +149,9 @@ class Session(Kept):
         self.check()
         return Held(self, name, int(answer["fencing_token"]), also)
 
-    def campaign(self, name: str, value: Text, wait: Optional[float] = None, stop: Optional[threading.Event] = None) -> Leadership:
+    def campaign(
+        self, name: str, value: Text, wait: Optional[float] = None, stop: Optional[threading.Event] = None,
+    ) -> Leadership:
         """Waits until the session leads, and proclaims a value. Errors: as lock()."""
         lead = Leadership(self.lock(name, wait, metadata=value, stop=stop))
         try:
@@ -164,7 +173,8 @@ class Session(Kept):
 
 
 class Held:
-    """A held lock, with those of also. token rises from holder to holder; check() before each step that must not run twice."""
+    """A held lock, with those of also. token rises from holder to holder; check() before each step that must not run
+    twice."""
 
     def __init__(self, session: Session, name: str, token: int, also: Sequence[str] = ()) -> None:
         self.session, self.name, self.token, self.also = session, name, token, also
@@ -175,7 +185,10 @@ class Held:
     def unlock(self) -> None:
         for name in (self.name, *self.also):
             try:
-                self.session.client.call("DELETE", "/v1/coordination/lock", repeat=True, name=name, lease_id=self.session.lease, fencing_token=self.token)
+                self.session.client.call(
+                    "DELETE", "/v1/coordination/lock", repeat=True, name=name, lease_id=self.session.lease,
+                    fencing_token=self.token,
+                )
             except Error as e:
                 if e.status != 404 and not (e.status == 409 and e.attempts > 1):  # an earlier attempt released it
                     raise
@@ -199,7 +212,9 @@ class Leadership:
 
     def proclaim(self, value: Text) -> None:
         """Replaces the proclamation. Raises Lost if another one leads by now."""
-        self._write({"put": {"key": base(leader_key(self.held.name)), "value": base(value), "lease": self.held.session.lease}})
+        self._write(
+            {"put": {"key": base(leader_key(self.held.name)), "value": base(value), "lease": self.held.session.lease}}
+        )
 
     def resign(self) -> None:
         """Ends the leadership at once."""
@@ -211,7 +226,9 @@ class Leadership:
 
     def _write(self, step: JSON) -> None:
         leads = {"target": "HOLDS", "operator": "EQUAL", "lock": self.held.name, "fencing_token": self.token}
-        if not self.held.session.client.command("/v1/coordination/txn", {"compare": [leads], "then": [step]})["succeeded"]:
+        if not self.held.session.client.command(
+            "/v1/coordination/txn", {"compare": [leads], "then": [step]},
+        )["succeeded"]:
             raise Lost("another one leads by now")
 
     def __enter__(self) -> Leadership:

@@ -29,10 +29,13 @@ class ManifestClient:
         self._peer = Client(manifest_url, token)
 
     def register(
-        self, name: str, version: str, interfaces: Mapping[str, str], metadata: Optional[Mapping[str, Any]] = None, **more: Any,
+        self, name: str, version: str, interfaces: Mapping[str, str], metadata: Optional[Mapping[str, Any]] = None,
+        **more: Any,
     ) -> str:
         """Registers an instance, and returns its id. more has the other fields: id, host, port, health_check, ..."""
-        body = {"name": name, "version": version, "interfaces": dict(interfaces), "metadata": dict(metadata or {}), **more}
+        body = {
+            "name": name, "version": version, "interfaces": dict(interfaces), "metadata": dict(metadata or {}), **more,
+        }
         return str(self._call("POST", "/v1/services", body)["id"])
 
     def heartbeat(self, name: str, instance_id: str) -> Dict[str, Any]:

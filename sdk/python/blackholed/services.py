@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 class Instances(List[Instance]):
     """Instances of a service. stale says that they may be outdated, for age seconds, and reason why."""
 
-    def __init__(self, instances: List[Instance], stale: bool = False, reason: str = "", age: float = 0.0, revision: int = 0) -> None:
+    def __init__(
+        self, instances: List[Instance], stale: bool = False, reason: str = "", age: float = 0.0, revision: int = 0,
+    ) -> None:
         super().__init__(instances)
         self.stale, self.reason, self.age, self.revision = stale, reason, age, revision
 
@@ -32,7 +34,10 @@ class Services:
     def register(self, service: str, host: str, port: int, id: Optional[str] = None, **spec: Any) -> Registered:
         """Registers an instance and keeps it until close() or the end of a with block. spec has the other fields of a
         registration: zone, version, tags, health_check, namespace, ..."""
-        return Registered(self._client, service, {"id": id or f"{service}-{socket.gethostname()}-{port}", "host": host, "port": port, **spec})
+        return Registered(
+            self._client, service,
+            {"id": id or f"{service}-{socket.gethostname()}-{port}", "host": host, "port": port, **spec},
+        )
 
     def list(self, namespace: Optional[str] = None) -> List[str]:
         """The names of the services that have instances, ascending."""
@@ -52,7 +57,11 @@ class Services:
             at, known = self._known.get(question, (0.0, None))
         try:
             timeout = None if known is None else min(self._client.timeout, 2.0)
-            found = listed(self._client.call("GET", f"/v1/services/{quote(service)}/instances", timeout=timeout, repeat=known is None, **filters))
+            found = listed(
+                self._client.call(
+                    "GET", f"/v1/services/{quote(service)}/instances", timeout=timeout, repeat=known is None, **filters,
+                )
+            )
         except (Error, OSError) as e:
             if known is None or isinstance(e, Error) and e.status not in BUSY:
                 raise
@@ -66,9 +75,11 @@ class Services:
                 del self._known[next(iter(self._known))]
         return found
 
-    def follow(self, service: str, wait: float = 30, stop: Optional[threading.Event] = None, **filters: Any) -> Stream[Instances]:
-        """The Instances now and after each change. When the peer is lost, the last ones, which say that they are stale, until the
-        peer is back; before the first answer it raises."""
+    def follow(
+        self, service: str, wait: float = 30, stop: Optional[threading.Event] = None, **filters: Any,
+    ) -> Stream[Instances]:
+        """The Instances now and after each change. When the peer is lost, the last ones, which say that they are
+        stale, until the peer is back; before the first answer it raises."""
         return Stream(lambda ends: self._follow(service, wait, ends, filters), stop)
 
     def _follow(self, service: str, wait: float, stop: Stop, filters: Mapping[str, Any]) -> Iterator[Instances]:
@@ -79,7 +90,8 @@ class Services:
         while True:
             try:
                 answer = self._client.call(
-                    "GET", f"/v1/services/{quote(service)}/watch", timeout=wait + self._client.timeout, repeat=index is None, stop=stop,
+                    "GET", f"/v1/services/{quote(service)}/watch", timeout=wait + self._client.timeout,
+                    repeat=index is None, stop=stop,
                     index=index, wait=f"{wait}s" if index is not None else None, **filters)
                 fresh = kept(listed(answer), sure)
                 number = int(answer["index"])
@@ -102,7 +114,9 @@ class Services:
 def listed(answer: Mapping[str, Any]) -> Instances:
     stale = bool(answer.get("stale", False))
     reason = "the peer has no contact to its group" if stale else ""
-    return Instances(cast(List[Instance], answer["instances"]), stale, reason, answer.get("age", 0.0), int(answer.get("index", 0)))
+    return Instances(
+        cast(List[Instance], answer["instances"]), stale, reason, answer.get("age", 0.0), int(answer.get("index", 0)),
+    )
 
 
 def outdated(known: Instances, reason: str, since: float) -> Instances:
@@ -151,7 +165,10 @@ class Registered(Kept):
         """Deregisters the instance."""
         if self.stop():
             try:
-                self._client.call("DELETE", f"/v1/services/{quote(self.service)}/instances/{quote(self.id)}", repeat=True, namespace=self.spec.get("namespace"))
+                self._client.call(
+                    "DELETE", f"/v1/services/{quote(self.service)}/instances/{quote(self.id)}", repeat=True,
+                    namespace=self.spec.get("namespace"),
+                )
             except Error as e:
                 if e.status not in (404, 410):
                     raise
