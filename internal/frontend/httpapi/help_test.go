@@ -22,12 +22,16 @@ type fixture struct {
 	handler http.Handler
 }
 
-func newFixture(t testing.TB) *fixture {
+func newFixture(t testing.TB, edits ...func(*Config)) *fixture {
 	t.Helper()
 	h := discoverytest.New(t)
-	s := New(Config{Registrar: h, Finder: h, Node: h.Node, Guard: conforming(t), Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	c := Config{Registrar: h, Finder: h, Node: h.Node, Guard: conforming(t), Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("blackhole_up 1\n"))
-	})})
+	})}
+	for _, edit := range edits {
+		edit(&c)
+	}
+	s := New(c)
 	t.Cleanup(s.Close)
 	return &fixture{Server: s, Harness: h, handler: s.Handler()}
 }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
 const own = "/v1/discovery/records"
@@ -205,6 +207,24 @@ func TestBatch(t *testing.T) {
 	}
 	require.Equal(t, "service_already_exists", results[4].(object)["error"].(object)["error"])
 	require.Len(t, a.OwnAll(), 2)
+}
+
+// TestBatchWarns: a result of a batch has the warnings of its receipt, as the document says.
+func TestBatchWarns(t *testing.T) {
+	a := newFixture(t, func(c *Config) { c.Registrar = warned{c.Registrar} })
+	results := a.ok(t, 200, "POST", own+":batch", fmt.Sprintf(`{"records":[%s]}`, text(t, "a")))["results"].([]any)
+	require.Equal(t, []any{"other peers may ignore it"}, results[0].(object)["warnings"])
+}
+
+// warned is a registrar whose receipts have a warning.
+type warned struct{ discovery.Registrar }
+
+func (w warned) RegisterBatch(ctx context.Context, offers []records.Offer) ([]discovery.Outcome, error) {
+	all, err := w.Registrar.RegisterBatch(ctx, offers)
+	for i := range all {
+		all[i].Receipt.Warnings = []string{"other peers may ignore it"}
+	}
+	return all, err
 }
 
 func TestBadBatchesChangeNothing(t *testing.T) {
