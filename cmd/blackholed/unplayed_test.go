@@ -36,6 +36,7 @@ func unplayed() map[string]string {
 		"docs/howto/trade-hooks.md: blackholed offer reserve KEY":           hooks,
 		"docs/nat.md: blackholed status | grep reach":                       lab,
 		"docs/howto/from-etcd.md: BLACKHOLE_ETCD_LISTEN=":                   "TestEtcdctl of etcdapi and internal/tools/etcdclient do the same with etcd's clients",
+		"docs/howto/kubernetes.md: k3s server":                              "testnet/outside/kubernetes.py plays Kubernetes' own API server with the same settings",
 		"docs/nat.md: blackholed run --profile lan":                         lab,
 		"docs/nat.md: blackholed run --profile public":                      lab,
 		"docs/api.md: curl -N 'localhost:8500/v1/events":                    endless,

@@ -57,10 +57,38 @@ func TestRemovedWhileAway(t *testing.T) {
 					page, _, err := ops.Of(away).Range(t.Context(), ops.Query{Span: coord.Exactly("k")}, ops.Local)
 					return err == nil && len(page.Keys) == 1 && page.Keys[0].ModRevision >= r.Revision
 				})
+				w.await("its health knows the leader that serves it", func() bool {
+					s := away.Standing()
+					return s.Leader != "" && s.Missing == ""
+				})
 				require.Less(t, time.Since(began), 40*time.Second)
 			})
 		})
 	}
+}
+
+// TestHealthOfReplaced: a voter that was replaced while it was down starts again as a client whose health knows the leader.
+func TestHealthOfReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := startCluster(t, 4, 4)
+		w.await("three voters and a learner", func() bool { s := w.state(); return len(s.Voters) == 3 && len(s.Learners) == 1 })
+		away := (w.leader() + 1) % 4
+		id := w.peers[away].id()
+		others := w.without(w.peers[away])
+		w.peers[away].stop(t)
+		others.await("another has its place", func() bool { return len(others.state().Voters) == 3 && !has(others.state(), id) })
+		w.start(away, w.listed(4))
+		w.await("its health knows the leader", func() bool {
+			s := w.peers[away].Standing()
+			return s.Leader != "" && s.Missing == ""
+		})
+		for range 100 {
+			time.Sleep(time.Second)
+			s := w.peers[away].Standing()
+			require.NotEmpty(t, s.Leader, "%+v", s)
+			require.Empty(t, s.Missing)
+		}
+	})
 }
 
 // TestReplacedWhileAway: a voter that was replaced and removed while it was cut off comes back. It learns of its removal. When

@@ -146,8 +146,11 @@ func (s *Seat) Standing() (state coord.GroupState) {
 	if l := p.here.Load(); l != nil {
 		state = l.state()
 		state.Phase = p.phase(l.Listed())
-		if known.Peer == "" && state.Leader != "" { // a learner, or a removed member, believes in its last leader forever
+		switch {
+		case known.Peer == "" && state.Leader != "": // a learner, or a removed member, believes in its last leader forever
 			state.Leader, state.Missing = "", p.missing()
+		case known.Peer != "" && state.Leader == "" && !l.Listed(): // no leader speaks to a removed member, but to this peer
+			state.Leader, state.Missing = known.Peer.String(), ""
 		}
 		return state
 	}
