@@ -93,7 +93,7 @@ func floors() []room {
 			{path: "internal/platform/spelling", floor: 0},
 			{path: "internal/platform/special", floor: 0, users: []string{"internal/platform/probe", "internal/frontend"}},
 			{path: "internal/platform/share", floor: 0},
-			{path: "internal/platform/store", floor: 0},
+			{path: "internal/platform/store", floor: 1, only: []string{"internal/platform/disk"}},
 			{path: "internal/platform/strictjson", floor: 0},
 			{path: "internal/platform/trace", floor: 0, users: wiring("internal/discovery", "internal/discovery/protocol", "internal/agent", "internal/agent/directory", "cmd/blackholed")},
 			{path: "internal/platform/trace/collector", floor: 0, support: true},

@@ -72,4 +72,9 @@ func (c *Config) setDefaults() {
 	}
 }
 
+// Examine reads the directory of a stopped peer as Open does, and changes nothing. Each error tells a problem, or is one of Open.
+func Examine(dir, marks string, self peer.ID, network bootstrap.Network) []error {
+	return formation.Dir{FS: vfs.Default, Path: dir, Marks: marks}.Examine(self, network)
+}
+
 func (c *Config) dir() formation.Dir { return formation.Dir{FS: c.FS, Path: c.Dir, Marks: c.Marks} }

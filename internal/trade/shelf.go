@@ -163,6 +163,11 @@ func (d *disk) close() error {
 	return d.store.Close()
 }
 
+// Examine reads the private memory of a provider as Open does, and changes nothing. Errors: as store.Open.
+func Examine(dir, self string) error {
+	return store.Examine(storeConfig(Config{Dir: dir}, self), func(string, []byte) error { return nil })
+}
+
 // storeConfig configures the database of a provider.
 func storeConfig(c Config, owner string) store.Config {
 	return store.Config{

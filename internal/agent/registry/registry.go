@@ -144,6 +144,12 @@ func (r *Registry) load() (list []*instance.Instance, last suspended, err error)
 	return list, last, err
 }
 
+// Examine reads the registry of a peer as Open does, and changes nothing. Errors: as Open.
+func Examine(dir, self string) error {
+	c := Config{Dir: dir, Self: self}.withDefaults()
+	return store.Examine(c.diskConfig(), func(string, []byte) error { return nil }) // a value that does not pass is set aside
+}
+
 // Aside names the stored instances that did not pass when the registry opened, with the reasons.
 func (r *Registry) Aside() []string { return r.aside }
 

@@ -65,7 +65,7 @@ func (f *Founder) Abstains() string {
 	case !f.Network.Eligible(f.self):
 		return "it is not among the founders"
 	case f.Store.Amnesia() != "":
-		return "it may have voted and forgot: " + f.Store.Amnesia()
+		return f.Store.Amnesia()
 	case f.Disk == nil:
 		return "it founds no group"
 	}

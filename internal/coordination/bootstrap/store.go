@@ -82,17 +82,55 @@ func OpenStore(fsys vfs.FS, place DataDir, self peer.ID, network Network) (*Stor
 	const op = "bootstrap.OpenStore"
 	s := &Store{fs: fsys, path: fsys.PathJoin(place.Dir, stateFile), self: self, network: network}
 	if err := errors.Join(store.MakeDir(fsys, place.Dir), store.MakeDir(fsys, place.Marks)); err != nil {
-		return nil, fault.Wrap(op, err)
+		return nil, fault.Wrap(op, s.place().Refused(err))
 	}
 	lock, err := Lock(fsys, place.Dir)
 	if err != nil {
-		return nil, fault.Wrap(op, err)
+		return nil, fault.Wrap(op, s.place().Refused(err))
 	}
 	s.lock = lock
 	if err := s.open(place); err != nil {
-		return nil, fault.Wrap(op, errors.Join(err, lock.Close()))
+		return nil, fault.Wrap(op, errors.Join(s.place().Refused(err), lock.Close()))
 	}
 	return s, nil
+}
+
+// place is what an operator can do about the file.
+func (s *Store) place() store.Place {
+	return store.Place{
+		Name: stateFormat().Name, Path: s.path, Effect: "this peer founds no group, because it may have voted and forgot",
+		Remedy: "If another member of the group runs, nothing is to be done: this peer learns the group from it. Otherwise restore " +
+			"the file from a backup of the data directory, or `blackholed group restore FILE` of a backup of the group",
+	}
+}
+
+// Examine reads the state as OpenStore does, and changes nothing. Errors: as OpenStore; Internal, a problem, also where the peer
+// could not found.
+func Examine(fsys vfs.FS, place DataDir, self peer.ID, network Network) error {
+	s := &Store{fs: fsys, path: fsys.PathJoin(place.Dir, stateFile), self: self, network: network}
+	err := s.load()
+	switch {
+	case err == nil:
+		err = s.recognize()
+	case errors.Is(err, fs.ErrNotExist):
+		marked, failed := s.marked(s.mark(place))
+		if err = failed; marked {
+			err = s.gone(place)
+		}
+	}
+	if err != nil {
+		return fault.Wrap("bootstrap.Examine", s.place().Refused(err))
+	}
+	return nil
+}
+
+// mark is the path of the mark of this network.
+func (s *Store) mark(place DataDir) string {
+	return s.fs.PathJoin(place.Marks, markPrefix+s.network.ID().String()+markSuffix)
+}
+
+func (s *Store) gone(place DataDir) error {
+	return fault.New("", fault.Internal, "it is missing, but %s says that it was there", s.mark(place))
 }
 
 // Lock takes the lock of an open Store, for other work on the directory.
@@ -103,7 +141,7 @@ func Lock(fsys vfs.FS, dir string) (io.Closer, error) {
 // open loads the state. The file is created before the mark, so that a crash between the two leaves a file of a peer that
 // never voted.
 func (s *Store) open(place DataDir) error {
-	mark := s.fs.PathJoin(place.Marks, markPrefix+s.network.ID().String()+markSuffix)
+	mark := s.mark(place)
 	marked, err := s.marked(mark)
 	if err != nil {
 		return err
@@ -114,11 +152,11 @@ func (s *Store) open(place DataDir) error {
 			return err
 		}
 	case fault.KindOf(err) == fault.Invalid:
-		s.amnesia = s.path + " is damaged: " + fault.Message(err)
+		s.amnesia = fault.ProblemOf(s.place().Refused(err)).String()
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	case marked:
-		s.amnesia = s.path + " is missing, but " + mark + " says that it was there"
+		s.amnesia = fault.ProblemOf(s.place().Refused(s.gone(place))).String()
 	default:
 		if err := s.Save(State{}); err != nil {
 			return err

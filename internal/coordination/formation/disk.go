@@ -3,6 +3,7 @@ package formation
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"time"
 
@@ -35,12 +36,35 @@ func (d Dir) raft() string { return d.FS.PathJoin(d.Path, "raft") }
 // HasLog reports whether the peer has or had a member.
 func (d Dir) HasLog() bool {
 	_, err := d.FS.Stat(d.FS.PathJoin(d.raft(), "log"))
-	return err == nil
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // Open opens or creates the disk of the member. Errors: as raftlog.Open.
 func (d Dir) Open(log *slog.Logger, synced func(time.Duration)) (*raftlog.Storage, error) {
 	return raftlog.Open(raftlog.Options{FS: d.FS, Dir: d.raft(), Logger: log, Synced: synced})
+}
+
+// Examine reads what a start reads, and changes nothing: the memory of the group, the log and the snapshot. Each error tells a
+// problem, or is one of bootstrap.OpenStore.
+func (d Dir) Examine(self peer.ID, network bootstrap.Network) (found []error) {
+	if err := bootstrap.Examine(d.FS, d.Bootstrap(), self, network); err != nil {
+		found = append(found, err)
+	}
+	if _, err := bootstrap.LoadRecovery(d.FS, d.Path); err != nil {
+		found = append(found, err)
+	}
+	if !d.HasLog() {
+		return found
+	}
+	disk, err := raftlog.Open(raftlog.Options{FS: d.FS, Dir: d.raft(), ReadOnly: true})
+	if err != nil {
+		return append(found, err)
+	}
+	defer func() { _ = disk.Close() }()
+	if err := replica.Examine(disk); err != nil {
+		found = append(found, err)
+	}
+	return found
 }
 
 // salvage opens the disk of a stopped peer, damaged parts included.

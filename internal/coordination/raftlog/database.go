@@ -29,13 +29,13 @@ type database struct {
 }
 
 // openMark opens the mark. A recovery replaces a damaged one.
-func (d *database) openMark(fs vfs.FS, path string, salvage bool) (err error) {
+func (d *database) openMark(fs vfs.FS, path string, o Options) (err error) {
 	if err := d.latch.Err(); err != nil {
 		return err
 	}
-	if d.mark, err = store.OpenMark(fs, path); err != nil && salvage {
+	if d.mark, err = store.OpenMark(fs, path, o.ReadOnly); err != nil && o.Salvage {
 		if err = fs.Remove(path); err == nil {
-			d.mark, err = store.OpenMark(fs, path)
+			d.mark, err = store.OpenMark(fs, path, false)
 		}
 	}
 	return err

@@ -94,9 +94,16 @@ func (s *Storage) load(o Options) error {
 		if err := s.db.check(false); err != nil {
 			return err
 		}
+		if o.ReadOnly {
+			return nil
+		}
 		return s.mint(o.Rand)
 	}
-	err = format().Upgrade(s.path(logDir), s.header.format, s, s.noteFormat)
+	if o.ReadOnly {
+		err = format().Check(s.path(logDir), s.header.format)
+	} else {
+		err = format().Upgrade(s.path(logDir), s.header.format, s, s.noteFormat)
+	}
 	if err != nil {
 		return err
 	}
@@ -124,6 +131,9 @@ func (s *Storage) load(o Options) error {
 	}
 	if err := s.db.check(o.Salvage); err != nil {
 		return err
+	}
+	if o.ReadOnly {
+		return nil
 	}
 	return s.sweep(s.leftover)
 }

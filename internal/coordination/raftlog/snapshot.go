@@ -166,6 +166,11 @@ func (f *snapshotFiles) State(snap *pb.Snapshot) (io.ReadCloser, error) {
 	return &state{Reader: r, file: file}, nil
 }
 
+// Refused tells why the snapshot in force cannot be read. Errors: as Open.
+func (s *Storage) Refused(snap *pb.Snapshot, err error) error {
+	return place("snapshot of the coordination group", s.path(snapshotDir, name(snap)), s.dir).Refused(err)
+}
+
 type state struct {
 	*bufio.Reader
 	file vfs.File

@@ -38,7 +38,6 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"io"
 	"log/slog"
@@ -66,6 +65,8 @@ type Options struct {
 	Tail int
 	// Salvage opens a folder that lacks acknowledged writes, for the state of a backup. Its member must not vote.
 	Salvage bool
+	// ReadOnly opens a folder that exists and changes nothing. Its owner only reads.
+	ReadOnly bool
 	// Synced receives the duration of each sync of the log; nil: nobody.
 	Synced func(time.Duration)
 	// Logger reports problems; nil discards.
@@ -127,7 +128,7 @@ func SumAfter(before uint32, e *pb.Entry) uint32 {
 
 // Open reads the folder, or makes it with a new member id.
 //
-// Errors: Internal for a disk error, damage, missing acknowledged writes, or a folder in use, with the way out;
+// Errors: Internal for a disk error, damage, missing acknowledged writes, or a folder in use: a problem, see store.Place;
 // Unsupported for another format.
 func Open(o Options) (*Storage, error) {
 	const op = "raftlog.Open"
@@ -141,16 +142,20 @@ func Open(o Options) (*Storage, error) {
 		snapshotFiles: snapshotFiles{fs: o.FS, dir: o.Dir, log: o.Logger},
 		db:            database{latch: latch}, tail: logCache{limit: o.Tail},
 	}
-	if err := s.makeDirs(); err != nil {
-		return nil, fault.As(op, fault.Internal, err)
+	if !o.ReadOnly {
+		if err := s.makeDirs(); err != nil {
+			return nil, unusable(op, o.Dir, err)
+		}
 	}
-	db, err := pebble.Open(s.path(logDir), pebbleOptions(latch.FS(s.fs), latch))
+	options := pebbleOptions(latch.FS(s.fs), latch)
+	options.ReadOnly = o.ReadOnly
+	db, err := pebble.Open(s.path(logDir), options)
 	if err != nil {
 		return nil, unusable(op, o.Dir, err)
 	}
 	s.db.DB, s.db.batch = db, db.NewBatch()
 	if err = latch.Err(); err == nil {
-		err = s.db.openMark(o.FS, s.path(markFile), o.Salvage)
+		err = s.db.openMark(o.FS, s.path(markFile), o)
 	}
 	if err == nil {
 		err = s.load(o)
@@ -167,9 +172,16 @@ func unusable(op, dir string, err error) error {
 	if fault.KindOf(err) == fault.Unsupported {
 		return fault.Wrap(op, err)
 	}
-	return fault.As(op, fault.Internal, fmt.Errorf("%s cannot be used: %w. After a disk error free or repair the disk and start again. "+
-		"Otherwise stop the peer and remove this folder: it comes back as a new member and gets the state from the others. "+
-		"Without others, restore a backup", dir, err))
+	return fault.As(op, fault.Internal, place(format().Name, dir, dir).Refused(err))
+}
+
+// place is what an operator can do about a damaged part of the folder.
+func place(name, path, dir string) store.Place {
+	return store.Place{
+		Name: name, Path: path, Effect: "this peer is no member of the group",
+		Remedy: "Stop the peer, " + store.Aside(dir) + ", and start it: it comes back as a new member and gets the state from the others. " +
+			"Without others, `blackholed group restore FILE` of a backup",
+	}
 }
 
 // pebbleOptions configures Pebble as a log: almost no cache; one WAL file for several megabytes, so that files

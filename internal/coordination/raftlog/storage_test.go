@@ -271,7 +271,7 @@ func TestLostParts(t *testing.T) {
 		require.NoError(t, db.Close())
 		_, err = raftlog.Open(raftlog.Options{FS: fs, Dir: "data/group"})
 		require.ErrorIs(t, err, fault.Internal, "%q", key)
-		require.ErrorContains(t, err, "restore a backup")
+		require.ErrorContains(t, err, "blackholed group restore")
 	}
 }
 

@@ -240,7 +240,7 @@ func (r *Replica) load() error {
 		return err
 	}
 	if r.machine, err = r.config.Read(snap); err != nil {
-		return err
+		return r.storage.Refused(snap, err)
 	}
 	at := snap.GetMetadata().GetIndex()
 	r.applied = position{at, snap.GetMetadata().GetTerm()}
@@ -249,6 +249,11 @@ func (r *Replica) load() error {
 		r.leaders, err = leadersOf(snap)
 	}
 	return err
+}
+
+// Examine reads the snapshot in force as a member does at its start. Errors: as New.
+func Examine(storage *raftlog.Storage) error {
+	return (&Replica{storage: storage, config: Config{Storage: storage}}).load()
 }
 
 // Read restores the machine of a snapshot in Storage, in any goroutine.

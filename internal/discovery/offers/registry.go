@@ -128,6 +128,18 @@ func (r *Registry) load(now time.Time) error {
 	})
 }
 
+// Examine reads the registry of a provider as Open does, and changes nothing. Errors: as Open.
+func Examine(dir string, self peer.ID) error {
+	r, c := &Registry{self: self}, Config{Dir: dir}.withDefaults()
+	return store.Examine(c.storeConfig(self), func(id string, value []byte) error {
+		if id == evidenceName {
+			return r.loadEvidence(value)
+		}
+		_, err := decodeService(c.Network, records.Name{Provider: self, ID: id}, value)
+		return err
+	})
+}
+
 // Close releases the database and keeps the services on disk. Reads still work, later changes fail. A second
 // Close does nothing.
 func (r *Registry) Close() error {

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -37,7 +38,10 @@ func LoadIdentity(path string) (crypto.PrivKey, error) {
 		key, err = createIdentity(path)
 	}
 	if err != nil {
-		return nil, fault.Wrap(op, err)
+		return nil, fault.Wrap(op, store.Place{
+			Name: identityFormat().Name, Path: path, Effect: "this peer does not start",
+			Remedy: "Restore it from a backup; or " + store.Aside(filepath.Dir(path)) + ", start, and join the network again: it becomes a new peer",
+		}.Refused(err))
 	}
 	return key, nil
 }
@@ -56,7 +60,9 @@ func readIdentity(path string) (crypto.PrivKey, error) {
 		return nil, fault.New("", fault.Forbidden, "%s is not a regular file: use a key file of this user", path)
 	}
 	if perm := info.Mode().Perm(); perm&0o077 != 0 {
-		return nil, fault.New("", fault.Forbidden, "%s has mode %#o and exposes the key: run chmod 600 on it", path, perm)
+		return nil, fault.Problem{
+			What: fmt.Sprintf("%s has mode %#o", path, perm), Effect: "other users can read this peer's key", Remedy: "`chmod 600 " + path + "`",
+		}.Err(fault.Forbidden, nil)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxIdentityBytes+1))
 	if err != nil {
@@ -80,7 +86,7 @@ func readIdentity(path string) (crypto.PrivKey, error) {
 		return nil, fault.New("", fault.Unauthentic, "%s contains a key of type %s: only Ed25519 keys are supported", path, key.Type())
 	}
 	if !intact(key, data) {
-		return nil, fault.New("", fault.Unauthentic, "%s is damaged: its public key does not belong to its private key; restore the file, or remove it for a new identity", path)
+		return nil, fault.New("", fault.Unauthentic, "%s is no whole key: its public part does not belong to the private one", path)
 	}
 	return key, nil
 }

@@ -77,7 +77,7 @@ func TestRestoredLog(t *testing.T) {
 	_, err := Open(config(old))
 	require.ErrorIs(t, err, fault.Internal)
 	require.ErrorContains(t, err, "1 writes before the last acknowledged one")
-	require.ErrorContains(t, err, "Restore the folder from a backup")
+	require.ErrorContains(t, err, "Restore it from a backup")
 	put(early, late)
 	l = open(t, config(late))
 	require.Equal(t, uint64(2), l.Floor())
@@ -87,7 +87,7 @@ func TestRestoredLog(t *testing.T) {
 // TestMark: each slot survives the loss of unsynced writes to the other, whatever part of them a crash keeps.
 func TestMark(t *testing.T) {
 	disk := vfs.NewCrashableMem()
-	m, err := OpenMark(disk, "mark")
+	m, err := OpenMark(disk, "mark", false)
 	require.NoError(t, err)
 	c := Count{Origin: 7}
 	for range 3*markSync + markSync/2 {
@@ -95,7 +95,7 @@ func TestMark(t *testing.T) {
 		require.NoError(t, m.Set(c, Position{Index: c.Write, Term: 2}))
 	}
 	for name, fs := range map[string]*vfs.MemFS{"killed": storetest.Copy(disk), "power cut": disk.CrashClone(vfs.CrashCloneCfg{})} {
-		kept, err := OpenMark(fs, "mark")
+		kept, err := OpenMark(fs, "mark", false)
 		require.NoError(t, err)
 		require.NoError(t, kept.Check(c, Position{}), name)
 		short := Count{Origin: 7, Write: 3*markSync - 1}

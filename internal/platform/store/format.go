@@ -26,7 +26,7 @@ func (f Format[T]) Version() uint32 { return uint32(len(f.Steps)) + 1 }
 //
 // Errors: Unsupported for a later version, with the way out; those of the steps and of reached.
 func (f Format[T]) Upgrade(place string, is uint32, data T, reached func(version uint32) error) error {
-	if err := f.check(place, is); err != nil {
+	if err := f.Check(place, is); err != nil {
 		return err
 	}
 	for present := f.Version(); is < present; is++ {
@@ -40,7 +40,8 @@ func (f Format[T]) Upgrade(place string, is uint32, data T, reached func(version
 	return nil
 }
 
-func (f Format[T]) check(place string, is uint32) error {
+// Check refuses a version that this program does not read. Errors: Unsupported.
+func (f Format[T]) Check(place string, is uint32) error {
 	if present := f.Version(); is == 0 || is > present {
 		return fault.New("", fault.Unsupported, "the %s in %s has format %d, this program reads formats 1 to %d: "+
 			"run the later program again, or restore the directory from before its start", f.Name, place, is, present)
@@ -64,7 +65,7 @@ func (f Format[T]) Unseal(place string, file []byte) (content []byte, version ui
 	if !found || !named || err != nil || strconv.FormatUint(is, 10) != string(digits) {
 		return nil, 0, fault.New("", fault.Invalid, "%s does not begin with the line %q", place, f.head()+strconv.FormatUint(uint64(f.Version()), 10))
 	}
-	return content, uint32(is), f.check(place, uint32(is))
+	return content, uint32(is), f.Check(place, uint32(is))
 }
 
 func (f Format[T]) head() string { return f.Name + ", format " }

@@ -84,16 +84,24 @@ const (
 	markSync  = 1024
 )
 
-// OpenMark opens the mark, or makes it, durably, before the first write of the database.
+// OpenMark opens the mark, or makes it, durably, before the first write of the database. A mark that is read only is never
+// made or set.
 //
 // Errors: Internal for a disk error, or a file with two damaged slots.
-func OpenMark(fs vfs.FS, path string) (*Mark, error) {
+func OpenMark(fs vfs.FS, path string, readOnly bool) (*Mark, error) {
 	m := &Mark{path: path}
-	var err error
-	if _, err = fs.Stat(path); errors.Is(err, os.ErrNotExist) {
+	_, err := fs.Stat(path)
+	switch absent := errors.Is(err, os.ErrNotExist); {
+	case absent && readOnly:
+		return m, nil
+	case absent:
 		err = m.create(fs)
-	} else if err == nil {
-		err = m.open(fs)
+	case err == nil && readOnly:
+		err = m.read(fs.Open(path))
+	case err == nil:
+		if err = m.read(fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)); err == nil {
+			err = m.file.Sync() // the slot that stays must be durable before the other one is written
+		}
 	}
 	if err != nil {
 		return nil, fault.As("", fault.Internal, fmt.Errorf("%s: %w", path, errors.Join(err, m.Close())))
@@ -133,9 +141,9 @@ func (m *Mark) take(file vfs.File, err error) error {
 	return err
 }
 
-func (m *Mark) open(fs vfs.FS) (err error) {
+func (m *Mark) read(file vfs.File, err error) error {
 	m.present = true
-	if err = m.take(fs.OpenReadWrite(m.path, vfs.WriteCategoryUnspecified)); err != nil {
+	if err = m.take(file, err); err != nil {
 		return err
 	}
 	whole := false
@@ -149,8 +157,7 @@ func (m *Mark) open(fs vfs.FS) (err error) {
 	if !whole {
 		return errors.New("the mark is damaged")
 	}
-	// The slot that stays must be durable before the other one is written.
-	return m.file.Sync()
+	return nil
 }
 
 // encode returns a slot, in the mark's buffer.

@@ -37,6 +37,7 @@ func SyncDir(fs vfs.FS, dir string) error {
 func options(c Config, latch *Latch) *pebble.Options {
 	return &pebble.Options{
 		FS:                          latch.FS(c.FS),
+		ReadOnly:                    c.ReadOnly,
 		FormatMajorVersion:          pebble.FormatNewest,
 		CacheSize:                   1 << 20,
 		MemTableSize:                c.MemTable,
@@ -47,7 +48,7 @@ func options(c Config, latch *Latch) *pebble.Options {
 		EventListener: &pebble.EventListener{
 			BackgroundError: latch.Background,
 			DataCorruption: func(i pebble.DataCorruptionInfo) {
-				latch.Fail(errors.New(i.String()))
+				latch.Fail(corrupted(i))
 			},
 		},
 	}

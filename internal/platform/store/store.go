@@ -39,6 +39,8 @@ type Config struct {
 	Format Format[*Store]
 
 	MemTable uint64 // bytes of writes in memory, and in a log on disk, before they become a table
+	// ReadOnly opens a database that exists and changes nothing, not even its format.
+	ReadOnly bool
 }
 
 // Edit is one change of a value. A nil Value deletes.
@@ -65,51 +67,47 @@ type Store struct {
 //
 //   - Conflict: it belongs to another owner;
 //   - Unsupported: it has a later format, or format 0;
-//   - Unavailable: opening fails, for example while another process uses it;
-//   - Internal: its content is damaged, or acknowledged commits are missing. The error names the key or the folder,
-//     and the way out.
+//   - Unavailable: another process uses it, this user may not read it, or its disk fails;
+//   - Internal: its content is damaged, or acknowledged commits are missing.
+//
+// The last two tell a problem, see Place.
 func Open(c Config) (*Store, error) {
-	if err := MakeDir(c.FS, c.Dir); err != nil {
-		return nil, fault.As("", fault.Unavailable, err)
-	}
 	s := &Store{c: c, sums: sums{of: map[string]uint64{}}, latch: NewLatch(c.Logger.With("database", c.Dir))}
-	var err error
-	switch s.db, err = pebble.Open(c.Dir, options(c, s.latch)); {
-	case pebble.IsCorruptionError(err):
-		return nil, c.damaged(err)
-	case err != nil:
-		return nil, fault.As("", fault.Unavailable, fmt.Errorf("the database in %s does not open, perhaps another process uses it: %w", c.Dir, err))
-	}
-	if err = s.latch.Err(); err != nil {
-		err = fault.As("", fault.Unavailable, fmt.Errorf("the disk failed under the %s in %s: %w. Free or repair it, then start again", c.Format.Name, c.Dir, err))
-	} else {
-		err = s.load()
-	}
+	err := s.open()
 	if err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, errors.Join(c.place().Refused(err), s.Close())
 	}
 	return s, nil
 }
 
-// damaged adds the way out to an error about the content.
-func (c Config) damaged(err error) error {
-	return fault.As("", fault.Internal, fmt.Errorf(
-		"the %s in %s is damaged: %w. Restore the folder from a backup, or move it away to start with an empty one", c.Format.Name, c.Dir, err))
+func (s *Store) open() (err error) {
+	if !s.c.ReadOnly {
+		if err := MakeDir(s.c.FS, s.c.Dir); err != nil {
+			return err
+		}
+	}
+	if s.db, err = pebble.Open(s.c.Dir, options(s.c, s.latch)); err != nil {
+		return err
+	}
+	if err = s.latch.Err(); err != nil {
+		return err
+	}
+	return s.load()
 }
 
 func (s *Store) load() (err error) {
-	if s.mark, err = OpenMark(s.c.FS, s.c.FS.PathJoin(s.c.Dir, "mark")); err != nil {
-		return s.c.damaged(err)
+	if s.mark, err = OpenMark(s.c.FS, s.c.FS.PathJoin(s.c.Dir, "mark"), s.c.ReadOnly); err != nil {
+		return err
 	}
 	if err := s.get(countKey, func(b []byte) (err error) { s.count, err = DecodeCount(b); return err }); err != nil {
 		return unusable(countKey, err)
 	}
 	if err := s.mark.Check(s.count, Position{}); err != nil {
-		return s.c.damaged(err)
+		return err
 	}
 	err = s.scan(func(key string, value []byte) error { s.sums.set(key, value); return nil })
 	if err == nil && s.count.Write > 0 && s.sums.total != s.count.State {
-		err = s.c.damaged(errors.New("some values are missing, or are earlier versions"))
+		err = errors.New("some values are missing, or are earlier versions")
 	}
 	if err != nil {
 		return err
@@ -144,7 +142,9 @@ func (s *Store) identify() error {
 		if err := s.scan(func(string, []byte) error { return errors.New("the database has values but no owner") }); err != nil {
 			return err
 		}
-		s.format = s.c.Format.Version()
+		if s.format = s.c.Format.Version(); s.c.ReadOnly {
+			return nil
+		}
 		return s.write(func(b *pebble.Batch) error {
 			return b.Set([]byte(metaKey), s.c.encodeMeta(s.c.Format.Version(), 0), nil)
 		})
@@ -157,8 +157,10 @@ func (s *Store) identify() error {
 		return s.upgrade(m.format)
 	}
 	if m.owner != s.c.Owner {
-		return fault.New("", fault.Conflict, "the database belongs to %s %s, not to %s: use the directory of this identity or a new one",
-			s.c.Role, m.owner, s.c.Owner)
+		return fault.Problem{
+			What: fmt.Sprintf("the %s in %s belongs to %s %s, not to %s", s.c.Format.Name, s.c.Dir, s.c.Role, m.owner, s.c.Owner), Effect: s.c.place().Effect,
+			Remedy: "Use the directory of this identity; or " + Aside(s.c.Dir) + ", and start with an empty one",
+		}.Err(fault.Conflict, nil)
 	}
 	s.floor.Store(m.floor)
 	return s.upgrade(m.format)
@@ -167,6 +169,9 @@ func (s *Store) identify() error {
 // upgrade migrates the database from an earlier format, or refuses a later one.
 func (s *Store) upgrade(is uint32) error {
 	s.format = is
+	if s.c.ReadOnly {
+		return s.c.Format.Check(s.c.Dir, is)
+	}
 	err := s.c.Format.Upgrade(s.c.Dir, is, s, func(version uint32) error {
 		s.format = version
 		return s.write(func(b *pebble.Batch) error { return b.Set([]byte(metaKey), s.c.encodeMeta(version, s.Floor()), nil) })
@@ -208,7 +213,7 @@ func (s *Store) room() error {
 // All calls visit for each value, by name, until visit fails. The error names the key; it is Unsupported if
 // visit's is, otherwise Internal. The value is valid during the call.
 func (s *Store) All(visit func(name string, value []byte) error) error {
-	return s.scan(func(key string, value []byte) error {
+	err := s.scan(func(key string, value []byte) error {
 		if key == metaKey {
 			return nil
 		}
@@ -218,6 +223,10 @@ func (s *Store) All(visit func(name string, value []byte) error) error {
 		}
 		return visit(name, value)
 	})
+	if err != nil {
+		return s.c.place().Refused(err)
+	}
+	return nil
 }
 
 func (s *Store) scan(visit func(key string, value []byte) error) (err error) {
@@ -314,7 +323,10 @@ func (s *Store) try(stage func(*pebble.Batch) error) error {
 
 // Close releases the database. Call it once.
 func (s *Store) Close() error {
-	err := s.db.Close()
+	var err error
+	if s.db != nil {
+		err = s.db.Close()
+	}
 	if s.mark != nil {
 		err = errors.Join(err, s.mark.Close())
 	}
@@ -326,5 +338,5 @@ func unusable(key string, err error) error {
 	if k := fault.KindOf(err); k == fault.Unsupported {
 		return fault.As("", k, fmt.Errorf("key %q of the database: %w", key, err))
 	}
-	return fault.As("", fault.Internal, fmt.Errorf("key %q of the database is damaged and was left unchanged: %w", key, err))
+	return fault.As("", fault.Internal, fmt.Errorf("key %q: %w", key, err))
 }

@@ -141,7 +141,7 @@ func TestOpenRefuses(t *testing.T) {
 		"more JSON":       {map[string]string{"meta": mine + mine}, fault.Internal, `"meta"`},
 		"unknown field":   {map[string]string{"meta": `{"format":1,"keeper":"ada","floor":3,"colour":"red"}`}, fault.Internal, "unknown"},
 		"negative floor":  {map[string]string{"meta": `{"format":1,"keeper":"ada","floor":-3}`}, fault.Internal, `"meta"`},
-		"no meta":         {map[string]string{"book/a": "1"}, fault.Internal, `"book/a" of the database is damaged and was left unchanged: the database has values but no owner`},
+		"no meta":         {map[string]string{"book/a": "1"}, fault.Internal, `is damaged: key "book/a": the database has values but no owner`},
 		"somebody else's": {map[string]string{"zebra": "1"}, fault.Internal, `"zebra"`},
 	} {
 		t.Run(name, func(t *testing.T) {
