@@ -7,17 +7,20 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/client/fence"
 	"github.com/blackhole/blackhole/pkg/instance"
+	"github.com/blackhole/blackhole/testnet/process"
 )
 
 // storm is a bad network before a peer: of its answers each nth is cut, comes late, or is garbled, one after the other.
@@ -108,8 +111,39 @@ func (s *storm) answer(ctx context.Context, to io.Writer, text []byte) bool {
 	return err == nil
 }
 
+// house has a peer, which a long storm kills.
+type house struct {
+	mu   sync.Mutex
+	peer *process.Process
+	spec process.Spec
+}
+
+// strike kills the peer in the middle of a long storm, and starts it again at its addresses: an election, too.
+func (h *house) strike(t *testing.T, length time.Duration) {
+	if length < time.Minute {
+		return
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		select {
+		case <-time.After(length / 2):
+		case <-t.Context().Done():
+			return
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.peer.Kill()
+		again, err := process.Start(h.spec)
+		if assert.NoError(t, err) {
+			h.peer = again
+		}
+	}()
+	t.Cleanup(func() { <-over })
+}
+
 // TestStorm plays the three clients over a bad network: nothing that is kept ends, each put is applied once, tokens
-// rise, and no list is empty.
+// rise, and no list is empty. A long storm kills their peer as well.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -121,12 +155,19 @@ func TestStorm(t *testing.T) {
 		length, err = time.ParseDuration(text)
 		require.NoError(t, err)
 	}
-	p := daemon(t, t.TempDir())
+	dir := t.TempDir()
+	p := daemon(t, dir)
+	h := &house{peer: p, spec: process.Spec{
+		Name: "peer", Binary: filepath.Join(dir, "blackholed"), Data: filepath.Join(dir, "data"), Check: 2 * time.Second,
+		Place: process.Place{HTTP: p.HTTP, GRPC: p.GRPC},
+	}}
+	t.Cleanup(func() { h.peer.Stop() })
 	seconds := strconv.FormatFloat(length.Seconds(), 'f', -1, 64)
 
 	t.Run("go", func(t *testing.T) {
 		t.Parallel()
 		s := newStorm(t, p.GRPC, 5, false)
+		h.strike(t, length)
 		playStorm(t, s.Addr().String(), length)
 		s.raged(t)
 	})
@@ -137,6 +178,7 @@ func TestStorm(t *testing.T) {
 			t.Skip("no Python: its client does not run")
 		}
 		s := newStorm(t, p.HTTP, 3, true)
+		h.strike(t, length)
 		out, err := exec.CommandContext(t.Context(), binary, "-B", "testdata/storm.py", "../sdk/python", "http://"+s.Addr().String(), seconds).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		t.Logf("%s", out)
@@ -147,6 +189,7 @@ func TestStorm(t *testing.T) {
 		run := typescript(t, append(sdk(t), "testdata/storm.ts")...)
 		run("node_modules/typescript/bin/tsc", "--target", "es2022", "--module", "nodenext", "--types", "node", "--outDir", "out", "storm.ts")
 		s := newStorm(t, p.HTTP, 3, true)
+		h.strike(t, length)
 		t.Log(run("out/storm.js", "http://"+s.Addr().String(), seconds))
 		s.raged(t)
 	})
@@ -168,7 +211,7 @@ func playStorm(t *testing.T, address string, length time.Duration) {
 	defer cancel()
 	here, err := c.Services().Register(ctx, instance.Registration{Key: instance.Key{Service: "storm", ID: "go"}, Spec: instance.Spec{Host: "10.0.0.9", Port: 25}})
 	require.NoError(t, err)
-	session, err := c.Locks().Session(ctx, client.TTL(10*time.Second))
+	session, err := c.Locks().Session(ctx, client.TTL(30*time.Second))
 	require.NoError(t, err)
 	revision, token, steps := client.Revision(0), fence.Token(0), 0
 	for begin := time.Now(); steps < 3 || time.Since(begin) < length; {
@@ -186,7 +229,9 @@ func playStorm(t *testing.T, address string, length time.Duration) {
 		require.Greater(t, held.Token(), token)
 		token = held.Token()
 		require.NoError(t, held.Unlock(ctx))
-		found, err := c.Services().Discover(ctx, instance.Query{Name: instance.Name{Service: "storm"}})
+		found, err := c.Services().Discover(ctx, instance.Query{
+			Name: instance.Name{Service: "storm"}, Selector: instance.Selector{AnyStatus: true}, // after a crash it is unknown
+		})
 		require.NoError(t, err)
 		require.Contains(t, idsOf(found), "go", "%v %s", found.Stale, found.Reason)
 		require.NoError(t, session.Err())

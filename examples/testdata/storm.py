@@ -12,7 +12,7 @@ told = []
 peer = Client(sys.argv[2], timeout=1.0, patience=120.0, on_trouble=lambda kept, error: told.append(error))
 begin, step, token, revision = time.monotonic(), 0, 0, 0
 kv, locks = peer.kv(), peer.locks()
-with peer.services().register("storm", "10.0.0.9", 25, id="python"), locks.session(ttl=10) as session, locks.session(ttl=10) as other:
+with peer.services().register("storm", "10.0.0.9", 25, id="python"), locks.session(ttl=30) as session, locks.session(ttl=30) as other:
     if seconds > 320:  # a wait that lasts longer than common bounds of clients
         first = other.lock("storm/python/long", wait=0)
         got = []

@@ -7,7 +7,7 @@ let troubles = 0, step = 0, token = 0n, revision = "0", first: Held | undefined,
 process.on("warning", (w) => { throw w })
 const peer = new Client({ address: process.argv[2], timeout: 1, patience: 120, onTrouble: () => { troubles++ } })
 const instance = await peer.services().register("storm", { host: "10.0.0.9", port: 25, id: "typescript" })
-const locks = peer.locks(), kv = peer.kv(), session = await locks.session(10), other = await locks.session(10)
+const locks = peer.locks(), kv = peer.kv(), session = await locks.session(30), other = await locks.session(30)
 if (length > 320) { // a wait that lasts longer than common bounds of clients
   first = await other.lock("storm/typescript/long", { wait: 0 })
   waits = session.lock("storm/typescript/long", { wait: length })
