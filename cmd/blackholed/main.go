@@ -34,7 +34,7 @@ func main() {
 	v := version()
 	os.Exit(cli.App{
 		Version: v, Build: built(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Terminal: terminal(), Superuser: os.Geteuid() == 0,
-		Identity: daemon.Identity, Reclaim: daemon.Reclaim, Join: daemon.Join, NetworkKeys: daemon.NetworkKeys,
+		Identity: daemon.Identity, Reclaim: daemon.Reclaim, Examine: daemon.Examine, Join: daemon.Join, NetworkKeys: daemon.NetworkKeys,
 		Restore: func(dataDir string, backup io.Reader, after uint64, commit bool) (group.Restoration, error) {
 			r, err := daemon.Restore(dataDir, backup, after, commit)
 			return group.Restoration(r), err

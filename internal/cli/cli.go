@@ -53,6 +53,9 @@ type App struct {
 	// Reclaim makes the suspended offers in the data directory of a stopped peer valid again, and returns their
 	// number.
 	Reclaim func(dataDir string) (offers int, err error)
+	// Examine reads what a start with these settings would read, and changes nothing. It returns what would fail, or the process that
+	// runs on the data directory.
+	Examine func(c config.Config, now time.Time) (runs *fault.Problem, found []fault.Problem)
 	// Join makes a data directory that of a peer of the inviting network.
 	Join func(dataDir string, i invite.Invitation) error
 	// NetworkKeys returns the keys of the network in a data directory; none for a peer without.
@@ -121,7 +124,7 @@ func (a App) root() *cobra.Command {
 	}{
 		{"This peer:", []*cobra.Command{
 			initCommand(con, a.Identity), runCommand(con, a.Run, a.Join), peer.Invite(con, a.NetworkKeys, a.Identity), idCommand(con, a.Identity),
-			peer.Status(con), peer.Top(con), peer.Events(con), peer.UI(con), doctor.Command(con), doctor.Debug(con, versionText(a.Version, a.Build)), peer.LogLevel(con), remote.ContextCommand(con),
+			peer.Status(con), peer.Top(con), peer.Events(con), peer.UI(con), doctor.Command(con, a.Examine), doctor.Debug(con, a.Examine, versionText(a.Version, a.Build)), peer.LogLevel(con), remote.ContextCommand(con),
 			command.Parent(&cobra.Command{Use: "config", Short: "Inspect settings"}, configShowCommand(con)), reclaimCommand(con, a.Reclaim),
 		}},
 		{"Network:", []*cobra.Command{peer.Show(con), sell.Command(con), offer.Command(con), offer.Connect(con), offer.ARD(con), peer.Command(con)}},

@@ -13,11 +13,16 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/settings"
+	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // report writes an error as one line, followed by an optional hint.
 func report(stderr io.Writer, cmd *cobra.Command, err error) {
+	if p := fault.ProblemOf(err); p.Remedy != "" {
+		fmt.Fprintf(stderr, "%s: %s\nhint: %s\n", command.Program, term.Clean(p.Finding()), term.Clean(p.Remedy))
+		return
+	}
 	fmt.Fprintf(stderr, "%s: %s\n", command.Program, exit.OneLine(err))
 	if h := hint(cmd, err); h != "" {
 		fmt.Fprintf(stderr, "hint: %s\n", h)

@@ -97,6 +97,7 @@ func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
 		Clock:   func() time.Time { return midnight(1).Add(90 * time.Second) },
 		Version: "v1.2.3", Build: Build{Revision: "0123456789abcdef", Time: "2026-03-01T00:00:00Z", Platform: "go1.26 linux/amd64"}, Stdin: stdin, Stdout: stdout, Stderr: stderr, Environ: environ,
 		Identity: func(string) (string, error) { return provider, nil },
+		Examine:  func(config.Config, time.Time) (*fault.Problem, []fault.Problem) { return nil, nil },
 		Reclaim: func(dir string) (int, error) {
 			if strings.HasSuffix(dir, "/b") {
 				return 0, fault.New("daemon.Reclaim", fault.Conflict, "the offers are not suspended: there is nothing to reclaim")

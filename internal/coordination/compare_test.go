@@ -55,7 +55,7 @@ func TestFlippedBit(t *testing.T) {
 					if p == victim {
 						require.Equal(t, "stopped", w.phase(p))
 						require.Equal(t, []string{"member_stopped"}, p.conditions.ActiveNames())
-						require.Contains(t, p.conditions.Active()[0].Message, "Stop this peer, remove data/raft")
+						require.Contains(t, p.conditions.Active()[0].String(), "Stop this peer, remove data/raft")
 					} else {
 						require.Equal(t, "member", w.phase(p))
 						require.Equal(t, []string{"no_reserve"}, p.conditions.ActiveNames())

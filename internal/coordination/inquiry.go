@@ -3,6 +3,7 @@ package coordination
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -133,8 +134,10 @@ func (p *plane) learn(ctx context.Context, from peer.ID, info *groupv1.GroupInfo
 		if own := p.config.Replica.Levels(); own.Supports(level) {
 			p.config.Conditions.Clear(condition.FeatureLevel)
 		} else {
-			p.config.Conditions.Raise(condition.FeatureLevel,
-				"the coordination group is at feature level %d, this program supports %v: run another version of it", level, own)
+			p.config.Conditions.Raise(condition.FeatureLevel, fault.Problem{
+				What:   fmt.Sprintf("the coordination group is at feature level %d, and this program supports %v", level, own),
+				Effect: "this peer takes no part in the group", Remedy: "Run the version of its members: the column AGENT of `blackholed peer ls`",
+			})
 		}
 	}
 	return named, ok
@@ -209,19 +212,24 @@ func (p *plane) info() *groupv1.GroupInfo {
 	return g
 }
 
-// counted is tolerance while a leader is known.
-func (p *plane) counted() membership.Tolerance {
-	if _, name, _ := p.routing.Leading(); name == "" {
-		return membership.Tolerance{}
-	}
-	return p.tolerance()
-}
-
 // tolerance counts the voters: at the leader now, elsewhere as the leader answered last, some 10 s ago at most.
 func (p *plane) tolerance() membership.Tolerance {
+	t, _ := p.tally()
+	return t
+}
+
+// counted is tolerance while a leader is known, and the time of the count.
+func (p *plane) counted() (membership.Tolerance, time.Time) {
+	if _, name, _ := p.routing.Leading(); name == "" {
+		return membership.Tolerance{}, time.Time{}
+	}
+	return p.tally()
+}
+
+func (p *plane) tally() (membership.Tolerance, time.Time) {
 	if l := p.here.Load(); l != nil {
 		if s := l.member.Status(); s.Leads {
-			return membership.ToleranceOf(upkeep.ProgressOf(s))
+			return membership.ToleranceOf(upkeep.ProgressOf(s)), time.Now()
 		}
 	}
 	return p.view.Tolerance(p.routing.Known().Peer)

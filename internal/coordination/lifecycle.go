@@ -73,16 +73,21 @@ func (f *failure) stop(err error) {
 		f.fatal(err)
 		return
 	}
-	until := "until a restart"
 	again := f.full != nil && disk.Full(err)
-	if again {
-		until = fmt.Sprintf("until %d MiB are free on the disk of %s", roomNeeded>>20, f.config.Dir)
-		err = fault.As("", fault.Unavailable, fmt.Errorf("the disk is full, and the member stays out %s: %w", until, err))
+	is := fault.ProblemOf(err)
+	is.Effect = "this peer is no member of the group until its restart"
+	switch {
+	case again:
+		is.What, is.Effect = "the disk of "+f.config.Dir+" is full: "+is.What, "this peer is no member of the group"
+		is.Remedy = fmt.Sprintf("Make room: the member goes on by itself when %d MiB are free (`df -h %s`)", roomNeeded>>20, f.config.Dir)
+		err = is.Err(fault.Unavailable, err)
+	case is.Remedy == "":
+		is.Remedy = "See member_stopped in docs/operations.md for this cause"
 	}
 	if err == nil || !f.stopped.CompareAndSwap(nil, &err) {
 		return
 	}
-	f.config.Conditions.Raise(condition.MemberStopped, "this peer is no member of the coordination group %s: %v", until, err)
+	f.config.Conditions.Raise(condition.MemberStopped, is)
 	if again {
 		f.full()
 	}

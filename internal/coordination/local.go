@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/contract/coord"
@@ -145,15 +146,19 @@ func (l *local) Leads() bool { return l.member.Status().Leads }
 // Belongs reports whether this member is listed and its group has a leader. Calls of others wait for another member.
 func (l *local) Belongs() bool { return l.member.Status().Leader.ID != 0 && l.Listed() }
 
-// silent names the voters without contact to this leader; another member knows none.
-func (l *local) silent() (names []string) {
+// silent names the voters whose members this leader does not hear, and whether the peer of the first one is connected; another member
+// knows none.
+func (l *local) silent() (names []string, runs bool) {
 	s := l.member.Status()
 	for _, m := range s.Members {
 		if s.Leads && m.Voter && !m.Active {
-			names = append(names, l.view.WithName(m.Peer))
+			if id, err := peer.Decode(m.Peer); err == nil && len(names) == 0 {
+				runs = l.host.Network().Connectedness(id) == network.Connected
+			}
+			names = append(names, l.view.Called(m.Peer))
 		}
 	}
-	return names
+	return names, runs
 }
 
 // Listed implements routing.Member. It reports whether this member's configuration contains it, and whether other

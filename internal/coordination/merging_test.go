@@ -73,7 +73,7 @@ func (p *node) troubled(by condition.Name) bool {
 func (p *node) message(of condition.Name) string {
 	for _, c := range p.conditions.Active() {
 		if c.Name == of {
-			return c.Message
+			return c.String()
 		}
 	}
 	return ""

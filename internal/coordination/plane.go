@@ -24,6 +24,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/view"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/pause"
+	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
@@ -110,7 +111,7 @@ func newPlane(c Config) *plane {
 			l := p.here.Load()
 			return l != nil && len(l.member.Status().Members) == 1
 		},
-		WithName: p.view.WithName, Conditions: c.Conditions, Logger: c.Logger,
+		Called: p.view.Called, Conditions: c.Conditions, Logger: c.Logger,
 	})
 	p.routing = routing.New(routing.Config{
 		Self: p.self, Life: p.life, Start: p.life.start, Jitter: rand.Float64,
@@ -325,8 +326,11 @@ func (p *plane) outlive(now bootstrap.Recovery, ours uint64) {
 	p.config.Logger.Error("the coordination group was recovered without this member, which takes no part any more: "+
 		"to make it one again stop it, remove the directory, and start it", "directory", p.config.Dir,
 		"incarnation", now.Incarnation, "by", now.Peer, "ours", ours)
-	p.config.Conditions.Raise(condition.MemberStopped, "the coordination group was recovered by %s without this member, which takes no part: "+
-		"stop this peer, remove %s and start it", p.view.WithName(now.Peer.String()), p.config.Dir)
+	p.config.Conditions.Raise(condition.MemberStopped, fault.Problem{
+		What:   "the coordination group was recovered by " + p.view.Called(now.Peer.String()) + " without this member",
+		Effect: "it takes no part, and may have writes that the others lack",
+		Remedy: "Copy what you need, stop this peer, " + store.Aside(p.config.Dir) + ", and start it",
+	})
 }
 
 // retire ends this peer's member without a successor. The peer goes on as a client.
@@ -363,7 +367,9 @@ func (p *plane) tell() {
 		select {
 		case <-changed:
 		case <-late:
-			conditions.Raise(p.roster.Lacks(), "locks, leases, keys and changes of the directory fail, and reads may be stale: %s", p.missing())
+			is := p.lacks()
+			is.Effect = "locks, leases, keys and changes of the directory fail, and reads may be stale"
+			conditions.Raise(p.roster.Lacks(), is)
 		case <-p.life.Done():
 			return
 		}

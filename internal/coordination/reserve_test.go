@@ -1,6 +1,7 @@
 package coordination_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,7 +33,7 @@ func TestNoReserve(t *testing.T) {
 				})
 				lead := w.peers[w.leader()]
 				require.Contains(t, lead.message(condition.NoReserve), "2 of 3 voters")
-				require.Contains(t, lead.message(condition.NoReserve), w.peers[lost].id())
+				require.Contains(t, lead.message(condition.NoReserve), fmt.Sprintf("host-%d", lost))
 				require.False(t, w.peers[3].troubled(condition.NoReserve))
 				w.start(lost, w.listed(3))
 				w.await("the reserve is back", func() bool {

@@ -1,6 +1,7 @@
 package coordination
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -199,46 +200,63 @@ func (p *plane) phase(isMember bool) string {
 }
 
 // missing explains the lack of a leader to an operator.
-func (p *plane) missing() string {
+func (p *plane) missing() string { return p.lacks().String() }
+
+// lacks says why no leader is known, and what helps.
+func (p *plane) lacks() fault.Problem {
+	const look = "Start those that are down, and check the network to those that run"
 	if l := p.here.Load(); l != nil && len(l.member.Status().Members) > 0 && l.Listed() {
 		s := l.member.Status()
 		if s.Leader.ID != 0 && votes(s) {
-			return "the leader does not answer"
+			return fault.Problem{What: "the leader does not answer"}
 		}
 		var voters, absent []string
 		for _, m := range s.Members {
 			if !m.Voter {
 				continue
 			}
-			voters = append(voters, p.view.WithName(m.Peer))
-			if id, err := peer.Decode(m.Peer); err == nil && id != p.config.Host.ID() && p.config.Host.Network().Connectedness(id) != network.Connected {
-				absent = append(absent, p.view.WithName(m.Peer))
+			voters = append(voters, p.view.Called(m.Peer))
+			if id, err := peer.Decode(m.Peer); err == nil && id != p.self && !p.hears(id) {
+				absent = append(absent, p.view.Called(m.Peer))
 			}
 		}
-		text := fmt.Sprintf("no leader in term %d: %d of the voters %s are needed", s.Header.Term, len(voters)/2+1, strings.Join(voters, ", "))
+		lost := fault.Problem{What: fmt.Sprintf("no leader in term %d: %d of the voters %s are needed", s.Header.Term, len(voters)/2+1, strings.Join(voters, ", "))}
 		if len(absent) > 0 {
-			text += ", and this peer has no connection to " + strings.Join(absent, ", ") + ": start those that are down, and check the network to those that run; " +
-				"\"blackholed group promote --help\" says what helps if they are gone for good"
+			lost.What += ", and this peer has no contact to " + strings.Join(absent, ", ")
+			lost.Remedy = look + "; if they are gone for good, `blackholed group promote --help` says how the others go on"
 		}
-		return text
+		return lost
 	}
-	if why := p.failed.because(); why != "" {
-		return "no other member of the group answers, and this peer's member has stopped: " + why
+	if p.failed.because() != "" {
+		return fault.Problem{
+			What: "no other member of the group answers, and this peer's own has stopped", Remedy: "`blackholed doctor` says why",
+		}
 	}
 	if _, known := p.founder.Group(); known {
-		var members []string
+		var heard, silent []string
 		for _, id := range p.view.Peers() {
-			members = append(members, p.view.WithName(id.String()))
+			switch name := p.view.Called(id.String()); {
+			case id == p.self:
+			case p.hears(id):
+				heard = append(heard, name)
+			default:
+				silent = append(silent, name)
+			}
 		}
-		if len(members) == 0 {
-			return "no member of the group answers"
+		if len(silent) == 0 {
+			return fault.Problem{What: "no leader of the group answers; this peer has contact to " + cmp.Or(strings.Join(heard, ", "), "no member")}
 		}
-		return "no leader of the group answers: start those of its members that are down: " + strings.Join(members, ", ")
+		return fault.Problem{What: "no leader of the group answers, and this peer has no contact to " + strings.Join(silent, ", "), Remedy: look}
 	}
 	if !p.roster.Founds() {
-		return p.search.Lacks()
+		return fault.Problem{What: p.search.Lacks()}
 	}
-	return p.founder.Lacks()
+	return fault.Problem{What: p.founder.Lacks()}
+}
+
+// hears reports whether a peer is connected.
+func (p *plane) hears(id peer.ID) bool {
+	return p.config.Host.Network().Connectedness(id) == network.Connected
 }
 
 // planSuccession looks whether this peer is to go on without the majority.

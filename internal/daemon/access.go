@@ -54,16 +54,15 @@ func (p *parts) startAuth(context.Context) (err error) {
 const certificateLeft = 7 * 24 * time.Hour
 
 // checkCertificate raises or clears condition.Certificate.
-func (e *authSetup) checkCertificate(conditions *condition.Set, now time.Time) {
+func (e *authSetup) checkCertificate(files config.Auth, conditions *condition.Set, now time.Time) {
 	if e.tls == nil {
 		return
 	}
-	ends := e.tls.Ends()
-	if ends.Sub(now) > certificateLeft {
-		conditions.Clear(condition.Certificate)
+	if p := certificateOf(files, e.tls.Ends(), now); p != nil {
+		conditions.Raise(condition.Certificate, *p)
 		return
 	}
-	conditions.Raise(condition.Certificate, "the certificate in auth.server_cert ends at %s, and then clients refuse this peer: put a new one and its key in place, which needs no restart", ends.UTC().Format(time.RFC3339))
+	conditions.Clear(condition.Certificate)
 }
 
 // pages signs readers in to the page.

@@ -112,7 +112,10 @@ func (p *parts) startAgent(context.Context) (err error) {
 	}
 	p.onClose(p.agent.Close)
 	if aside := p.agent.Aside(); len(aside) > 0 {
-		p.conditions.Raise(condition.SetAside, "%s on the disk of this peer did not pass at its start, and is left out: register it again. The first: %s", fault.Counted(len(aside), "instance"), aside[0])
+		p.conditions.Raise(condition.SetAside, fault.Problem{
+			What:   fault.Counted(len(aside), "instance") + " on the disk of this peer did not pass at its start, the first is " + aside[0],
+			Effect: "nobody finds it", Remedy: "Register it again: `blackholed instance register`",
+		})
 	}
 	return countInstances(p.gatherer, p.agent.Stats, p.agent.Pending)
 }
@@ -149,7 +152,7 @@ func (p *parts) frontFailed(reason error) {
 		p.conditions.Clear(condition.FrontFailed)
 		return
 	}
-	p.conditions.Raise(condition.FrontFailed, "the front end for clients of Consul has a %s", fault.Message(reason))
+	p.conditions.Raise(condition.FrontFailed, fault.Problem{What: "the front end for clients of Consul has a " + fault.Message(reason)})
 }
 
 // refusedByGroup raises the condition of refused instances for a reason, and clears it for nil.
@@ -158,7 +161,9 @@ func (p *parts) refusedByGroup(reason error) {
 		p.conditions.Clear(condition.DirectoryRefused)
 		return
 	}
-	p.conditions.Raise(condition.DirectoryRefused, "the coordination group refuses instances of this peer, so other peers do not find them: %s", fault.Message(reason))
+	p.conditions.Raise(condition.DirectoryRefused, fault.Problem{
+		What: "the coordination group refuses instances of this peer: " + fault.Message(reason), Effect: "other peers do not find them",
+	})
 }
 
 // instances counts the instances of this peer by the status names of SAP-044

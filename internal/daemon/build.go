@@ -3,12 +3,10 @@ package daemon
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -136,15 +134,17 @@ func (p *parts) startMetrics(context.Context) (err error) {
 		return err
 	}
 	p.conditions, p.memory = condition.NewSet(p.log, time.Now), recent.New(time.Now)
-	p.fronts.places = newPlaces(p.metrics, p.conditions, p.log)
+	p.fronts.places = newPlaces(p.metrics, p.conditions, p.memory, p.log)
 	p.onClose(p.fronts.places.close)
 	return metrics.RegisterConditions(p.gatherer, condition.Names(), p.conditions.ActiveNames)
 }
 
 // startStorage opens the identity, under which this peer makes traces, and the values of the DHT.
 func (p *parts) startStorage(ctx context.Context) (err error) {
-	_, err = os.Lstat(filepath.Join(p.config.Data, identityFile))
-	p.identityNew = errors.Is(err, fs.ErrNotExist)
+	key, err := ownIdentity(p.config.Data)
+	if p.identityNew = key == nil; err != nil {
+		return err
+	}
 	id, err := Identity(p.config.Data)
 	if err != nil {
 		return err

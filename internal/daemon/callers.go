@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/daemon/recent"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
@@ -29,6 +30,7 @@ const (
 type places struct {
 	metrics    *metrics.Discovery
 	conditions *condition.Set
+	memory     *recent.Memory
 	log        *slog.Logger
 	over       *time.Timer // ends the condition
 	told       sync.Map    // resource to *told
@@ -44,9 +46,9 @@ func due(next *atomic.Int64, every time.Duration) bool {
 }
 
 // newPlaces returns places that work until close.
-func newPlaces(m *metrics.Discovery, conditions *condition.Set, log *slog.Logger) *places {
+func newPlaces(m *metrics.Discovery, conditions *condition.Set, memory *recent.Memory, log *slog.Logger) *places {
 	return &places{
-		metrics: m, conditions: conditions, log: log,
+		metrics: m, conditions: conditions, memory: memory, log: log,
 		over: time.AfterFunc(exhausted, func() { conditions.Clear(condition.PoolExhausted) }),
 	}
 }
@@ -66,9 +68,15 @@ func (p *places) refused(r access.Refusal) {
 	of := found.(*told)
 	if due(&of.line, refusalLines) {
 		p.log.Warn("a caller got no place of a pool", "resource", r.Resource, "reason", r.Reason(), "caller", r.Client, "error", fault.Message(r.Err))
+		if !r.Full {
+			p.memory.ShareUsed(r.Resource, fault.Message(r.Err))
+		}
 	}
 	if r.Full && due(&of.full, time.Second) {
-		p.conditions.Raise(condition.PoolExhausted, "%s. blackhole_places_refused_total and the log tell who was refused", fault.Message(r.Err))
+		p.conditions.Raise(condition.PoolExhausted, fault.Problem{
+			What: fault.Message(r.Err), Effect: "some callers are refused; the last one is " + r.Client,
+			Remedy: "Give programs that share one address tokens of their own, or let each use one connection; blackhole_places_refused_total counts",
+		})
 		p.over.Reset(exhausted)
 	}
 }

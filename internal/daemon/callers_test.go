@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/daemon/recent"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
@@ -59,7 +60,8 @@ func TestPlaces(t *testing.T) {
 		m, err := metrics.NewDiscovery(gatherer)
 		require.NoError(t, err)
 		conditions := condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
-		p := newPlaces(m, conditions, to)
+		memory := recent.New(time.Now)
+		p := newPlaces(m, conditions, memory, to)
 		defer p.close()
 		pool := access.NewPool("watches", 4, p.refused)
 		var release func()
@@ -74,6 +76,10 @@ func TestPlaces(t *testing.T) {
 		require.Empty(t, conditions.ActiveNames(), "others have places")
 		require.Equal(t, 1, strings.Count(log.String(), "a caller got no place of a pool"), log.String())
 		require.Contains(t, log.String(), "resource=watches reason=share caller=greedy")
+		notes, _ := memory.Since(time.Time{})
+		require.Len(t, notes, 1)
+		require.Equal(t, recent.Refused, notes[0].Subject)
+		require.NotContains(t, notes[0].Text, "greedy", "everybody may read notes")
 
 		_, err = pool.Take(t.Context(), "test")
 		require.NoError(t, err)

@@ -17,6 +17,8 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // TestCertificateEnds: a certificate is told of a week before its end and after it, until another one is in place.
@@ -41,17 +43,24 @@ func TestCertificateEnds(t *testing.T) {
 	require.NoError(t, err)
 	conditions := condition.NewSet(slog.New(slog.DiscardHandler), clock)
 	look := func() []string {
-		(&authSetup{tls: secure}).checkCertificate(conditions, now)
+		(&authSetup{tls: secure}).checkCertificate(config.Auth{ServerCert: c.ServerCert, ServerKey: c.ServerKey}, conditions, now)
 		return conditions.ActiveNames()
 	}
 	require.Empty(t, look())
 	now = ends.Add(-certificateLeft)
 	require.Equal(t, []string{"certificate"}, look())
-	require.Contains(t, conditions.Active()[0].Message, "2026-01-31T00:00:00Z")
+	coming := conditions.Active()[0].Problem
+	require.Equal(t, fault.Coming, coming.State)
+	require.Contains(t, coming.What, "ends at 2026-01-31T00:00:00Z")
 	now = ends.Add(time.Hour)
 	require.Equal(t, []string{"certificate"}, look())
+	expired := conditions.Active()[0].Problem
+	require.Equal(t, fault.Now, expired.State, "the tense follows the state")
+	require.Contains(t, expired.Finding(), "has expired at 2026-01-31T00:00:00Z: clients refuse this peer")
+	require.Contains(t, expired.What, c.ServerCert)
+	require.Contains(t, expired.Remedy, c.ServerKey)
 	write(now.Add(90 * 24 * time.Hour))
 	now = now.Add(time.Minute)
 	require.Empty(t, look())
-	(&authSetup{}).checkCertificate(conditions, now) // without TLS
+	(&authSetup{}).checkCertificate(config.Auth{}, conditions, now) // without TLS
 }

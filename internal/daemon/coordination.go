@@ -281,7 +281,7 @@ func (p *parts) ledgerGroup() (coord.Service, string, error) {
 func (p *parts) doubted() error {
 	for _, c := range p.conditions.Active() {
 		if c.Name == condition.IdentityInUse {
-			return fault.New("daemon.Grant", fault.Unavailable, "%s", c.Message)
+			return fault.New("daemon.Grant", fault.Unavailable, "%s", c.String())
 		}
 	}
 	return nil

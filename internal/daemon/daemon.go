@@ -11,19 +11,27 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/agent/registry"
+	"github.com/blackhole/blackhole/internal/coordination"
 	"github.com/blackhole/blackhole/internal/discovery"
+	"github.com/blackhole/blackhole/internal/discovery/offers"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
+	"github.com/blackhole/blackhole/internal/platform/store"
+	"github.com/blackhole/blackhole/internal/trade"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -75,6 +83,9 @@ func Run(ctx context.Context, c config.Config, o Options) error {
 	defer release()
 	listeners, err := listen(c)
 	if err != nil {
+		if p := running(c.Data); p != nil { // it has the ports, and would have the databases
+			return fault.Wrap("daemon.Run", p.Err(fault.Unavailable, err))
+		}
 		return err
 	}
 	if c.IsLeaf() {
@@ -266,4 +277,129 @@ func address(l net.Listener) string {
 		return config.Off
 	}
 	return l.Addr().String()
+}
+
+// Examine reads what the start of a peer with these settings reads, by the same code, and changes nothing: its identity, its
+// databases, its part in the group, keys and certificates. It returns what is wrong, in the words of the start, or the peer that
+// runs on the directory: nobody reads what it writes.
+func Examine(c config.Config, now time.Time) (runs *fault.Problem, found []fault.Problem) {
+	c = located(c)
+	tell := func(errs ...error) {
+		for _, err := range errs {
+			if err != nil {
+				found = append(found, fault.ProblemOf(err))
+			}
+		}
+	}
+	tell(examineAuth(c, now))
+	if _, err := os.Stat(c.Data); errors.Is(err, fs.ErrNotExist) {
+		return nil, found
+	}
+	if runs = running(c.Data); runs != nil {
+		return runs, found
+	}
+	key, err := ownIdentity(c.Data)
+	if err != nil || key == nil {
+		tell(err)
+		return nil, found
+	}
+	id, err := peer.IDFromPrivateKey(key)
+	if err != nil {
+		tell(err)
+		return nil, found
+	}
+	in := func(dir string) string { return filepath.Join(c.Data, dir) }
+	_, keys := NetworkKeys(c.Data)
+	tell(keys, offers.Examine(in(registryDir), id), registry.Examine(in(instancesDir), id.String()), trade.Examine(in(tradeDir), id.String()))
+	founders, err := foundersOf(c.NetworkName(), c.Coordination)
+	if tell(err); err == nil {
+		tell(coordination.Examine(in(coordinationDir), c.Data, id, founders)...)
+	}
+	return nil, found
+}
+
+// running tells of another process that is the peer of the directory; nil: there is none.
+func running(data string) *fault.Problem {
+	pid := store.Holder(filepath.Join(data, registryDir))
+	if pid <= 0 || pid == os.Getpid() {
+		return nil
+	}
+	if stopped(pid) {
+		return &fault.Problem{
+			What:   fmt.Sprintf("process %d, the peer of %s, is frozen: a signal stopped it", pid, data),
+			Effect: "it answers nobody, and keeps its ports and its directory",
+			Remedy: fmt.Sprintf("Let it go on by `kill -CONT %d`, or end it by `kill -KILL %d` and start the peer again", pid, pid),
+		}
+	}
+	return &fault.Problem{
+		What: fmt.Sprintf("process %d is the peer of %s", pid, data), Effect: "a second one cannot start there",
+		Remedy: fmt.Sprintf("Name its address with --grpc; if it answers nobody, look at it by `top -p %d`, end it by `kill %d`, and start the peer again", pid, pid),
+	}
+}
+
+// stopped reports whether a signal stopped a process, where the system tells.
+func stopped(pid int) bool {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(text)) {
+		if state, ok := strings.CutPrefix(line, "State:"); ok {
+			return strings.HasPrefix(strings.TrimSpace(state), "T")
+		}
+	}
+	return false
+}
+
+// ownIdentity returns the key of a data directory; nil for one that was never used. Errors: those of p2p.LoadIdentity, and a
+// problem for databases without the key of their owner.
+func ownIdentity(data string) (crypto.PrivKey, error) {
+	path := filepath.Join(data, identityFile)
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		if err := owned(data); err != nil {
+			return nil, err
+		}
+		return p2p.LoadIdentity(path)
+	}
+	for _, dir := range []string{registryDir, instancesDir, tradeDir, coordinationDir} {
+		if _, err := os.Lstat(filepath.Join(data, dir)); err == nil {
+			return nil, fault.Problem{
+				What: path + " is missing, and " + dir + " beside it belongs to the peer of that key", Effect: "this peer does not start",
+				Remedy: "Restore it from a backup; or " + store.Aside(data) + ", start, and join the network again: it becomes a new peer",
+			}.Err(fault.NotFound, nil)
+		}
+	}
+	return nil, nil
+}
+
+// examineAuth reads tokens and certificates.
+func examineAuth(c config.Config, now time.Time) error {
+	a, o := accessConfig(c.Auth), access.Options{Now: func() time.Time { return now }}
+	if a.Enabled {
+		if _, err := access.New(a, o); err != nil {
+			return fault.In("auth", err)
+		}
+	}
+	files, err := access.NewTLS(a, o)
+	if err != nil || files == nil {
+		return fault.In("auth", err)
+	}
+	if p := certificateOf(c.Auth, files.Ends(), now); p != nil {
+		return p.Err(fault.Unauthentic, nil)
+	}
+	return nil
+}
+
+// certificateOf says what the end of the server's certificate means now; nil while it is far.
+func certificateOf(a config.Auth, ends, now time.Time) *fault.Problem {
+	date := ends.UTC().Format(time.RFC3339)
+	p := &fault.Problem{
+		What: "the certificate in " + a.ServerCert + " ends at " + date, Effect: "clients refuse this peer from then on", State: fault.Coming,
+		Remedy: "Put a new one there, and its key in " + a.ServerKey + ": the peer reads them without a restart",
+	}
+	switch left := ends.Sub(now); {
+	case left > certificateLeft:
+		return nil
+	case left <= 0:
+		p.What, p.Effect = "the certificate in "+a.ServerCert+" has expired at "+date, "clients refuse this peer"
+		p.State, p.Since = fault.Now, ends
+	}
+	return p
 }

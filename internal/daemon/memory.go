@@ -5,11 +5,13 @@ import (
 	"io/fs"
 	"math"
 	"runtime/debug"
+	"slices"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/disk"
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // A leaf runs beside its application, often on a small machine, and trades CPU time for memory.
@@ -53,13 +55,24 @@ func checkDisk(dir string, free func(dir string) (uint64, error), conditions *co
 	left, err := free(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		conditions.Raise(condition.Disk, "the data directory %s is gone: this peer writes to deleted files, and its end loses them: let another voter replace it, then start it anew", dir)
+		conditions.Raise(condition.Disk, fault.Problem{
+			What: "the data directory " + dir + " is gone", Effect: "this peer writes to deleted files, and its end loses them",
+			Remedy: "Let another peer take its vote by `blackholed group replace`, then restart this one",
+		})
 		return
 	case err != nil || left >= disk.Low:
 		conditions.Clear(condition.Disk)
 		return
 	}
-	conditions.Raise(condition.Disk, "the disk of %s is nearly full: make room before the member of the group stops, and registrations fail", dir)
+	p := fault.Problem{
+		What: "the disk of " + dir + " is nearly full", State: fault.Coming,
+		Effect: "when it is full, offers and registrations are refused, and this peer's member of the group stops",
+		Remedy: "Make room: `df -h " + dir + "` names the disk",
+	}
+	if slices.Contains(conditions.ActiveNames(), string(condition.MemberStopped)) {
+		p.What, p.Effect, p.State = "the disk of "+dir+" is full", "offers and registrations are refused", fault.Now
+	}
+	conditions.Raise(condition.Disk, p)
 }
 
 // memoryLimit returns the lowest limit of this process's memory in bytes: GOMEMLIMIT, the limit of its control

@@ -20,7 +20,7 @@ func (p *parts) Status() discovery.Status {
 	kept, own := p.plane.Records()
 	var conditions []discovery.Condition
 	for _, c := range p.conditions.Active() {
-		conditions = append(conditions, discovery.Condition{Name: string(c.Name), Message: c.Message, Since: c.Since})
+		conditions = append(conditions, discovery.Condition{Name: string(c.Name), Message: c.String(), Problem: c.Problem})
 	}
 	return discovery.Status{
 		PeerID: p.node.Host().ID().String(), IdentityNew: p.identityNew, Name: string(p.config.PeerName()), Group: p.groupStanding(), Network: p.network.name.String(), NetworkClosed: p.config.Network.Closed, Profile: p.config.Profile, Mode: string(p.node.Mode()), Listen: p.node.Addrs(), Version: p.version,
@@ -49,7 +49,7 @@ func (p *parts) watch() *recent.Watch {
 	see := recent.Sources{
 		Self: p.node.Host().ID().String(), Offers: p.discovery.OwnAll,
 		Conditions: func() []condition.Condition {
-			p.fronts.auth.checkCertificate(p.conditions, p.now())
+			p.fronts.auth.checkCertificate(p.config.Auth, p.conditions, p.now())
 			checkDisk(p.config.Data, disk.Free, p.conditions)
 			return p.conditions.Active()
 		},
@@ -129,7 +129,7 @@ func (p *parts) Ready() error {
 	}
 	for _, c := range p.conditions.Active() {
 		if c.Name == condition.AddressLimit || c.Name == condition.OtherNetwork {
-			return fault.New("daemon.Ready", fault.Unavailable, "joining the network: %s", c.Message)
+			return fault.New("daemon.Ready", fault.Unavailable, "joining the network: %s", c.String())
 		}
 	}
 	return fault.New("daemon.Ready", fault.Unavailable, "joining the network: waiting for a bootstrap peer")

@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -235,8 +236,11 @@ func (s *Service) reportUnstored(cause error) {
 	if cause == nil {
 		return // the services of an earlier announcement
 	}
-	s.Conditions.Raise(condition.NotStored, "no keeper holds %d of this peer's services, among them %s: %s; nobody else finds them until a repeated announcement succeeds",
-		len(ids), strings.Join(ids[:min(len(ids), shown)], ", "), fault.Message(cause))
+	s.Conditions.Raise(condition.NotStored, fault.Problem{
+		What:   fmt.Sprintf("no keeper holds %d of this peer's services, among them %s: %s", len(ids), strings.Join(ids[:min(len(ids), shown)], ", "), fault.Message(cause)),
+		Effect: "nobody else finds them until a repeated announcement succeeds",
+		Remedy: "See the network of `blackholed doctor`",
+	})
 }
 
 // settled converts an outcome for the registry. Keepers with a newer version refuse an overtaken one with

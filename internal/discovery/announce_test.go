@@ -139,7 +139,7 @@ func TestUnstored(t *testing.T) {
 		require.Equal(t, []string{"b", "c"}, f.registry.Unstored())
 		require.Equal(t, 2, f.registry.Announcing())
 		require.Equal(t, []string{"not_stored"}, f.limits.ActiveNames())
-		require.Contains(t, f.limits.Active()[0].Message, "2 of this peer's services, among them b, c: network is down")
+		require.Contains(t, f.limits.Active()[0].String(), "2 of this peer's services, among them b, c: network is down")
 
 		_, err := f.Withdraw(t.Context(), "b")
 		require.NoError(t, err)

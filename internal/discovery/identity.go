@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/offers"
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -58,10 +60,11 @@ func (w *IdentityWatch) raise(e offers.Evidence) {
 	if e.Later {
 		cause = "another machine has a copy of identity.key"
 	}
-	w.Conditions.Raise(condition.IdentityInUse, "%s: version %d of the own record %q, signed at %s, is not from this peer. "+
-		"Its offers may be out of date and are no longer renewed. Stop the other machine or delete its identity.key; "+
-		"then stop this peer, run \"blackholed reclaim\" and start it",
-		cause, e.Sequence, e.ID, e.Issued.UTC().Format(time.RFC3339))
+	w.Conditions.Raise(condition.IdentityInUse, fault.Problem{
+		What:   fmt.Sprintf("%s: version %d of the own record %q, signed at %s, is not from this peer", cause, e.Sequence, e.ID, e.Issued.UTC().Format(time.RFC3339)),
+		Effect: "the offers of this peer may be out of date and are no longer renewed",
+		Remedy: "Stop the other machine, or give it an identity of its own; then stop this peer, run `blackholed reclaim` and start it",
+	})
 }
 
 // Reclaim makes the offers in c.Dir the valid ones of c.Key again: see offers.Reclaim. Only Dir, Key and Now of the

@@ -97,7 +97,10 @@ func (p *Parts) warnings(r *records.Record, stored records.Stored, live error) [
 func reportFull(x *index.Index, conditions *condition.Set, now time.Time) {
 	if x.Crowded(now) {
 		_, limit := x.Memory()
-		conditions.Raise(condition.IndexFull, "the index of this peer is full at %d MiB: it refuses or evicts records, and other keepers must answer for it; raise discovery.limits.index_bytes", limit>>20)
+		conditions.Raise(condition.IndexFull, fault.Problem{
+			What:   fmt.Sprintf("the index of this peer is full at %d MiB", limit>>20),
+			Effect: "it refuses or evicts records, and other keepers must answer for it", Remedy: "Raise discovery.limits.index_bytes",
+		})
 	} else {
 		conditions.Clear(condition.IndexFull)
 	}

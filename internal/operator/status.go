@@ -1,11 +1,13 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/blackhole/blackhole/internal/contract/coord/calls"
 	"github.com/blackhole/blackhole/internal/contract/discovery"
 	queries "github.com/blackhole/blackhole/internal/query"
+	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
@@ -18,7 +20,11 @@ func (c *Client) Status(ctx context.Context) (discovery.Status, error) {
 	var conditions []discovery.Condition
 	for _, c := range resp.GetConditions() {
 		conditions = append(conditions, discovery.Condition{
-			Name: c.GetName(), Message: c.GetMessage(), Since: c.GetSince().AsTime(),
+			Name: c.GetName(), Message: c.GetMessage(),
+			Problem: fault.Problem{
+				What: cmp.Or(c.GetWhat(), c.GetMessage()), Effect: c.GetEffect(), Remedy: c.GetRemedy(), // an older peer has the message alone
+				State: cmp.Or(fault.State(c.GetState()), fault.Now), Since: c.GetSince().AsTime(),
+			},
 		})
 	}
 	return discovery.Status{

@@ -198,7 +198,10 @@ func (d *Desk) tellOutage(err error) {
 		d.Conditions.Clear(condition.NoGrants)
 		return
 	}
-	d.Conditions.Raise(condition.NoGrants, "this peer grants no units of its offers now: %s", fault.Message(err))
+	is := fault.ProblemOf(err)
+	is.What = "the ledger of this peer is out of reach: " + is.What
+	is.Effect = "it grants no units of its offers: buyers get nothing, and holders keep what they have"
+	d.Conditions.Raise(condition.NoGrants, is)
 }
 
 // news counts the grants that this peer gave, and tells of them and of those that ended.

@@ -28,7 +28,7 @@ type bundle struct {
 }
 
 // Debug makes the command debug. program describes this program.
-func Debug(con *term.Console, program string) *cobra.Command {
+func Debug(con *term.Console, examine Examine, program string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "debug [FILE]", Short: "Collect files for a report of a fault", Args: command.AtMostOne("FILE"),
 		Long: "Write an archive for a report of a fault: status, peers, group, findings of doctor, and, for a caller with\n" +
@@ -43,7 +43,7 @@ func Debug(con *term.Console, program string) *cobra.Command {
 		if len(args) > 0 {
 			path = args[0]
 		}
-		f, err := factsOf(s, cmd, r)
+		f, err := factsOf(s, examine, cmd, r)
 		if err != nil {
 			return err
 		}

@@ -38,11 +38,20 @@ const (
 
 // finding is the result of one check.
 type finding struct {
-	Area  string `json:"area"`
-	State string `json:"state"` // ok, wait, warn or PROBLEM
-	Text  string `json:"text"`
-	Do    string `json:"do,omitempty"` // the remedy
+	Area  string    `json:"area"`
+	State string    `json:"state"` // ok, wait, warn or PROBLEM
+	Text  string    `json:"text"`
+	Do    string    `json:"do,omitempty"` // the remedy
+	Since time.Time `json:"since,omitzero"`
 }
+
+// told is the finding of a problem.
+func told(p fault.Problem) finding {
+	return finding{State: broken, Text: p.Finding(), Do: p.Remedy, Since: p.Since}
+}
+
+// Examine examines the data directory and the files of stopped peers: see cli.App.
+type Examine func(c config.Config, now time.Time) (runs *fault.Problem, found []fault.Problem)
 
 // facts are what the checks examine.
 type facts struct {
@@ -54,7 +63,11 @@ type facts struct {
 	failing []*instance.Instance // of this peer, in the default namespace: down, or without a result
 	sold    client.Grants        // without the role service, empty
 	bare    []string             // ids of own offers with access through the peer and no address to serve
+	past    []discovery.Note     // of the last hour, about the peer itself
 	here    bool                 // the peer runs on this machine
+
+	runs  *fault.Problem  // the process of a peer that does not answer
+	found []fault.Problem // what a start of a peer that does not answer would read
 
 	// running are settings of the running peer by their keys; nil without the role admin, or if the peer runs on another machine.
 	running  map[string]string
@@ -63,39 +76,65 @@ type facts struct {
 	given    string // flags of the call that name the peer, for recommended commands
 }
 
-// check examines one area. An empty text: nothing to say.
+// check examines one area. An active condition of the area is all that is told. An empty text: nothing to say.
 type check struct {
-	area    string
-	needs   bool // a running peer
-	examine func(*facts) finding
+	area       string
+	needs      bool // a running peer
+	joined     bool // needs a peer that reached its network: what else is missing has that cause
+	examine    func(*facts) finding
+	conditions []string
 }
 
 // checks is the table of doctor, in the order of its output.
 func checks() []check {
+	names := func(list ...string) []string { return list }
 	return []check{
-		{"peer", false, checkPeer},
-		{"data", false, checkData},
-		{"ports", false, checkPorts},
-		{"network", true, checkNetwork},
-		{"nat", true, checkNAT},
-		{"dht", true, checkDHT},
-		{"clock", true, checkClock},
-		{"dns", true, checkDNS},
-		{"disk", false, checkDisk},
-		{"versions", true, checkVersions},
-		{"identity", true, conditions("no other machine with this identity found", "identity_in_use")},
-		{"records", true, checkRecords},
-		{"instances", true, checkInstances},
-		{"grants", true, checkGrants},
-		{"served", true, checkServed},
-		{"buyers", true, checkBuyers},
-		{"group", true, checkGroup},
-		{"other", true, checkOther},
+		{"peer", false, false, checkPeer, nil},
+		{"data", false, false, checkData, nil},
+		{"ports", false, false, checkPorts, nil},
+		{"network", true, false, checkNetwork, names("isolated", "address_limit", "other_network", "private_addresses", "no_way_in")},
+		{"nat", true, true, checkNAT, names("not_reachable")},
+		{"dht", true, true, checkDHT, nil},
+		{"clock", true, true, checkClock, names("clock_offset")},
+		{"dns", true, false, checkDNS, nil},
+		{"disk", false, false, checkDisk, names("disk")},
+		{"certificate", true, false, silent, names("certificate")},
+		{"versions", true, true, checkVersions, names("older_keepers")},
+		{"identity", true, false, fineIdentity, names("identity_in_use")},
+		{"records", true, true, checkRecords, names("joining", "not_stored", "index_full", "cell_full")},
+		{"instances", true, false, checkInstances, names("directory_refused", "set_aside", "front_failed")},
+		{"grants", true, false, checkGrants, names("no_grants")},
+		{"served", true, false, checkServed, nil},
+		{"buyers", true, true, checkBuyers, nil},
+		{"group", true, false, checkGroup, names("member_stopped", "no_group", "no_quorum", "no_reserve", "feature_level", "other_group", "states_differ")},
+		{"past", true, false, checkPast, nil},
+		{"callers", true, false, silent, names("pool_exhausted", "space_low")},
 	}
 }
 
+// silent has nothing to say without a condition.
+func silent(*facts) finding { return finding{} }
+
+// checkPast tells what is over and may explain a complaint: the last suspension, and the last refusal of one caller.
+func checkPast(f *facts) (found finding) {
+	remedies := map[string]string{
+		"suspended": "look at the host: memory, processor, snapshots of a virtual machine",
+		"refused":   "the lines \"a caller got no place\" of the log name it: it closes what it needs no more, or uses one connection",
+	}
+	for _, n := range f.past {
+		if do := remedies[n.Subject]; n.Kind == "peer" && do != "" {
+			found = finding{State: warned, Text: "at " + term.At(n.At) + " " + n.Text, Do: do, Since: n.At}
+		}
+	}
+	return found
+}
+
+func fineIdentity(*facts) finding {
+	return finding{State: fine, Text: "no other machine with this identity found"}
+}
+
 // Command makes the command doctor.
-func Command(con *term.Console) *cobra.Command {
+func Command(con *term.Console, examine Examine) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Examine the peer and say what to do", Args: command.NoArgs,
 		Long: "Examine the running peer: its network, NAT, clock, DHT, name server, disk, records and group, and the versions\n" +
@@ -105,7 +144,7 @@ func Command(con *term.Console) *cobra.Command {
 	s := examined(con, cmd)
 	r := remote.New(con, cmd, 10*time.Second)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		f, err := factsOf(s, cmd, r)
+		f, err := factsOf(s, examine, cmd, r)
 		if err != nil {
 			return err
 		}
@@ -123,7 +162,7 @@ func examined(con *term.Console, cmd *cobra.Command) *settings.Settings {
 }
 
 // factsOf asks the peer and this machine.
-func factsOf(s *settings.Settings, cmd *cobra.Command, r *remote.Peer) (*facts, error) {
+func factsOf(s *settings.Settings, examine Examine, cmd *cobra.Command, r *remote.Peer) (*facts, error) {
 	c, _, err := s.Load(cmd)
 	if err != nil {
 		return nil, err
@@ -136,6 +175,12 @@ func factsOf(s *settings.Settings, cmd *cobra.Command, r *remote.Peer) (*facts, 
 	if address, err := r.Address(); err == nil && f.down == nil && onThisMachine(address) {
 		f.here = true
 		_ = r.Call(cmd.Context(), nil, f.askSettings) // optional: it needs the role admin
+	}
+	if address, err := r.Address(); f.down != nil && !f.refused() && err == nil && onThisMachine(address) {
+		f.runs, f.found = examine(c, r.Console.Now())
+	}
+	if remote.Expired(f.down) && len(f.found) > 0 { // what the files say, and not what the client saw
+		f.runs, f.found = &f.found[0], f.found[1:]
 	}
 	return f, nil
 }
@@ -161,6 +206,12 @@ func (f *facts) ask(ctx context.Context, c *operator.Client, _ []string) (err er
 			}
 		}
 	}
+	for e, err := range c.Events(ctx, operator.EventQuery{Since: "1h"}) {
+		if f.past = e.Notes; err != nil { // a peer without events
+			f.past = nil
+		}
+		break
+	}
 	switch g, err := c.Coordination().Group(ctx); {
 	case err == nil:
 		f.group = &g
@@ -171,18 +222,53 @@ func (f *facts) ask(ctx context.Context, c *operator.Client, _ []string) (err er
 }
 
 // diagnose runs the checks.
-func diagnose(f *facts) []finding {
-	var out []finding
-	for _, c := range checks() {
-		if c.needs && f.down != nil {
-			continue
-		}
-		if found := c.examine(f); found.Text != "" {
-			found.Area = c.area
-			out = append(out, found)
+func diagnose(f *facts) (out []finding) {
+	lost := false // the peer has not reached its network
+	all := checks()
+	tell := func(area string, list ...finding) {
+		for _, one := range list {
+			if one.Text != "" {
+				one.Area = area
+				out = append(out, one)
+			}
 		}
 	}
+	for _, c := range all {
+		if c.needs && f.down != nil || c.joined && lost {
+			continue
+		}
+		list := f.active(func(name string) bool { return slices.Contains(c.conditions, name) })
+		switch {
+		case len(list) > 0:
+		case c.area == "data" && len(f.found) > 0:
+			for _, p := range f.found {
+				list = append(list, told(p))
+			}
+		default:
+			list = []finding{c.examine(f)}
+		}
+		lost = lost || c.area == "network" && list[0].State != fine && f.status.Peers == 0
+		tell(c.area, list...)
+	}
+	tell("other", f.active(func(name string) bool {
+		return !slices.ContainsFunc(all, func(c check) bool { return slices.Contains(c.conditions, name) })
+	})...)
 	return out
+}
+
+// active returns the findings of active conditions. One of the start passes.
+func (f *facts) active(of func(name string) bool) (list []finding) {
+	for _, c := range f.status.Conditions {
+		if !of(c.Name) {
+			continue
+		}
+		one := told(c.Problem)
+		if c.Name == "joining" && time.Duration(f.status.UptimeSeconds)*time.Second < recent {
+			one.State = waiting
+		}
+		list = append(list, one)
+	}
+	return list
 }
 
 // printFindings prints the findings. A problem is a failure.
@@ -210,28 +296,32 @@ func printFindings(r *remote.Peer, list []finding) error {
 }
 
 func checkPeer(f *facts) finding {
-	if do := remote.Mismatch(f.down); do != "" {
-		return finding{State: broken, Text: exit.OneLine(f.down), Do: do}
+	if f.down == nil {
+		up := time.Duration(f.status.UptimeSeconds) * time.Second
+		return finding{State: fine, Text: fmt.Sprintf("%s runs %s for %s, network %s, profile %s", f.status.PeerID, f.status.Version, up, f.status.Network, f.status.Profile)}
 	}
-	if f.silent() {
-		return finding{
-			State: broken, Text: "a program listens at " + f.settings.GRPC + " and does not answer: the peer is stopped or overloaded, or this is another program",
-			Do: "see its log and its processor time, continue it by SIGCONT, or restart it",
-		}
+	down := finding{State: broken, Text: exit.OneLine(f.down)}
+	switch {
+	case remote.Mismatch(f.down) != "" && !(remote.Expired(f.down) && f.runs != nil):
+		down.Do = remote.Mismatch(f.down)
+	case f.refused():
+		down.Text, down.Do = "the peer runs and refuses this caller: "+down.Text, "name the right token: see `"+command.Program+" status --help`"
+	case f.runs != nil:
+		down = told(*f.runs)
+	case f.hangs():
+		down.Text = "a program listens at " + f.settings.GRPC + " and does not answer: the peer is stopped or overloaded, or this is another program"
+		down.Do = "see its log and its processor time, continue it by SIGCONT, or restart it"
+	case len(f.found) > 0:
+		down.Do = "mend what stands below, and start it with `" + command.Program + " run`"
+	default:
+		down.Do = "start it with `" + command.Program + " run`, or name its address with --grpc"
 	}
-	if f.refused() {
-		return finding{State: broken, Text: "the peer runs and refuses this caller: " + exit.OneLine(f.down), Do: "name the right token: see `" + command.Program + " status --help`"}
-	}
-	if f.down != nil {
-		return finding{State: broken, Text: exit.OneLine(f.down), Do: "start it with `" + command.Program + " run`, or name its address with --grpc"}
-	}
-	up := time.Duration(f.status.UptimeSeconds) * time.Second
-	return finding{State: fine, Text: fmt.Sprintf("%s runs %s for %s, network %s, profile %s", f.status.PeerID, f.status.Version, up, f.status.Network, f.status.Profile)}
+	return down
 }
 
-// silent tells a peer that hangs from one that does not run: its port is taken. The settings may belong to a peer that was
+// hangs tells a peer that hangs from one that does not run: its port is taken. The settings may belong to a peer that was
 // not asked.
-func (f *facts) silent() bool {
+func (f *facts) hangs() bool {
 	return f.down != nil && strings.Contains(f.down.Error(), f.settings.GRPC) && f.machine.open("tcp", f.settings.GRPC) != nil
 }
 
@@ -242,39 +332,26 @@ func (f *facts) refused() bool {
 }
 
 // absent reports whether no peer runs: then this command examines its directory and its ports.
-func (f *facts) absent() bool { return f.down != nil && !f.refused() && !f.silent() }
+func (f *facts) absent() bool { return f.down != nil && !f.refused() && !f.hangs() && f.runs == nil }
 
 // recent is the age below which a condition of the start counts as passing.
 const recent = 2 * time.Minute
 
-// conditions is a check that passes without any of the named conditions.
-func conditions(text string, names ...string) func(*facts) finding {
-	return func(f *facts) finding {
-		for _, c := range f.status.Conditions {
-			if slices.Contains(names, c.Name) {
-				return finding{State: broken, Text: c.Message}
-			}
-		}
-		return finding{State: fine, Text: text}
-	}
-}
-
 func checkNetwork(f *facts) finding {
 	s := f.status
-	found := conditions(fault.Counted(s.Peers, "peer")+" connected", "isolated", "address_limit", "private_addresses")(f)
 	switch {
-	case found.State == fine && !s.Ready && time.Duration(s.UptimeSeconds)*time.Second < recent:
+	case !s.Ready && time.Duration(s.UptimeSeconds)*time.Second < recent:
 		return finding{State: waiting, Text: "no bootstrap peer was reached yet"}
-	case found.State == fine && !s.Ready:
+	case !s.Ready:
 		return finding{State: broken, Text: "no bootstrap peer was reached", Do: "check the setting bootstrap and the firewall"}
-	case found.State == fine && s.Peers == 0:
+	case s.Peers == 0:
 		text := "no other peer is connected: this peer is a network of its own, or the others have not found it yet"
 		if s.RecordsOwn == 0 {
 			return finding{State: fine, Text: text}
 		}
 		return finding{State: warned, Text: "nobody else finds the " + fault.Counted(s.RecordsOwn, "offer") + " of this peer: no other peer is connected", Do: BeSeen(s, f.given)}
 	}
-	return found
+	return finding{State: fine, Text: fault.Counted(s.Peers, "peer") + " connected"}
 }
 
 // BeSeen says how others come to find the offers of a peer without connections. given are the flags that name it.
@@ -292,9 +369,8 @@ func BeSeen(s discovery.Status, given string) string {
 
 func checkNAT(f *facts) finding {
 	r := f.status.Reach
-	found := conditions(r.Text, "not_reachable")(f)
+	found := finding{State: fine, Text: r.Text}
 	switch {
-	case found.State == broken:
 	case r.State == "unreachable":
 		found.State = broken
 	case r.State == "checking":
@@ -322,19 +398,12 @@ func checkClock(f *facts) finding {
 	if offset := f.status.ClockOffset; offset != nil {
 		text = term.Offset(*offset) + " from the clocks of the keepers"
 	}
-	return conditions(text, "clock_offset")(f)
+	return finding{State: fine, Text: text}
 }
 
 func checkRecords(f *facts) finding {
 	s := f.status
-	text := fmt.Sprintf("%d own, %d kept", s.RecordsOwn, s.RecordsKept)
-	found := conditions(text, "joining")(f)
-	if found.State == broken && time.Duration(s.UptimeSeconds)*time.Second < recent {
-		found.State = waiting
-	}
-	if found.State != fine {
-		return found
-	}
+	found := finding{State: fine, Text: fmt.Sprintf("%d own, %d kept", s.RecordsOwn, s.RecordsKept)}
 	switch {
 	case len(s.RecordsUnstored) > 0:
 		return finding{State: warned, Text: found.Text + "; no other peer holds " + strings.Join(s.RecordsUnstored, ", "), Do: "this peer announces them again: look at the network above"}
@@ -368,12 +437,7 @@ func checkInstances(f *facts) finding {
 
 // checkGrants says whether this peer grants what it sells.
 func checkGrants(f *facts) finding {
-	found := conditions("", "no_grants")(f)
-	if found.State == broken {
-		found.Text += "; buyers get nothing, and holders keep what they have"
-		found.Do = "see `" + command.Program + " group status" + f.given + "`"
-		return found
-	}
+	found := finding{State: fine}
 	const shown = 3
 	for i, s := range f.sold.Stocks {
 		switch {
@@ -461,42 +525,32 @@ func checkGroup(f *facts) finding {
 			Do: "`" + command.Program + " group add " + f.status.PeerID + "` at a member lets it in again",
 		}
 	case g.Phase == "stopped", g.Phase == "outlived":
-		return finding{State: broken, Text: "this peer takes no part in the group any more: see member_stopped below"}
+		return finding{State: broken, Text: "this peer takes no part in the group any more"}
 	case g.Leader == "":
 		return finding{State: broken, Text: "the group has no leader", Do: "start its voters: see `" + command.Program + " group members" + f.given + "`"}
 	default:
-		text := fmt.Sprintf("%s of a group of %s, leader %s", g.Phase, fault.Counted(len(g.Voters), "voter"), term.Named(g.Leader, g.NameOf(g.Leader)))
-		found := conditions(text, "no_reserve")(f)
-		if found.State == fine && len(g.Voters) > 2 && g.Tolerance != "" && g.Survives == 0 { // before the condition
+		text := fmt.Sprintf("%s of a group of %s, leader %s", g.Phase, fault.Counted(len(g.Voters), "voter"), called(g.Leader, g.NameOf(g.Leader)))
+		if len(g.Voters) > 2 && g.Tolerance != "" && g.Survives == 0 { // before the condition
 			return finding{State: warned, Text: text + ", survives " + g.Tolerance, Do: "start the silent voter: see `" + command.Program + " group members" + f.given + "`"}
 		}
-		if silent := silent(g.Voters); found.State == fine && len(silent) > 0 {
+		if silent := unheard(g.Voters); len(silent) > 0 {
 			return finding{State: warned, Text: text + "; silent: " + strings.Join(silent, ", "), Do: "start or replace it: see `" + command.Program + " group members" + f.given + "`"}
 		}
-		return found
+		return finding{State: fine, Text: text}
 	}
 }
 
-// silent names the voters whom the leader does not hear.
-func silent(voters []coord.Member) (names []string) {
+// called names a peer in a sentence.
+func called(id, name string) string { return cmp.Or(name, term.ShortPeer(id)) }
+
+// unheard names the voters whom the leader does not hear.
+func unheard(voters []coord.Member) (names []string) {
 	for _, m := range voters {
 		if !m.Active {
-			names = append(names, term.Named(m.Peer, m.Name))
+			names = append(names, called(m.Peer, m.Name))
 		}
 	}
 	return names
-}
-
-// checkOther shows the conditions that no other check knows.
-func checkOther(f *facts) finding {
-	known := []string{"isolated", "address_limit", "private_addresses", "clock_offset", "identity_in_use", "joining", "not_reachable", "no_quorum", "no_reserve", "no_grants"}
-	var texts []string
-	for _, c := range f.status.Conditions {
-		if !slices.Contains(known, c.Name) {
-			texts = append(texts, c.Name+": "+c.Message)
-		}
-	}
-	return finding{State: broken, Text: strings.Join(texts, "; ")}
 }
 
 // checkData examines the data directory of a peer that does not run. A running peer may use

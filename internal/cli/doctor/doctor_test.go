@@ -13,6 +13,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/contract/discovery"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/disk"
 	"github.com/blackhole/blackhole/pkg/client"
@@ -72,9 +73,9 @@ func TestDoctorFindsNoProblem(t *testing.T) {
 
 // TestDoctor breaks one thing at a time.
 func TestDoctor(t *testing.T) {
-	condition := func(name string) func(*facts) {
+	because := func(name string) func(*facts) {
 		return func(f *facts) {
-			f.status.Conditions = []discovery.Condition{{Name: name, Message: "because of " + name, Since: time.Unix(0, 0)}}
+			f.status.Conditions = []discovery.Condition{{Name: name, Problem: fault.Problem{What: "because of " + name, Effect: "so", Remedy: "mend it", Since: time.Unix(0, 0)}}}
 		}
 	}
 	sells := func(f *facts) {
@@ -87,23 +88,23 @@ func TestDoctor(t *testing.T) {
 		state  string
 		text   string
 	}{
-		"isolated":          {condition("isolated"), "network", broken, "because of isolated"},
-		"address limit":     {condition("address_limit"), "network", broken, "because of address_limit"},
-		"private addresses": {condition("private_addresses"), "network", broken, "because of private_addresses"},
+		"isolated":          {because("isolated"), "network", broken, "because of isolated"},
+		"address limit":     {because("address_limit"), "network", broken, "because of address_limit"},
+		"private addresses": {because("private_addresses"), "network", broken, "because of private_addresses"},
 		"no bootstrap peer": {func(f *facts) { f.status.Ready = false }, "network", broken, "no bootstrap peer"},
 		"alone":             {func(f *facts) { f.status.Peers, f.status.RoutingTable = 0, 0 }, "network", fine, "of its own"},
 		"unreachable": {func(f *facts) {
 			f.status.Reach = discovery.Reach{State: "unreachable", Text: "not reachable: no relay"}
 		}, "nat", broken, "no relay"},
-		"wrong announcement": {condition("not_reachable"), "nat", broken, "because of not_reachable"},
+		"wrong announcement": {because("not_reachable"), "nat", broken, "because of not_reachable"},
 		"checking":           {func(f *facts) { f.status.Reach = discovery.Reach{State: "checking", Text: "checking"} }, "nat", waiting, "checking"},
 		"no server":          {func(f *facts) { f.status.RoutingTable = 0 }, "dht", broken, "none serves the DHT"},
 		"keeper":             {func(f *facts) { f.status.Mode = "server" }, "dht", fine, "keeps records for others"},
-		"clock":              {condition("clock_offset"), "clock", broken, "because of clock_offset"},
-		"identity":           {condition("identity_in_use"), "identity", broken, "because of identity_in_use"},
-		"joining":            {condition("joining"), "records", broken, "because of joining"},
+		"clock":              {because("clock_offset"), "clock", broken, "because of clock_offset"},
+		"identity":           {because("identity_in_use"), "identity", broken, "because of identity_in_use"},
+		"joining":            {because("joining"), "records", broken, "because of joining"},
 		"just started": {func(f *facts) {
-			condition("joining")(f)
+			because("joining")(f)
 			f.status.UptimeSeconds = 5
 		}, "records", waiting, "because of joining"},
 		"no name server": {func(f *facts) {
@@ -126,7 +127,7 @@ func TestDoctor(t *testing.T) {
 			f.failing = []*instance.Instance{{Key: instance.Key{Service: "sell-gpu", ID: "mine"}, Spec: instance.Spec{Offer: []byte("{}")}}}
 		}, "instances", warned, "1 instance of this peer not up, among them sell-gpu mine; nobody finds their offers until the check passes"},
 		"sells":          {sells, "grants", fine, "1 of 4 gpu of mine free"},
-		"grants nothing": {condition("no_grants"), "grants", broken, "because of no_grants; buyers get nothing"},
+		"grants nothing": {because("no_grants"), "grants", broken, "because of no_grants: so"},
 		"serves":         {sells, "served", fine, "1 service that this peer serves to buyers answered"},
 		"served by nobody": {func(f *facts) {
 			sells(f)
@@ -146,7 +147,10 @@ func TestDoctor(t *testing.T) {
 			sells(f)
 			f.status.Reach.State = "local"
 		}, "buyers", fine, "buyers connect directly"},
-		"new condition": {condition("disk_full"), "other", broken, "disk_full: because of disk_full"},
+		"suspended": {func(f *facts) {
+			f.past = []discovery.Note{{Kind: "peer", Subject: "suspended", Text: "this process did not run for 20s", At: time.Unix(0, 0)}, {Kind: "peer", Subject: "id"}}
+		}, "past", warned, "at 1970-01-01T00:00:00Z this process did not run for 20s"},
+		"new condition": {because("disk_full"), "other", broken, "because of disk_full"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := sound()
@@ -177,6 +181,76 @@ func TestDoctorWithoutPeer(t *testing.T) {
 	require.Equal(t, broken, states["data"].State)
 	require.Equal(t, broken, states["disk"].State)
 	require.NotEmpty(t, states["peer"].Do)
+}
+
+// TestDoctorTellsOnce: each condition is one row with its remedy, beside no row of its area that says the same.
+func TestDoctorTellsOnce(t *testing.T) {
+	for _, name := range condition.Names() {
+		f := sound()
+		f.status.Conditions = []discovery.Condition{{Name: name, Problem: fault.Problem{What: "because of " + name, Remedy: "mend " + name}}}
+		f.machine = fakeMachine{"/var/lib/peer": errors.New("full")}
+		if name != "disk" {
+			f.machine = fakeMachine{}
+		}
+		broke := 0
+		for _, found := range diagnose(f) {
+			if found.State != fine {
+				broke++
+				require.Equal(t, "because of "+name, found.Text)
+				require.Equal(t, "mend "+name, found.Do)
+			}
+			require.NotEqual(t, "other", found.Area, "%s has no area", name)
+		}
+		require.Equal(t, 1, broke, name)
+	}
+}
+
+// TestDoctorFirstCause: a peer that no way leads into its network is told nothing that follows from that.
+func TestDoctorFirstCause(t *testing.T) {
+	f := sound()
+	f.status.Peers, f.status.RoutingTable, f.status.Ready = 0, 0, false
+	f.status.Reach = discovery.Reach{State: "unreachable", Text: "not reachable: no relay"}
+	f.status.Conditions = []discovery.Condition{
+		{Name: "joining", Problem: fault.Problem{What: "no comparison"}}, {Name: "not_reachable", Problem: fault.Problem{What: "no relay"}},
+		{Name: "no_way_in", Problem: fault.Problem{What: "no bootstrap peer was reached: /ip4/10.0.0.1/tcp/1: no answer", Remedy: "correct it"}},
+	}
+	var wrong []string
+	for _, found := range diagnose(f) {
+		if found.State != fine {
+			wrong = append(wrong, found.Area+": "+found.Text)
+		}
+	}
+	require.Equal(t, []string{"network: no bootstrap peer was reached: /ip4/10.0.0.1/tcp/1: no answer"}, wrong)
+}
+
+// TestDoctorTellsAProcess: a peer whose process has its directory is neither started nor asked to leave its ports, and what a start
+// would find is told as it is.
+func TestDoctorTellsAProcess(t *testing.T) {
+	f := stopped()
+	f.machine = fakeMachine{"127.0.0.1:8500": errors.New("address in use"), "127.0.0.1:8502": errors.New("address in use")}
+	f.runs = &fault.Problem{What: "process 7 is frozen", Remedy: "`kill -CONT 7`"}
+	areas := map[string]finding{}
+	for _, found := range diagnose(f) {
+		areas[found.Area] = found
+	}
+	require.Equal(t, "process 7 is frozen", areas["peer"].Text)
+	require.Equal(t, "`kill -CONT 7`", areas["peer"].Do)
+	require.NotContains(t, areas, "ports")
+	require.NotContains(t, areas, "data")
+
+	f = stopped()
+	f.found = []fault.Problem{{What: "a is damaged", Remedy: "move a"}, {What: "b is damaged", Remedy: "move b"}}
+	var data []finding
+	for _, found := range diagnose(f) {
+		switch found.Area {
+		case "data":
+			data = append(data, found)
+		case "peer":
+			require.NotContains(t, found.Do, "or name its address")
+		}
+	}
+	require.Len(t, data, 2)
+	require.Equal(t, finding{Area: "data", State: broken, Text: "b is damaged", Do: "move b"}, data[1])
 }
 
 // TestDoctorWithoutRight tells a peer that refuses the caller from one that does not run: nobody should stop a healthy program.

@@ -77,7 +77,7 @@ func checkDisk(f *facts) finding {
 	found := finding{State: fine, Text: fmt.Sprintf("%.1f GB free for %s", float64(free)/1e9, dir)}
 	if free < disk.Low {
 		found.State = broken
-		found.Do = "make room: at a full disk the peer's part in the group stops, and offers are refused"
+		found.Do = "make room: on a full disk the peer refuses offers, and its part in the group stops"
 	}
 	return found
 }

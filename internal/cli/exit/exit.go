@@ -135,7 +135,7 @@ func Answered(err error) bool {
 // user cannot fix, show their operations.
 func OneLine(err error) string {
 	text := Message(err)
-	if fault.KindOf(err) == fault.Internal {
+	if fault.KindOf(err) == fault.Internal && fault.ProblemOf(err).Remedy == "" {
 		text = err.Error()
 	} else if field := fault.FieldOf(err); field != "" {
 		text = field + ": " + strings.TrimPrefix(text, field+": ")

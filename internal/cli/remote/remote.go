@@ -248,6 +248,8 @@ func Mismatch(err error) string {
 		return "use the gRPC address of the peer, by default " + client.DefaultAddress
 	case strings.Contains(text, "tls: first record does not look like a TLS handshake"):
 		return "the peer speaks without TLS: leave out --tls-ca, --cert and --key"
+	case Expired(err):
+		return "on the machine of the peer put a new certificate at auth.server_cert and its key at auth.server_key, which needs no restart"
 	case strings.Contains(text, "x509: "):
 		return "name the CA of the peer's certificate with --tls-ca, and the peer with --grpc as its certificate does"
 	case strings.Contains(text, "tls: "):
@@ -256,6 +258,11 @@ func Mismatch(err error) string {
 		return "the peer seems to speak TLS: name the CA of its certificate with --tls-ca"
 	}
 	return ""
+}
+
+// Expired reports that the certificate of the peer of a failed call has expired.
+func Expired(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "x509: certificate has expired") && strings.Contains(err.Error(), " is after ")
 }
 
 // CleanupTimeout bounds the calls that undo the work of a command at its end.

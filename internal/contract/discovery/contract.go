@@ -7,6 +7,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -126,9 +127,9 @@ type Group struct {
 
 // Condition is a cause that limits a peer now. RELIABILITY.md lists the names.
 type Condition struct {
-	Name    string    `json:"name"`
-	Message string    `json:"message"` // one sentence: the problem and the remedy
-	Since   time.Time `json:"since"`
+	Name    string `json:"name"`
+	Message string `json:"message"` // the whole problem as one text
+	fault.Problem
 }
 
 // Reach says how strangers reach a peer.

@@ -146,5 +146,5 @@ func TestRemedy(t *testing.T) {
 func TestSuccessorGone(t *testing.T) {
 	set := condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
 	NewMerger(Config{Conditions: set}).report(Group{ID: id(1), Over: machine.Dissolution{Successor: id(2), Index: 9}}, Step{Action: Wait})
-	require.Contains(t, set.Active()[0].Message, "blackholed group restore")
+	require.Contains(t, set.Active()[0].String(), "blackholed group restore")
 }

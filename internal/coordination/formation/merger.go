@@ -16,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/member"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/pause"
+	"github.com/blackhole/blackhole/pkg/fault"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
@@ -74,8 +75,8 @@ type Config struct {
 	Keeps func() bool
 	// Alone reports whether this peer is the only member of its group.
 	Alone func() bool
-	// WithName returns a peer's id with its name, for a sentence.
-	WithName func(id string) string
+	// Called names a peer in a sentence.
+	Called func(id string) string
 
 	Conditions *condition.Set
 	Logger     *slog.Logger
@@ -211,25 +212,33 @@ func (m *Merger) report(own Group, step Step) {
 	sighted, conditions := m.others.sighted(), m.config.Conditions
 	switch {
 	case own.Over.Over() && step.Action == Wait:
-		conditions.Raise(condition.OtherGroup, "this peer's coordination group was dissolved into group %v, whose leader does not answer: locks, leases and keys "+
-			"fail until it does; if it is gone for good, restore a backup of one of the two with blackholed group restore", own.Over.Successor)
+		conditions.Raise(condition.OtherGroup, fault.Problem{
+			What:   fmt.Sprintf("this peer's coordination group was dissolved into group %v, whose leader does not answer", own.Over.Successor),
+			Effect: "locks, leases and keys fail until it does",
+			Remedy: "If it is gone for good, restore a backup of one of the two by `blackholed group restore FILE`",
+		})
 	case len(sighted) == 0:
 		strangers := m.others.strangers()
 		if len(strangers) == 0 || !m.config.Alone() {
 			conditions.Clear(condition.OtherGroup)
 			return
 		}
-		conditions.Raise(condition.OtherGroup, "this peer alone is a group, and %s, which does not prove its key of the network, is in another one: a lock of one does not "+
-			"exclude the other; if this peer has lost its data directory, stop it, remove the new one, and start it with --join LINE of blackholed invite there",
-			m.config.WithName(strangers[0].String()))
+		conditions.Raise(condition.OtherGroup, fault.Problem{
+			What:   "this peer alone is a group, and " + m.config.Called(strangers[0].String()) + ", which does not prove its key of the network, is in another one",
+			Effect: "a lock of one does not exclude the other",
+			Remedy: "If this peer has lost its data directory, stop it, remove the new one, and start it with --join LINE of `blackholed invite` there",
+		})
 	default:
 		about := sighted[0]
 		if slices.Contains(sighted, step.Group) {
 			about = step.Group
 		}
 		o, _ := m.others.of(about)
-		conditions.Raise(condition.OtherGroup, "this peer and %s belong to separate coordination groups of one network: a lock of one does not exclude the other, "+
-			"and each lists its own instances; %s", m.config.WithName(o.by.String()), outlook(own, o.describe(), step))
+		conditions.Raise(condition.OtherGroup, fault.Problem{
+			What:   "this peer and " + m.config.Called(o.by.String()) + " belong to separate coordination groups of one network",
+			Effect: "a lock of one does not exclude the other, and each lists its own instances",
+			Remedy: "What is next: " + outlook(own, o.describe(), step),
+		})
 	}
 }
 

@@ -4,6 +4,7 @@ package upkeep
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -135,8 +136,11 @@ func (c comparison) conclude(ctx context.Context, own member.StateHash, found me
 	if found.Split {
 		c.Compared("split")
 		c.Logger.Error("the members of the coordination group have different states, and no majority agrees", "entry", own.Index, "members", c.names(nil))
-		c.Conditions.Raise(condition.StatesDiffer, "the members %s have different states after log entry %d, and no majority agrees: "+
-			"find the right one by its content, and recover the group from it", c.names(nil), own.Index)
+		c.Conditions.Raise(condition.StatesDiffer, fault.Problem{
+			What:   fmt.Sprintf("the members %s have different states after log entry %d, and no majority agrees", c.names(nil), own.Index),
+			Effect: "reads of different members may differ",
+			Remedy: "Find the right one by its content (`blackholed kv get --consistency local` at each), and let the others rejoin",
+		})
 		return
 	}
 	if found.Hash != "" {

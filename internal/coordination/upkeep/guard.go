@@ -2,6 +2,7 @@ package upkeep
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -41,8 +42,10 @@ func WatchSpace(ctx context.Context, at *member.Member, conditions *condition.Se
 		}
 		switch {
 		case fullest.Used >= spaceLow:
-			conditions.Raise(condition.SpaceLow, "the %s of the group use over %d %% of their room, and %s; most belong to %s: "+
-				"end or delete some, or raise coordination.limits at the voters", fullest.Name, int(spaceLow*100), effect, fullest.Most)
+			conditions.Raise(condition.SpaceLow, fault.Problem{
+				What:   fmt.Sprintf("the %s of the group use over %d %% of their room; most belong to %s", fullest.Name, int(spaceLow*100), fullest.Most),
+				Effect: effect, State: fault.Coming, Remedy: "End or delete some, or raise coordination.limits at the voters",
+			})
 		case fullest.Used < spaceFree:
 			conditions.Clear(condition.SpaceLow)
 		}
@@ -55,29 +58,49 @@ const (
 )
 
 // WatchReserve keeps the condition no_reserve of a member until ctx ends: its group lost a voter, and the next loss stops it.
-// A group of one or two voters never had a reserve. count returns the voters, zero without a leader: nothing is known then, and
-// the condition stays until no_quorum takes its place or a leader says more. silent names those without contact, as far as this
-// member knows.
-func WatchReserve(ctx context.Context, count func() membership.Tolerance, silent func() []string, conditions *condition.Set) {
+// A group of one or two voters never had a reserve. count returns the voters, and when a leader counted them: one old count is no
+// second witness. Without a leader nothing is known, and an active condition says so until no_quorum takes its place or a leader
+// says more. silent names those without contact, as far as this member knows, and whether the first one runs.
+func WatchReserve(ctx context.Context, count func() (membership.Tolerance, time.Time), silent func() (names []string, runs bool), conditions *condition.Set) {
 	defer conditions.Clear(condition.NoReserve) // a client does not know
-	for lost := time.Duration(0); pause.For(ctx, counting); {
-		t := count()
-		if !t.Quorate() {
+	var lost time.Time                          // the first count without a reserve
+	var before string
+	for pause.For(ctx, counting) {
+		t, at := count()
+		switch {
+		case !t.Quorate():
+			if lost = (time.Time{}); before != "" {
+				conditions.Raise(condition.NoReserve, fault.Problem{
+					What: "the group has no leader at the moment; before, " + before, Effect: "locks, leases and keys wait for one",
+				})
+			}
 			continue
-		}
-		if t.Voters < 3 || t.Failures() > 0 {
-			lost = 0
+		case t.Voters < 3 || t.Failures() > 0:
+			lost, before = time.Time{}, ""
 			conditions.Clear(condition.NoReserve)
 			continue
+		case lost.IsZero():
+			lost = at
 		}
-		if lost += counting; lost >= missed {
-			which := "\"blackholed group members\" names the silent one"
-			if names := silent(); len(names) > 0 {
-				which = "no contact to " + strings.Join(names, ", ")
+		if at.Sub(lost) < missed && before == "" {
+			continue
+		}
+		before = fmt.Sprintf("%d of %d voters of the group answered", t.Active, t.Voters)
+		is := fault.Problem{
+			What: fmt.Sprintf("%d of %d voters of the group answer", t.Active, t.Voters), State: fault.Coming,
+			Effect: "the loss of another one stops locks, leases and keys", Remedy: "`blackholed group members` names the silent one: start it",
+		}
+		which := "SILENT_PEER"
+		if names, runs := silent(); len(names) > 0 {
+			which = names[0]
+			is.What += ", and the leader does not hear " + strings.Join(names, ", ")
+			is.Remedy = "Start it if it is down, and check the network to it if it runs"
+			if runs {
+				is.Remedy = "It runs: `blackholed doctor` there says why its member takes no part"
 			}
-			conditions.Raise(condition.NoReserve, "%d of %d voters of the group answer, and the loss of another one stops locks, leases and keys: %s. "+
-				"Start it if it is down, check the network to it if it runs, or let another peer take its place with \"blackholed group replace SILENT_PEER NEW_PEER\"", t.Active, t.Voters, which)
 		}
+		is.Remedy += "; or give its vote to another peer by `blackholed group add NEW_PEER` and `blackholed group replace " + which + " NEW_PEER`"
+		conditions.Raise(condition.NoReserve, is)
 	}
 }
 

@@ -64,6 +64,7 @@ type View struct {
 	claims    map[peer.ID]claim
 	tolerance membership.Tolerance // as counted last by a leader
 	counter   peer.ID              // that leader
+	countedAt time.Time
 }
 
 // claim is what a peer says of itself.
@@ -112,7 +113,8 @@ func (v *View) Question(ctx context.Context, p peer.ID, candidate uint64) (*grou
 	v.Hear(p, resp)
 	if resp.GetVoters() > 0 { // only a leader counts them
 		v.mu.Lock()
-		v.counter, v.tolerance = p, membership.Tolerance{Voters: int(resp.GetVoters()), Active: int(resp.GetVotersActive())}
+		v.counter, v.countedAt = p, time.Now()
+		v.tolerance = membership.Tolerance{Voters: int(resp.GetVoters()), Active: int(resp.GetVotersActive())}
 		v.mu.Unlock()
 	}
 	return resp, true
@@ -375,12 +377,37 @@ func (v *View) WithName(id string) string {
 	return id
 }
 
-// Tolerance returns the last count of voters by a leader; zero if this leader has not answered yet.
-func (v *View) Tolerance(leader peer.ID) membership.Tolerance {
+// Called names a peer in a sentence, so that commands find it: by its name, or by the end of its id where others have that name.
+func (v *View) Called(id string) string {
+	const end = 8
+	short := "…" + id[max(0, len(id)-end):]
+	self, err := peer.Decode(id)
+	if err != nil {
+		return short
+	}
+	name := v.NameOf(self)
+	if name == "" {
+		return short
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for other, c := range v.claims {
+		if string(c.name) == name && other != self {
+			return short
+		}
+	}
+	if self != v.Self && string(v.Name) == name {
+		return short
+	}
+	return name
+}
+
+// Tolerance returns the last count of voters by a leader, and when it came; zero if this leader has not answered yet.
+func (v *View) Tolerance(leader peer.ID) (membership.Tolerance, time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if leader == "" || v.counter != leader {
-		return membership.Tolerance{}
+		return membership.Tolerance{}, time.Time{}
 	}
-	return v.tolerance
+	return v.tolerance, v.countedAt
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/internal/daemon/recent"
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/pkg/records"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -110,15 +111,15 @@ func TestLeaders(t *testing.T) {
 
 func TestConditions(t *testing.T) {
 	inBubble(t, func(p *peer) {
-		p.conditions = []condition.Condition{{Name: condition.NoQuorum, Message: "peer-1 and peer-3 are silent", Since: time.Now()}, {Name: condition.Isolated, Message: "no connection", Since: time.Now()}}
+		p.conditions = []condition.Condition{{Name: condition.NoQuorum, Problem: fault.Problem{What: "peer-1 and peer-3 are silent", Since: time.Now()}}, {Name: condition.Isolated, Problem: fault.Problem{What: "no connection", Since: time.Now()}}}
 		p.says("quorum: the quorum is lost: peer-1 and peer-3 are silent", "condition: isolated began: no connection")
 		p.says()
 		p.rest(time.Minute + time.Second/2) // between two looks
 		p.conditions = nil
 		p.says("condition: isolated ended after 1m5s", "quorum: the quorum is back after 1m5s")
-		p.conditions = []condition.Condition{{Name: condition.NoReserve, Message: "2 of 3 voters answer", Since: time.Now()}}
+		p.conditions = []condition.Condition{{Name: condition.NoReserve, Problem: fault.Problem{What: "2 of 3 voters answer", Since: time.Now()}}}
 		p.says("condition: no_reserve began: 2 of 3 voters answer")
-		p.conditions = []condition.Condition{{Name: condition.NoQuorum, Message: "peer-3 is silent too", Since: time.Now()}}
+		p.conditions = []condition.Condition{{Name: condition.NoQuorum, Problem: fault.Problem{What: "peer-3 is silent too", Since: time.Now()}}}
 		p.says("quorum: the quorum is lost: peer-3 is silent too", "condition: no_reserve got worse after 3s: it is no_quorum now")
 	})
 }
@@ -296,5 +297,39 @@ func TestBounds(t *testing.T) {
 		<-time.After(time.Hour + time.Second)
 		notes, _ = m.Since(time.Time{})
 		require.Empty(t, notes)
+	})
+}
+
+// TestSuspension: a process that did not run for a while remembers that, and each other second leaves no note.
+func TestSuspension(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory, ahead := recent.New(time.Now), time.Duration(0)
+		var mu sync.Mutex
+		now := func() time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			return time.Now().Add(ahead)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			none := recent.Sources{
+				Conditions: func() []condition.Condition { return nil }, Peers: func() []string { return nil },
+				Offers: func() []*records.Record { return nil },
+			}
+			recent.NewWatch(memory, none, now).Run(ctx)
+		}()
+		time.Sleep(time.Minute)
+		mu.Lock()
+		ahead = 20 * time.Second
+		mu.Unlock()
+		time.Sleep(time.Minute)
+		cancel()
+		<-done
+		notes, _ := memory.Since(time.Time{})
+		require.Len(t, notes, 2)
+		require.Equal(t, recent.Suspended, notes[1].Subject)
+		require.Contains(t, notes[1].Text, "did not run for 21s")
 	})
 }

@@ -38,7 +38,19 @@ const (
 	everyPeers = time.Minute // between notes of lost peers: in a large network connections come and go
 	mostAtOnce = 20          // notes of one kind at one look; one more counts the rest
 	mostNames  = 5           // in one note
+	asleep     = 10 * every  // between two looks: this process did not run
 )
+
+// Subjects of notes about this peer itself that doctor shows.
+const (
+	Suspended = "suspended" // this process did not run for a while
+	Refused   = "refused"   // a caller has all that one may have
+)
+
+// ShareUsed notes that a caller has its share of a pool. It does not name the caller: everybody may read notes.
+func (m *Memory) ShareUsed(pool, why string) {
+	m.Note(kindPeer, Refused, "a caller has its share of the pool %s, and is refused more: %s", pool, why)
+}
 
 // Sources are the states that a Watch compares. Each returns the present state, without a question to another peer.
 type Sources struct {
@@ -74,7 +86,11 @@ func NewWatch(m *Memory, see Sources, now func() time.Time) *Watch {
 // Run notes changes until ctx ends.
 func (w *Watch) Run(ctx context.Context) {
 	w.memory.Note(kindPeer, w.see.Self, "this peer started: it remembers nothing before")
-	for w.look(); pause.For(ctx, every); {
+	w.look()
+	for last := w.now(); pause.For(ctx, every); last = w.now() {
+		if gap := w.now().Sub(last); gap > asleep {
+			w.memory.Note(kindPeer, Suspended, "this process did not run for %v: answers waited, and its leases and locks may have expired", gap.Round(time.Second))
+		}
 		w.look()
 	}
 }
@@ -199,9 +215,9 @@ func (w *Watch) seeConditions() {
 			continue
 		}
 		if c.Name == condition.NoQuorum {
-			w.memory.NoteSince(c.Since, kindQuorum, string(c.Name), "the quorum is lost: %s", c.Message)
+			w.memory.NoteSince(c.Since, kindQuorum, string(c.Name), "the quorum is lost: %s", c.String())
 		} else {
-			w.memory.NoteSince(c.Since, kindCondition, string(c.Name), "%s began: %s", c.Name, c.Message)
+			w.memory.NoteSince(c.Since, kindCondition, string(c.Name), "%s began: %s", c.Name, c.String())
 		}
 	}
 	for _, name := range condition.Names() {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/pause"
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 const (
@@ -137,7 +138,10 @@ func (w *knowledge) judgeIsolation(before int, now time.Time) {
 	case w.isolated.IsZero() && departed > left:
 		w.isolated, w.peak = now, max(before, departed+left)
 		w.epoch.Add(1)
-		w.conditions.Raise(condition.Isolated, "this peer lost contact with %d of %d peers of its network: it may lack changes; check the network of this host", w.peak-left, w.peak)
+		w.conditions.Raise(condition.Isolated, fault.Problem{
+			What:   fmt.Sprintf("this peer lost contact with %d of %d peers of its network", w.peak-left, w.peak),
+			Effect: "it may lack changes", Remedy: "Check the network of this host",
+		})
 	case !w.isolated.IsZero() && left > 0 && (2*left >= w.peak || now.Sub(w.isolated) > lostFor):
 		w.isolated = time.Time{}
 		w.conditions.Clear(condition.Isolated)
@@ -291,7 +295,10 @@ func (w *knowledge) TellJoining(compares bool, now time.Time) {
 	case !compares:
 		w.conditions.Clear(condition.Joining)
 	case !w.informed && age >= JoiningGrace:
-		w.conditions.Raise(condition.Joining, "this peer has not compared its records with another keeper since %s: until then its own records answer no query", w.started.Format(time.RFC3339))
+		w.conditions.Raise(condition.Joining, fault.Problem{
+			What:   "this peer has not compared its records with another keeper since its start at " + w.started.Format(time.RFC3339),
+			Effect: "until then its own records answer no query",
+		})
 	}
 }
 

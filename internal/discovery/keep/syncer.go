@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/digest"
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -122,8 +124,10 @@ func (y *Syncer) Run(ctx context.Context) {
 // reportFull keeps the condition of a full cell without children. It is up to a round late; the answers are not.
 func (y *Syncer) reportFull() {
 	if c, is := y.cells.Overfull(); is {
-		y.Conditions.Raise(condition.CellFull, "cell %s has more offers than one cell takes, and no parts: further ones are refused, and "+
-			"answers about it are incomplete; their providers should state their places", c)
+		y.Conditions.Raise(condition.CellFull, fault.Problem{
+			What:   fmt.Sprintf("cell %s has more offers than one cell takes, and no parts", c),
+			Effect: "further ones are refused, and answers about it are incomplete", Remedy: "Their providers should state their places",
+		})
 	} else {
 		y.Conditions.Clear(condition.CellFull)
 	}

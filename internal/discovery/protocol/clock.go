@@ -11,6 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/clock"
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // estimateEvery bounds the age of an estimate. A sample that contradicts the estimate renews it at once.
@@ -76,7 +77,9 @@ func (c *clockCheck) renew(now clock.Moment) {
 	case e.Wrong():
 		text := clockFault(e)
 		c.fault.Store(&text)
-		c.conditions.Raise(condition.ClockOffset, "%s: set it, for example by NTP; until then its answers are incomplete", text)
+		c.conditions.Raise(condition.ClockOffset, fault.Problem{
+			What: text, Effect: "its answers are incomplete", Remedy: "Set the clock by NTP: `timedatectl set-ntp true`",
+		})
 	case e.State != clock.Unknown && e.Offset.Abs() < fine:
 		c.fault.Store(nil)
 		c.conditions.Clear(condition.ClockOffset)

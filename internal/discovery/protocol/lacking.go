@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -97,8 +98,11 @@ func (l *lackingFields) tell(now time.Time) {
 		l.signals.Conditions.Clear(condition.OlderKeepers)
 		return
 	}
-	l.signals.Conditions.Raise(condition.OlderKeepers, "%d keepers of an older version do not know %s: answers that depend on it may be incomplete until they are upgraded",
-		l.peers.Len(), strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
+	l.signals.Conditions.Raise(condition.OlderKeepers, fault.Problem{
+		What:   fmt.Sprintf("%d keepers of an older version do not know %s", l.peers.Len(), strings.Join(slices.Sorted(maps.Keys(fields)), ", ")),
+		Effect: "answers that depend on it may be incomplete",
+		Remedy: "Upgrade these peers: the column AGENT of `blackholed peer ls` has their versions",
+	})
 }
 
 // FiltersOf returns the fields of a query that a keeper does not know.

@@ -29,7 +29,7 @@ func TestConditionOfOlderKeepers(t *testing.T) {
 	require.Empty(t, conditions.ActiveNames())
 	c.lacking.note("c", refusal)
 	require.Equal(t, []string{"older_keepers"}, conditions.ActiveNames())
-	require.Contains(t, conditions.Active()[0].Message, "3 keepers of an older version do not know max_error_rate, sort")
+	require.Contains(t, conditions.Active()[0].String(), "3 keepers of an older version do not know max_error_rate, sort")
 	require.Equal(t, 3, counts.Lacks()["query.query.max_error_rate"])
 	require.Equal(t, []string{"max_error_rate", "sort"}, c.lacking.filtersOf("c"))
 	now = now.Add(lackingTTL + time.Second)

@@ -27,7 +27,10 @@ func (s *peerService) Status(context.Context, *api.StatusRequest) (*api.StatusRe
 	st := s.node.Status()
 	conditions := make([]*api.Condition, len(st.Conditions))
 	for i, c := range st.Conditions {
-		conditions[i] = &api.Condition{Name: c.Name, Message: c.Message, Since: timestamppb.New(c.Since)}
+		conditions[i] = &api.Condition{
+			Name: c.Name, Message: c.Message, Since: timestamppb.New(c.Since),
+			What: c.What, Effect: c.Effect, Remedy: c.Remedy, State: string(c.State),
+		}
 	}
 	return &api.StatusResponse{
 		PeerId: st.PeerID, IdentityNew: st.IdentityNew, Network: st.Network, NetworkClosed: st.NetworkClosed, Profile: st.Profile, Mode: st.Mode, Listen: st.Listen, Version: st.Version, Ready: st.Ready,

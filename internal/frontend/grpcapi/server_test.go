@@ -197,7 +197,7 @@ func TestStatusAndPeers(t *testing.T) {
 	h.Node.State = discovery.Status{
 		PeerID: "12D3", IdentityNew: true, Name: "host", Network: "office", Profile: "lan", Mode: "client", Listen: []string{"/ip4/127.0.0.1/tcp/1"}, UptimeSeconds: 1.5, Version: "v1",
 		Peers: 2, RoutingTable: 3, RecordsKept: 4, RecordsOwn: 5, RecordsUnstored: []string{"a", "b"}, RecordsAnnouncing: 3, Ready: true,
-		Conditions: []discovery.Condition{{Name: "joining", Message: "comparing", Since: time.Unix(1, 0).UTC()}},
+		Conditions: []discovery.Condition{{Name: "joining", Message: "comparing: so. Wait", Problem: fault.Problem{What: "comparing", Effect: "so", Remedy: "Wait", State: fault.Coming, Since: time.Unix(1, 0).UTC()}}},
 		Reach: discovery.Reach{
 			State: "relayed", Text: "behind NAT", Since: time.Unix(2, 0).UTC(), Relays: []string{"12D5"},
 			Direct: 6, Relayed: 7, Punched: 8, Unpunched: 9,

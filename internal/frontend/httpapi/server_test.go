@@ -53,9 +53,9 @@ func TestHealth(t *testing.T) {
 func TestHealthNamesConditions(t *testing.T) {
 	a := newFixture(t)
 	a.Harness.Node.State.Mode = "server"
-	a.Harness.Node.State.Conditions = []discovery.Condition{{Name: "clock_offset", Message: "the clock is 40s late", Since: time.Unix(1, 0).UTC()}}
+	a.Harness.Node.State.Conditions = []discovery.Condition{{Name: "clock_offset", Message: "the clock is 40s late", Problem: fault.Problem{What: "the clock is 40s late", State: fault.Now, Since: time.Unix(1, 0).UTC()}}}
 	a.Harness.Node.State.Reach.State = "relayed"
-	condition := []any{object{"name": "clock_offset", "message": "the clock is 40s late", "since": "1970-01-01T00:00:01Z"}}
+	condition := []any{object{"name": "clock_offset", "message": "the clock is 40s late", "what": "the clock is 40s late", "state": "now", "since": "1970-01-01T00:00:01Z"}}
 	require.Equal(t, object{"status": "degraded", "reason": "the clock is 40s late", "conditions": condition}, a.ok(t, 200, "GET", "/v1/health", ""))
 	require.Equal(t, condition, a.ok(t, 200, "GET", "/v1/status", "")["conditions"])
 }

@@ -4,13 +4,15 @@
 package condition
 
 import (
-	"fmt"
+	"cmp"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // Name identifies a condition in status, metrics and logs.
@@ -33,6 +35,8 @@ const (
 	AddressLimit Name = "address_limit"
 	// OtherNetwork: a bootstrap peer belongs to a network with another name.
 	OtherNetwork Name = "other_network"
+	// NoWayIn: no bootstrap peer was reached.
+	NoWayIn Name = "no_way_in"
 	// PrivateAddresses: the profile expects public addresses and this machine has private ones only.
 	PrivateAddresses Name = "private_addresses"
 	// NotStored: no keeper holds the newest version of a service of this peer.
@@ -80,7 +84,7 @@ const (
 func Names() []string {
 	return []string{
 		string(Joining), string(Isolated), string(ClockOffset), string(IdentityInUse),
-		string(NotReachable), string(AddressLimit), string(OtherNetwork), string(PrivateAddresses), string(NotStored), string(NoGroup), string(NoQuorum), string(DirectoryRefused), string(NoReserve), string(OtherGroup),
+		string(NotReachable), string(AddressLimit), string(OtherNetwork), string(NoWayIn), string(PrivateAddresses), string(NotStored), string(NoGroup), string(NoQuorum), string(DirectoryRefused), string(NoReserve), string(OtherGroup),
 		string(OlderKeepers), string(FeatureLevel), string(MemberStopped), string(StatesDiffer), string(IndexFull), string(CellFull), string(NoGrants), string(SpaceLow),
 		string(Disk), string(Certificate), string(PoolExhausted),
 		string(SetAside), string(FrontFailed),
@@ -97,9 +101,8 @@ func (n Name) Includes(milder Name) bool {
 
 // Condition is an active condition.
 type Condition struct {
-	Name    Name
-	Message string // one sentence: the problem and the remedy
-	Since   time.Time
+	Name Name
+	fault.Problem
 }
 
 // Set holds the active conditions. It is safe for concurrent use. A nil Set ignores all changes and is empty.
@@ -117,26 +120,27 @@ func NewSet(log *slog.Logger, now func() time.Time) *Set {
 	return &Set{log: log, now: now, active: make(map[Name]Condition)}
 }
 
-// Raise begins a condition, or replaces the message of an active one. Only the begin is logged, as a warning. It ends the
+// Raise begins a condition, or replaces the words of an active one. Only the begin is logged, as a warning. It ends the
 // conditions that this one includes at the same moment, so that nobody sees a better one between two bad ones.
-func (s *Set) Raise(n Name, format string, args ...any) {
+func (s *Set) Raise(n Name, p fault.Problem) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c, active := s.active[n]
-	if !active {
-		c = Condition{Name: n, Since: s.now()}
+	p.State = cmp.Or(p.State, fault.Now)
+	if active {
+		p.Since = c.Since
+	} else if p.Since.IsZero() {
+		p.Since = s.now()
 	}
-	message := fmt.Sprintf(format, args...)
-	if active && message == c.Message {
+	if active && p == c.Problem {
 		return
 	}
-	c.Message = message
-	s.active[n] = c
+	s.active[n] = Condition{n, p}
 	if !active {
-		s.log.Warn(message, "condition", string(n))
+		s.log.Warn(p.String(), "condition", string(n))
 	}
 	for _, c := range s.list() {
 		if n.Includes(c.Name) {
@@ -208,7 +212,7 @@ func (s *Set) summarize() {
 	var doubts []string
 	for _, c := range s.list() {
 		if c.Name.doubtful() {
-			doubts = append(doubts, c.Message)
+			doubts = append(doubts, c.Finding())
 		}
 	}
 	if len(doubts) == 0 {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/multiformats/go-multiaddr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/platform/condition"
@@ -74,8 +76,8 @@ func TestTwoNetworksShareABootstrapAddress(t *testing.T) {
 		return len(active) == 1
 	}, patience, time.Millisecond)
 	require.Equal(t, condition.OtherNetwork, said.Name)
-	require.Equal(t, fmt.Sprintf("bootstrap peer %s at %s belongs to the network %q, and this peer to %q: set network.name (--network a), or name a bootstrap peer of %q",
-		a0.host.ID(), a0.host.Addrs()[0], "a", "b", "b"), said.Message)
+	require.Equal(t, fmt.Sprintf("the bootstrap peer at %s belongs to the network %q, and this peer to %q: this peer cannot join. Set network.name (--network a), or name a bootstrap peer of %q",
+		a0.host.Addrs()[0], "a", "b", "b"), said.String())
 	require.False(t, b0.Ready())
 
 	b1 := newCitizen(t, "b", a0, b0)
@@ -138,4 +140,26 @@ func TestClosedNetworkIsOverTCP(t *testing.T) {
 	c.PrivateKey = []byte("short")
 	_, _, err = c.complete()
 	require.Equal(t, "private_key", fault.FieldOf(err))
+}
+
+// TestNoWayIn: a peer whose bootstrap addresses lead nowhere says of each how its last try ended, until one leads in.
+func TestNoWayIn(t *testing.T) {
+	t.Parallel() // waits for its own peers
+	a, other := newCitizen(t, "a"), newCitizen(t, "a")
+	nobody := info(newCitizen(t, "a").Node)
+	gone, err := multiaddr.NewMultiaddr("/ip4/127.0.0.1/tcp/1")
+	require.NoError(t, err)
+	nobody.Addrs = []multiaddr.Multiaddr{gone}
+	wrong := info(a.Node)
+	wrong.ID = other.host.ID()
+	c := testConfig(t)
+	c.Network, c.Conditions = "a", condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
+	c.Bootstrap = []peer.AddrInfo{wrong, nobody}
+	start(t, c)
+	require.Eventually(t, func() bool { return len(c.Conditions.Active()) == 1 }, patience, time.Millisecond)
+	is := c.Conditions.Active()[0]
+	require.Equal(t, condition.NoWayIn, is.Name)
+	require.Contains(t, is.What, wrong.Addrs[0].String()+": another peer answers there, "+a.host.ID().String())
+	require.Contains(t, is.What, gone.String()+": nobody listens there (connection refused)")
+	require.NotEmpty(t, is.Remedy)
 }

@@ -151,7 +151,7 @@ func TestRefusedByBootstrapPeer(t *testing.T) {
 	active := early.Conditions.Active()
 	require.Len(t, active, 1)
 	require.Equal(t, condition.AddressLimit, active[0].Name)
-	require.Contains(t, active[0].Message, entry.ID.String())
+	require.Contains(t, active[0].What, entry.Addrs[0].String())
 	require.False(t, n.Ready())
 
 	require.NoError(t, full.Close())

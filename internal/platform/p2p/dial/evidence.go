@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/sec"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	"github.com/quic-go/quic-go"
 )
@@ -114,6 +115,27 @@ func silentErrors() []error {
 // endedErrors are the ends of an accepted connection. A TCP port that is closed gives ECONNREFUSED instead.
 func endedErrors() []error {
 	return []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNABORTED, network.ErrReset}
+}
+
+// Reason says in a few words why a dial failed.
+func Reason(err error) string {
+	var other sec.ErrPeerIDMismatch
+	switch {
+	case errors.As(err, &other):
+		return "another peer answers there, " + other.Actual.String()
+	case strings.Contains(err.Error(), "peer id mismatch"): // over QUIC it is text alone
+		return "another peer answers there"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "nobody listens there (connection refused)"
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+		return "there is no route to it"
+	case NoRoom(err):
+		return "it ends the connection"
+	case Interpret(err) == Silence:
+		return "no answer"
+	}
+	text := err.Error()
+	return text[strings.LastIndexByte(text, '\n')+1:]
 }
 
 // NoRoom reports whether a failed dial reached a peer that has no room for the connection, or failed for want

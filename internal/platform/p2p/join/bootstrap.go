@@ -5,7 +5,11 @@ package join
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +23,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/p2p/dial"
 	"github.com/blackhole/blackhole/internal/platform/p2p/routing"
 	"github.com/blackhole/blackhole/internal/platform/pause"
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 const (
@@ -45,6 +50,10 @@ type Bootstrapper struct {
 	conditions *condition.Set
 	log        *slog.Logger
 	joined     chan struct{} // capacity 1: a bootstrap peer or a peer of an earlier run was connected
+
+	mu     sync.Mutex
+	ways   int               // constant after Run
+	failed map[string]string // how the last try of a way ended, by its address; guarded by mu
 }
 
 // NewBootstrapper returns a bootstrapper, which Run starts.
@@ -62,6 +71,7 @@ type Ways struct {
 // Run stays connected to the bootstrap peers and to those behind doors until ctx ends, and dials each peer of earlier runs once.
 func (b *Bootstrapper) Run(ctx context.Context, w Ways) {
 	bootstrap, known := w.Bootstrap, w.Known
+	b.ways = len(w.Bootstrap) + len(w.Doors)
 	var work sync.WaitGroup
 	defer work.Wait()
 	work.Go(func() { b.fillTable(ctx) })
@@ -91,6 +101,7 @@ func (b *Bootstrapper) stayConnected(ctx context.Context, p peer.AddrInfo) {
 	for ctx.Err() == nil {
 		rest := retry
 		err := b.connect(ctx, p)
+		b.tried(p.Addrs[0], err, retry >= refusalPatience)
 		if err == nil {
 			retry, rest = firstRetry, recheckSmall
 			if b.routing.Size() >= routing.Replicas {
@@ -133,6 +144,35 @@ func (b *Bootstrapper) introduced() {
 	b.routing.Introduced()
 	b.conditions.Clear(condition.AddressLimit)
 	b.conditions.Clear(condition.OtherNetwork)
+	b.conditions.Clear(condition.NoWayIn)
+}
+
+// tried notes how a try of a way into the network ended, and keeps the condition of a peer that no way leads in. Where a peer tells
+// why it refuses this one, its own condition says it.
+func (b *Bootstrapper) tried(at multiaddr.Multiaddr, err error, often bool) {
+	var other *otherNetwork
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err == nil || errors.As(err, &other) || dial.NoRoom(err) {
+		delete(b.failed, at.String())
+		return
+	}
+	if b.failed == nil {
+		b.failed = map[string]string{}
+	}
+	b.failed[at.String()] = dial.Reason(err)
+	if !often || len(b.failed) < b.ways || b.routing.Size() > 0 {
+		return
+	}
+	var list []string
+	for _, at := range slices.Sorted(maps.Keys(b.failed)) {
+		list = append(list, at+": "+b.failed[at])
+	}
+	b.conditions.Raise(condition.NoWayIn, fault.Problem{
+		What:   "no bootstrap peer was reached: " + strings.Join(list, "; "),
+		Effect: "this peer is alone: it finds nobody, and nobody finds it",
+		Remedy: "Correct the addresses of the setting bootstrap (--bootstrap), or join by a line of `blackholed invite`; this peer tries again every " + lastRetry.String(),
+	})
 }
 
 // foreign reports whether a bootstrap peer belongs to another network, and tells it unless this peer has joined its
@@ -146,9 +186,11 @@ func (b *Bootstrapper) foreign(p peer.AddrInfo, err error) bool {
 		b.conditions.Clear(condition.OtherNetwork)
 		return true
 	}
-	b.conditions.Raise(condition.OtherNetwork,
-		"bootstrap peer %s at %s belongs to the network %q, and this peer to %q: set network.name (--network %s), or name a bootstrap peer of %q",
-		p.ID, p.Addrs[0], other.theirs, other.ours, other.theirs, other.ours)
+	b.conditions.Raise(condition.OtherNetwork, fault.Problem{
+		What:   fmt.Sprintf("the bootstrap peer at %s belongs to the network %q, and this peer to %q", p.Addrs[0], other.theirs, other.ours),
+		Effect: "this peer cannot join",
+		Remedy: fmt.Sprintf("Set network.name (--network %s), or name a bootstrap peer of %q", other.theirs, other.ours),
+	})
 	return true
 }
 
@@ -158,10 +200,12 @@ func (b *Bootstrapper) refused(p peer.AddrInfo, err error) {
 	if b.routing.Size() > 0 || !dial.NoRoom(err) {
 		return
 	}
-	b.conditions.Raise(condition.AddressLimit,
-		"bootstrap peer %s refuses connections: it is full, or too many peers share the address of this one (its setting connections.per_address), "+
-			"or its network is closed (network.closed) and this peer lacks the setting or the key; "+
-			"this peer tries again every %s; add further bootstrap peers", p.ID, lastRetry)
+	b.conditions.Raise(condition.AddressLimit, fault.Problem{
+		What: fmt.Sprintf("the bootstrap peer at %s refuses connections: it is full, or too many peers share the address of this one (its setting "+
+			"connections.per_address), or its network is closed (network.closed) and this peer lacks the setting or the key", p.Addrs[0]),
+		Effect: "this peer cannot join, and tries again every " + lastRetry.String(),
+		Remedy: "Add further bootstrap peers (--bootstrap), or join by a line of `blackholed invite`",
+	})
 }
 
 // dialPeer connects to a peer within dialTimeout.

@@ -36,6 +36,7 @@ func (b *Bootstrapper) enter(ctx context.Context, door multiaddr.Multiaddr, psk 
 	known := make(map[string]peer.ID) // who answered at which of its addresses
 	for rest := firstRetry; ; {
 		err := b.knock(ctx, door, psk, known)
+		b.tried(door, err, rest >= recheckSmall)
 		if err != nil {
 			b.log.Debug("nobody answers at an address", "address", door.String(), "err", err)
 		}

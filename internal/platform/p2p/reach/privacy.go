@@ -10,6 +10,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/p2p/address"
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // privacySettle is the time without any sign of a public address until the condition begins.
@@ -33,10 +34,12 @@ func (p *privacy) look(own []multiaddr.Multiaddr, connections []network.Conn, no
 	case !slices.ContainsFunc(own, inPrivate): // offline
 		conditions.Clear(condition.PrivateAddresses)
 	case now.Sub(p.last) >= privacySettle:
-		conditions.Raise(condition.PrivateAddresses,
-			"this machine has private addresses only, and is connected to no public peer; profile public ignores private addresses: "+
-				"in a VPN or a private network use profile lan with bootstrap addresses; behind a forwarded port announce the outer address; "+
-				"elsewhere check the way to the Internet")
+		conditions.Raise(condition.PrivateAddresses, fault.Problem{
+			What:   "this machine has private addresses only, and is connected to no public peer",
+			Effect: "profile public ignores private addresses, so nobody is found",
+			Remedy: "In a VPN or a private network use profile lan with bootstrap addresses; behind a forwarded port announce the outer address; " +
+				"elsewhere check the way to the Internet",
+		})
 	}
 }
 

@@ -60,7 +60,7 @@ func TestPrivateAddressesAreACondition(t *testing.T) {
 			continue
 		}
 		require.Equal(t, []string{string(condition.PrivateAddresses)}, set.ActiveNames(), name)
-		require.Contains(t, set.Active()[0].Message, "use profile lan with bootstrap addresses", name)
+		require.Contains(t, set.Active()[0].String(), "use profile lan with bootstrap addresses", name)
 		found := begin.Add(2 * privacySettle)
 		p.look(own, connections(t, outer), found, set)
 		require.Empty(t, set.Active(), name)

@@ -333,10 +333,22 @@ func (r *Reach) report() {
 	v := r.Status()
 	closed := v.State == StateRelayed && len(r.config.Announce) > 0
 	if v.State == StateUnreachable || closed {
-		r.settings.Conditions.Raise(condition.NotReachable, "%s", v.Text)
+		r.settings.Conditions.Raise(condition.NotReachable, r.problem())
 	} else {
 		r.settings.Conditions.Clear(condition.NotReachable)
 	}
+}
+
+// problem says why strangers cannot connect.
+func (r *Reach) problem() fault.Problem {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.missing()
+	if r.state == StateRelayed {
+		p = fault.Problem{What: r.text(), Remedy: "Correct --announce, or the forwarded port"}
+	}
+	p.Effect = "strangers cannot connect to this peer"
+	return p
 }
 
 // text is the sentence of the state. The caller holds mu.
@@ -354,14 +366,14 @@ func (r *Reach) text() string {
 	case StateChecking:
 		return "checking: no other peer has connected so far, and no relay is found yet"
 	}
-	return "not reachable: " + r.missing()
+	return "not reachable: " + r.missing().String()
 }
 
 func (r *Reach) punchText() string {
 	tried := r.punched + r.failed
 	switch {
 	case len(r.config.Announce) > 0:
-		return "other peers cannot connect to the announced addresses: check them and the forwarded port"
+		return "other peers cannot connect to the announced addresses"
 	case r.punched > 0:
 		return fmt.Sprintf("hole punching works (%d of %d)", r.punched, tried)
 	case tried > 0 && r.hardNAT:
@@ -373,22 +385,22 @@ func (r *Reach) punchText() string {
 	}
 }
 
-// missing says which step fails, and what to do.
-func (r *Reach) missing() string {
-	const remedy = "forward the port and announce the outer address, or connect to a peer that relays"
+// missing says which step fails, and what to do. The caller holds mu.
+func (r *Reach) missing() fault.Problem {
+	const remedy = "Forward the port and announce the outer address (--announce), or connect to a peer that relays (--bootstrap)"
 	relay := "no relay was found"
 	if r.refusal != "" {
 		relay = "the last relay refused (" + r.refusal + ")"
 	}
 	switch {
 	case r.config.Mode == Public && len(r.missed) > 0:
-		return "connections.reach is public, but other peers cannot connect to " + strings.Join(r.missed, ", ")
+		return fault.Problem{What: "connections.reach is public, but other peers cannot connect to " + strings.Join(r.missed, ", "), Remedy: "Correct the setting, or forward the port"}
 	case len(r.config.Announce) > 0:
-		return "other peers cannot connect to the announced addresses, and " + relay + ": check the forwarded port"
+		return fault.Problem{What: "other peers cannot connect to the announced addresses, and " + relay, Remedy: "Correct --announce, or the forwarded port"}
 	case r.reported == network.ReachabilityPrivate:
-		return "this peer is behind NAT or a firewall, and " + relay + ": " + remedy
+		return fault.Problem{What: "this peer is behind NAT or a firewall, and " + relay, Remedy: remedy}
 	default:
-		return "no other peer could test this peer, and " + relay + ": " + remedy
+		return fault.Problem{What: "no other peer could test this peer, and " + relay, Remedy: remedy}
 	}
 }
 

@@ -102,7 +102,7 @@ func TestUnreachableIsACondition(t *testing.T) {
 	r.event(nil, begin.Add(reachSettle))
 	r.report()
 	require.Equal(t, []string{string(condition.NotReachable)}, set.ActiveNames())
-	require.Contains(t, set.Active()[0].Message, "announce the outer address", "the message names a remedy")
+	require.Contains(t, set.Active()[0].String(), "announce the outer address", "the message names a remedy")
 	r.event(event.EvtAutoRelayAddrsUpdated{RelayAddrs: multiaddrs(t, "/ip4/51.15.1.1/tcp/4801/p2p/"+testID(t).String()+"/p2p-circuit")}, begin)
 	r.report()
 	require.Empty(t, set.Active())
@@ -118,7 +118,7 @@ func TestWrongAnnouncementIsACondition(t *testing.T) {
 	r.event(event.EvtLocalReachabilityChanged{Reachability: network.ReachabilityPrivate}, time.Unix(2, 0))
 	r.event(event.EvtAutoRelayAddrsUpdated{RelayAddrs: multiaddrs(t, "/ip4/51.15.1.1/tcp/4801/p2p/"+testID(t).String()+"/p2p-circuit")}, time.Unix(3, 0))
 	r.report()
-	require.Contains(t, set.Active()[0].Message, "announced addresses")
+	require.Contains(t, set.Active()[0].String(), "announced addresses")
 }
 
 // TestReachOfLocalProfiles: a private network needs no test.

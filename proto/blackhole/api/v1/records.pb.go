@@ -2638,8 +2638,12 @@ func (x *Reach) GetUnpunched() uint32 {
 type Condition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"` // one sentence: the problem and the remedy
+	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"` // the whole problem as one text
 	Since         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	What          string                 `protobuf:"bytes,4,opt,name=what,proto3" json:"what,omitempty"`
+	Effect        string                 `protobuf:"bytes,5,opt,name=effect,proto3" json:"effect,omitempty"` // what fails because of it
+	Remedy        string                 `protobuf:"bytes,6,opt,name=remedy,proto3" json:"remedy,omitempty"` // what to do: a command, if one helps
+	State         string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`   // coming, now or over
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2693,6 +2697,34 @@ func (x *Condition) GetSince() *timestamppb.Timestamp {
 		return x.Since
 	}
 	return nil
+}
+
+func (x *Condition) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *Condition) GetEffect() string {
+	if x != nil {
+		return x.Effect
+	}
+	return ""
+}
+
+func (x *Condition) GetRemedy() string {
+	if x != nil {
+		return x.Remedy
+	}
+	return ""
+}
+
+func (x *Condition) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
 }
 
 type ListPeersRequest struct {
@@ -3244,11 +3276,15 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x06direct\x18\x05 \x01(\rR\x06direct\x12\x18\n" +
 	"\arelayed\x18\x06 \x01(\rR\arelayed\x12\x18\n" +
 	"\apunched\x18\a \x01(\rR\apunched\x12\x1c\n" +
-	"\tunpunched\x18\b \x01(\rR\tunpunched\"k\n" +
+	"\tunpunched\x18\b \x01(\rR\tunpunched\"\xc5\x01\n" +
 	"\tCondition\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x120\n" +
-	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x12\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x12\n" +
+	"\x04what\x18\x04 \x01(\tR\x04what\x12\x16\n" +
+	"\x06effect\x18\x05 \x01(\tR\x06effect\x12\x16\n" +
+	"\x06remedy\x18\x06 \x01(\tR\x06remedy\x12\x14\n" +
+	"\x05state\x18\a \x01(\tR\x05state\"\x12\n" +
 	"\x10ListPeersRequest\"A\n" +
 	"\x11ListPeersResponse\x12,\n" +
 	"\x05peers\x18\x01 \x03(\v2\x16.blackhole.api.v1.PeerR\x05peers\"\x11\n" +
