@@ -37,7 +37,7 @@ func completions() map[string][]source {
 		"service require": {services}, "instance find": {services}, "instance watch": {services}, "instance register": {services},
 		"instance show": {services, instancesOf}, "instance drain": {services, instancesOf}, "instance deregister": {services, instancesOf},
 		"offer withdraw": {offers}, "offer pause": {offers}, "offer resume": {offers}, "offer show": {offers}, "show": {anything},
-		"lock hold": {locks}, "lock ls": {locks},
+		"lock hold": {locks}, "lock ls": {locks}, "lock release": {locks},
 		"kv get": {keys}, "kv put": {keys}, "kv del": {keys}, "kv ls": {keys}, "kv watch": {keys},
 		"group add": {peers}, "group remove": {members}, "group promote": {members}, "group replace": {members, members},
 		"group transfer": {members}, "lease show": {leases}, "lease revoke": {leases}, "lease keepalive": {leases},

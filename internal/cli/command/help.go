@@ -145,6 +145,7 @@ func Examples() map[string][]string {
 		"instance deregister":  {"instance deregister payment payment-1"},
 		"service requirements": {"service requirements"},
 		"lock ls":              {"lock ls", "lock ls backups/ -o json"},
+		"lock release":         {"lock release backups/nightly --force"},
 		"lease grant":          {"lease grant --ttl 1m"},
 		"lease keepalive":      {"lease keepalive 7587861234567890123"},
 		"lease show":           {"lease show 7587861234567890123"},

@@ -24,6 +24,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/environ"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // lockFlags holds the arguments and flags of lock.
@@ -39,11 +40,11 @@ type lockFlags struct {
 
 // Lock makes the command lock.
 func Lock(con *term.Console) *cobra.Command {
-	const ends = "end the program that holds the lock, or `" + command.Program + " lease revoke` its lease; see lock ls"
+	const ends = "end the program that holds the lock, or its lease by `" + command.Program + " lock release NAME --force`; see lock ls"
 	return command.Elsewhere(command.Parent(&cobra.Command{
 		Use: "lock", Short: "Hold and list locks",
 		Long: "Hold and list locks. A lock is a queue under a name: its holder has a fencing token, which rises from\nholder to holder.",
-	}, lockHold(con), lockList(con)), map[string]string{"release": ends, "unlock": ends, "rm": ends, "acquire": "use lock hold", "get": "use lock ls", command.AnyWord: "use lock hold NAME -- COMMAND"})
+	}, lockHold(con), lockList(con), lockRelease(con)), map[string]string{"unlock": ends, "rm": ends, "acquire": "use lock hold", "get": "use lock ls", command.AnyWord: "use lock hold NAME -- COMMAND"})
 }
 
 func lockHold(con *term.Console) *cobra.Command {
@@ -225,6 +226,43 @@ func lockList(con *term.Console) *cobra.Command {
 	})
 }
 
+func lockRelease(con *term.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "release NAME --force", Short: "End the hold of another program on a lock", Args: command.OneArg("NAME"),
+		Long: "End the lease of the program that holds a lock: all its locks and keys end with it, it learns that, and the next\n" +
+			"in line holds the lock with a higher token. A program that is stuck or frozen may write until it learns: only a\n" +
+			"storage that checks the token refuses that. Needs the role admin, unless the lock is the caller's own, or the peer\n" +
+			"has no authentication. The log of the peer has a line about it. A program that works gives its lock back by itself.",
+	}
+	force := cmd.Flags().Bool("force", false, "end the holder's lease")
+	token := cmd.Flags().Int64("fencing-token", 0, "token of one of several holders, as lock ls shows it")
+	r := remote.New(con, cmd, remote.DefaultTimeout)
+	return r.Coordinates(func(ctx context.Context, c *operator.Client, args []string) error {
+		l, err := FindLock(ctx, c, args[0])
+		if err != nil {
+			return exit.Rename(err, "NAME")
+		}
+		holders := slices.DeleteFunc(l.Holding, func(h ClaimState) bool { return *token != 0 && h.Token != coord.Token(*token) })
+		switch {
+		case len(holders) == 0:
+			return fault.New("", fault.NotFound, "nobody holds the lock %s with this token", args[0])
+		case len(holders) > 1:
+			return fault.Invalidf("--fencing-token", nil, "is missing: %d hold the lock; see lock ls %s", len(holders), args[0])
+		case !*force:
+			return fault.Invalidf("--force", nil, "is missing: it ends the lease of %s", holderOf(holders[0]))
+		}
+		done, err := c.Coordination().Execute(ctx, coord.CommandOf("", &apiv1.UnlockRequest{Name: l.Name, FencingToken: int64(holders[0].Token), Force: true}))
+		switch {
+		case err != nil:
+			return exit.Fields{"name": "NAME", "force": ""}.Rename(err)
+		case done.GetUnlock().GetCount() == 0:
+			return fault.New("", fault.NotFound, "the holder has ended meanwhile: see lock ls %s", args[0])
+		}
+		r.Say("ended the lease of %s", holderOf(holders[0]))
+		return nil
+	})
+}
+
 // LockTable has a row for each claim: first the holders of a lock, then its waiters.
 func LockTable(locks []LockState) term.Grid {
 	var rows [][]string
@@ -286,18 +324,23 @@ func tellHolders(ctx context.Context, con *term.Console, c *operator.Client, nam
 	}
 }
 
+// holderOf tells who holds a lock, and for how long.
+func holderOf(c ClaimState) string {
+	who := term.OrDash(c.Holder)
+	if c.Application != "" {
+		who = c.Application + " of " + who
+	}
+	if since := Age(c.AgeMs); since != "-" {
+		who += " for " + since
+	}
+	return who
+}
+
 // standing tells who holds a lock, for how long, and how many wait before a lease.
 func standing(l LockState, own coord.LeaseID) string {
 	var holders []string
 	for _, c := range l.Holding {
-		who := term.OrDash(c.Holder)
-		if c.Application != "" {
-			who = c.Application + " of " + who
-		}
-		if since := Age(c.AgeMs); since != "-" {
-			who += " for " + since
-		}
-		holders = append(holders, who)
+		holders = append(holders, holderOf(c))
 	}
 	before := 0
 	for before < len(l.Waiting) && l.Waiting[before].Lease != own {

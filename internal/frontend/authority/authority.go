@@ -101,6 +101,9 @@ func (g *Gate) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Resu
 		return nil, err
 	}
 	cmd.Owner = c.owner
+	if r := cmd.GetUnlock(); r.GetForce() {
+		return g.release(ctx, &c, cmd, r)
+	}
 	if r := cmd.GetLeaseRevoke(); r != nil && c.admin {
 		return g.revoke(ctx, &c, cmd, r.GetId())
 	}
@@ -128,6 +131,35 @@ func (g *Gate) revoke(ctx context.Context, c *caller, cmd *coordv1.Command, id i
 			"application", lease.GetApplication(), "lease", coord.LeaseID(id).Tag(), "revision", result.GetLeaseRevoke().GetHeader().GetRevision())
 	}
 	return result, err
+}
+
+// release ends the lease of a claim that holds a lock: its holder learns that, and the next claim gets the lock with a higher token.
+// The token keeps a repetition from ending the next one.
+func (g *Gate) release(ctx context.Context, c *caller, cmd *coordv1.Command, r *apiv1.UnlockRequest) (*coordv1.Result, error) {
+	const op = "authority.Release"
+	a, err := g.Service.Read(ctx, coord.QuestionOf(coord.Everybody, &apiv1.LockInfoRequest{Name: r.GetName(), AfterToken: r.GetFencingToken() - 1}))
+	none := &apiv1.UnlockResponse{Header: a.GetLockInfo().GetHeader()}
+	if err != nil && fault.KindOf(err) != fault.NotFound {
+		return nil, err
+	}
+	holding := a.GetLockInfo().GetLock().GetHolding()
+	if len(holding) == 0 || holding[0].GetFencingToken() != r.GetFencingToken() {
+		return &coordv1.Result{Response: &coordv1.Result_Unlock{Unlock: none}}, nil
+	}
+	claim := holding[0]
+	owner := claim.GetHolderId()
+	if !principals.IsApplication(owner) || !g.Open && !c.admin && !principals.Learns(owner, c.owner) {
+		return nil, fault.Wrap(op, fault.Refused(fault.Forbidden, "force", "needs the role admin: the lock belongs to another caller"))
+	}
+	cmd.Owner, cmd.Request = owner, &coordv1.Command_LeaseRevoke{LeaseRevoke: &apiv1.LeaseRevokeRequest{Id: claim.GetLeaseId()}}
+	done, err := g.Service.Execute(ctx, cmd)
+	if err != nil && fault.KindOf(err) != fault.NotFound { // it has ended meanwhile
+		return nil, err
+	}
+	g.Logger.Warn("a caller ended the lease of a lock by force", "audit", "lock_released", "caller", cmp.Or(c.Name, c.owner), "lock", r.GetName(),
+		"token", claim.GetFencingToken(), "owner", owner, "application", claim.GetApplication(), "lease", coord.LeaseID(claim.GetLeaseId()).Tag())
+	none.Header, none.Count = done.GetLeaseRevoke().GetHeader(), 1
+	return &coordv1.Result{Response: &coordv1.Result_Unlock{Unlock: none}}, nil
 }
 
 // permitted checks the names that a command changes, and the id that it chooses.

@@ -781,11 +781,14 @@ func (x *TryLockResponse) GetFencingTokens() []int64 {
 }
 
 type UnlockRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	LeaseId       int64                  `protobuf:"varint,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
-	FencingToken  int64                  `protobuf:"varint,3,opt,name=fencing_token,json=fencingToken,proto3" json:"fencing_token,omitempty"`
-	Attempt       *Attempt               `protobuf:"bytes,15,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Name         string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	LeaseId      int64                  `protobuf:"varint,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
+	FencingToken int64                  `protobuf:"varint,3,opt,name=fencing_token,json=fencingToken,proto3" json:"fencing_token,omitempty"`
+	// Ends the lease of the claim that holds with this token, whoever has it: for an admin, for the owner of the lease, and for everybody
+	// at a peer without authentication. Without such a claim nothing ends, and the count is 0.
+	Force         bool     `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
+	Attempt       *Attempt `protobuf:"bytes,15,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -839,6 +842,13 @@ func (x *UnlockRequest) GetFencingToken() int64 {
 		return x.FencingToken
 	}
 	return 0
+}
+
+func (x *UnlockRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
 }
 
 func (x *UnlockRequest) GetAttempt() *Attempt {
@@ -4813,11 +4823,12 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\rfencing_token\x18\x03 \x01(\x03R\ffencingToken\x12\x1a\n" +
 	"\bacquired\x18\x04 \x01(\bR\bacquired\x12\x14\n" +
 	"\x05count\x18\x05 \x01(\rR\x05count\x12%\n" +
-	"\x0efencing_tokens\x18\x06 \x03(\x03R\rfencingTokens\"\x98\x01\n" +
+	"\x0efencing_tokens\x18\x06 \x03(\x03R\rfencingTokens\"\xae\x01\n" +
 	"\rUnlockRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\x03R\aleaseId\x12#\n" +
-	"\rfencing_token\x18\x03 \x01(\x03R\ffencingToken\x123\n" +
+	"\rfencing_token\x18\x03 \x01(\x03R\ffencingToken\x12\x14\n" +
+	"\x05force\x18\x04 \x01(\bR\x05force\x123\n" +
 	"\aattempt\x18\x0f \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\"X\n" +
 	"\x0eUnlockResponse\x120\n" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12\x14\n" +
