@@ -25,6 +25,7 @@ type finding struct {
 	State string `json:"state"`
 	Text  string `json:"text"`
 	Do    string `json:"do"`
+	Since string `json:"since"`
 }
 
 // diagnosed requires doctor to name the trouble of a peer: a row of the area with this state and
