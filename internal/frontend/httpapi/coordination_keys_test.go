@@ -151,7 +151,7 @@ func TestTxn(t *testing.T) {
 		"then": [{"put": {"key": "dC8x", "value": "b25l"}}, {"put": {"key": "dC//", "value": "/w==", "lease": "` + lease + `"}}],
 		"else": [{"range": {"key": "dC8=", "range_end": "dDA=", "order": "MOD_REVISION", "descending": true, "limit": 1}}, {"delete": {"key": "dC8=", "range_end": "dDA=", "prev_kv": true}}]}`
 	step := func(count string, kvs ...any) object {
-		return object{"count": count, "kvs": append([]any{}, kvs...), "results": []any{}}
+		return object{"count": count, "kvs": append([]any{}, kvs...), "results": []any{}, "more": false}
 	}
 	first := p.ok(t, 200, "POST /txn", txn)
 	require.Equal(t, []any{true, 2.0}, []any{first["succeeded"], first["changed"]})
@@ -170,8 +170,8 @@ func TestTxn(t *testing.T) {
 	require.Equal(t, true, fenced["succeeded"])
 
 	nested := p.ok(t, 200, "POST /txn", `{"then": [{"txn": {"compare": [{"key": "bg==", "target": "VERSION", "number": 1}], "else": [{"put": {"key": "bg=="}}, {"txn": {}}]}}]}`)
-	within := object{"count": "0", "kvs": []any{}, "succeeded": true, "results": []any{}}
-	require.Equal(t, []any{object{"count": "0", "kvs": []any{}, "succeeded": false, "results": []any{step("1"), within}}}, nested["results"])
+	within := object{"count": "0", "kvs": []any{}, "succeeded": true, "results": []any{}, "more": false}
+	require.Equal(t, []any{object{"count": "0", "kvs": []any{}, "succeeded": false, "results": []any{step("1"), within}, "more": false}}, nested["results"])
 }
 
 func TestTxnRefuses(t *testing.T) {
