@@ -246,7 +246,7 @@ func (p *plane) join(group bootstrap.Membership) error {
 	p.here.Store(l)
 	p.routing.Wake()
 	p.life.start(func() { l.comparer.Run(l.life) })
-	p.life.start(func() { upkeep.WatchSpace(l.life, l.member, p.config.Conditions) })
+	p.life.start(func() { upkeep.WatchSpace(l.life, l.member, p.view.CalledOwner, p.config.Conditions) })
 	p.life.start(func() { upkeep.WatchReserve(l.life, p.counted, l.silent, p.config.Conditions) })
 	p.config.Logger.Info("takes part in the coordination group", "group", now.Group, "incarnation", now.Recovery.Incarnation, "member", fmt.Sprintf("%016x", p.disk.Member()))
 	return nil

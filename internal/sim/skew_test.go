@@ -121,7 +121,7 @@ func requireHonest(t *testing.T, p *simPeer, live int) *query.Answer {
 func conditionOf(p *simPeer) string {
 	for _, c := range p.conditions.Active() {
 		if c.Name == condition.ClockOffset {
-			return c.Message
+			return c.String()
 		}
 	}
 	return ""

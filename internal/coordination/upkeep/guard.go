@@ -24,8 +24,9 @@ const (
 	spaceFree = 0.75             // share that ends it
 )
 
-// WatchSpace keeps the condition space_low of a member until ctx ends. Its operator has time to act before commands fail.
-func WatchSpace(ctx context.Context, at *member.Member, conditions *condition.Set) {
+// WatchSpace keeps the condition space_low of a member until ctx ends. Its operator has time to act before commands fail. called
+// names an owner in a sentence.
+func WatchSpace(ctx context.Context, at *member.Member, called func(owner string) string, conditions *condition.Set) {
 	defer conditions.Clear(condition.SpaceLow) // a client does not know
 	for pause.For(ctx, measuring) {
 		var fullest machine.Pool
@@ -43,7 +44,7 @@ func WatchSpace(ctx context.Context, at *member.Member, conditions *condition.Se
 		switch {
 		case fullest.Used >= spaceLow:
 			conditions.Raise(condition.SpaceLow, fault.Problem{
-				What:   fmt.Sprintf("the %s of the group use over %d %% of their room; most belong to %s", fullest.Name, int(spaceLow*100), fullest.Most),
+				What:   fmt.Sprintf("the %s of the group use over %d %% of their room; most belong to %s", fullest.Name, int(spaceLow*100), called(fullest.Most)),
 				Effect: effect, State: fault.Coming, Remedy: "End or delete some, or raise coordination.limits at the voters",
 			})
 		case fullest.Used < spaceFree:

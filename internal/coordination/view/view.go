@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -400,6 +401,17 @@ func (v *View) Called(id string) string {
 		return short
 	}
 	return name
+}
+
+// CalledOwner names an owner in a sentence: peers in it by their names.
+func (v *View) CalledOwner(owner string) string {
+	parts := strings.Split(owner, "~")
+	for i, part := range parts {
+		if _, err := peer.Decode(part); err == nil {
+			parts[i] = v.Called(part)
+		}
+	}
+	return strings.Join(parts, "~")
 }
 
 // Tolerance returns the last count of voters by a leader, and when it came; zero if this leader has not answered yet.
