@@ -518,7 +518,8 @@ func checkGroup(f *facts) finding {
 	case g == nil:
 		return finding{State: fine, Text: "coordination is off"}
 	case g.Missing != "":
-		return finding{State: broken, Text: g.Missing}
+		text, do, _ := strings.Cut(g.Missing, ". ") // before the condition no_quorum
+		return finding{State: broken, Text: text, Do: do}
 	case g.Phase == "removed":
 		return finding{
 			State: warned, Text: "an operator removed this peer from the group: it asks the members",
