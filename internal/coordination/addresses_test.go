@@ -49,8 +49,8 @@ func TestMembersFindEachOther(t *testing.T) {
 
 		w.crash()
 		w.start(1, unlisted())
-		w.await("it says what it lacks", func() bool { return strings.Contains(w.peers[1].Standing().Missing, "has no connection to") })
-		require.Contains(t, w.peers[1].Standing().Missing, "start those that are down, and check the network to those that run")
+		w.await("it says what it lacks", func() bool { return strings.Contains(w.peers[1].Standing().Missing, "has no contact to") })
+		require.Contains(t, w.peers[1].Standing().Missing, "Start those that are down, and check the network to those that run")
 		w.start(2, unlisted())
 		w.await("two of them elect", func() bool { return w.leader() > 0 })
 		require.Greater(t, locked(t, w.peers[1], "n"), token)

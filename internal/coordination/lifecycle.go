@@ -94,9 +94,12 @@ func (f *failure) stop(err error) {
 }
 
 // because returns the reason for which the member takes no part; empty if it does.
-func (f *failure) because() string {
+func (f *failure) because() string { return f.problem().What }
+
+// problem is because with what helps.
+func (f *failure) problem() fault.Problem {
 	if err := f.stopped.Load(); err != nil {
-		return (*err).Error()
+		return fault.ProblemOf(*err)
 	}
-	return ""
+	return fault.Problem{}
 }

@@ -1,6 +1,7 @@
 package coordination_test
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,8 +73,12 @@ func TestHealthOfReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := startCluster(t, 4, 4)
 		w.await("three voters and a learner", func() bool { s := w.state(); return len(s.Voters) == 3 && len(s.Learners) == 1 })
-		away := (w.leader() + 1) % 4
-		id := w.peers[away].id()
+		s := w.state()
+		id := s.Voters[0].Peer
+		if id == s.Leader {
+			id = s.Voters[1].Peer
+		}
+		away := slices.IndexFunc(w.peers, func(p *node) bool { return p.id() == id })
 		others := w.without(w.peers[away])
 		w.peers[away].stop(t)
 		others.await("another has its place", func() bool { return len(others.state().Voters) == 3 && !has(others.state(), id) })

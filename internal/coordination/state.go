@@ -227,9 +227,9 @@ func (p *plane) lacks() fault.Problem {
 		}
 		return lost
 	}
-	if p.failed.because() != "" {
+	if stopped := p.failed.problem(); stopped.What != "" {
 		return fault.Problem{
-			What: "no other member of the group answers, and this peer's own has stopped", Remedy: "`blackholed doctor` says why",
+			What: "no other member of the group answers, and this peer's own has stopped: " + stopped.What, Remedy: stopped.Remedy,
 		}
 	}
 	if _, known := p.founder.Group(); known {

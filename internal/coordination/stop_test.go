@@ -78,7 +78,7 @@ func TestDiskFull(t *testing.T) {
 						return w.phase(p) == "stopped"
 					})
 					require.Contains(t, p.conditions.ActiveNames(), "member_stopped")
-					require.Contains(t, p.conditions.Active()[0].String(), "until 20 MiB are free on the disk")
+					require.Contains(t, p.conditions.Active()[0].String(), "when 20 MiB are free")
 					next := locked(t, p, "n")
 					require.Greater(t, next, token)
 					time.Sleep(30 * time.Second)

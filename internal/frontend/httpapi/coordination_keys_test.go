@@ -162,7 +162,9 @@ func TestTxn(t *testing.T) {
 	at := revisionOf(first)
 	one := object{"key": "dC8x", "value": "b25l", "create_revision": at, "mod_revision": at, "version": "1", "lease": "0"}
 	two := object{"key": "dC//", "value": "/w==", "create_revision": at, "mod_revision": at, "version": "1", "lease": lease, "lease_owner": "alice"} // as between peers: no gate stands before this plane
-	require.Equal(t, []any{step("2", one), step("2", one, two)}, second["results"])
+	limited := step("2", one)
+	limited["more"] = true
+	require.Equal(t, []any{limited, step("2", one, two)}, second["results"])
 	require.Empty(t, p.ok(t, 200, "GET /keys?prefix=true", "")["kvs"])
 
 	held := p.ok(t, 200, "POST /locks/db", `{"lease_id": "`+lease+`"}`)
