@@ -443,7 +443,7 @@ func (n *night) expired(t *testing.T) {
 	n.at(t, 5).env = append(n.at(t, 5).env, "BLACKHOLE_AUTH_SERVER_CERT="+filepath.Join(home, "server.pem"), "BLACKHOLE_AUTH_SERVER_KEY="+filepath.Join(home, "server.key"))
 	n.alone(t, "--network "+n.network+"-tls")
 	seen := n.sees(t, 5, "peer", "has expired at "+ended.UTC().Format(time.RFC3339), "--tls-ca server.pem")
-	require.Contains(t, seen.Do, filepath.Join(home, "server.pem"))
+	require.Contains(t, seen.Text, filepath.Join(home, "server.pem"))
 	require.Contains(t, seen.Do, filepath.Join(home, "server.key"))
 	write(time.Now().Add(30 * 24 * time.Hour))
 	n.gone(t, 5, "has expired", "--tls-ca server.pem")

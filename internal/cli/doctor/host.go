@@ -101,6 +101,66 @@ func checkVersions(f *facts) finding {
 	return finding{State: fine, Text: fmt.Sprintf("%s here, of %s connected: %s", f.status.Version, fault.Counted(len(f.peers), "peer"), strings.Join(list, ", "))}
 }
 
+// checkData examines the data directory of a peer that does not run. A running peer may use
+// another directory.
+func checkData(f *facts) finding {
+	if !f.absent() {
+		return finding{}
+	}
+	dir := f.settings.Data
+	switch missing, err := f.machine.writable(dir); {
+	case err != nil:
+		return finding{State: broken, Text: err.Error(), Do: "choose another one with --data, or correct its owner"}
+	case missing:
+		return finding{State: fine, Text: dir + " does not exist yet: the first start creates it"}
+	default:
+		return finding{State: fine, Text: dir + " is writable"}
+	}
+}
+
+// checkPorts opens the ports of a peer that does not run.
+func checkPorts(f *facts) finding {
+	if !f.absent() {
+		return finding{}
+	}
+	var taken []string
+	list := ports(f.settings)
+	for _, p := range list {
+		if err := f.machine.open(p.network, p.address); err != nil {
+			taken = append(taken, fmt.Sprintf("%s (%s): %v", p.setting, p.network, err))
+		}
+	}
+	if len(taken) > 0 {
+		return finding{State: broken, Text: strings.Join(taken, "; "), Do: "stop the program that uses the port, or choose another address"}
+	}
+	return finding{State: fine, Text: fault.Counted(len(list), "port") + " free"}
+}
+
+// port is a port of a peer.
+type port struct{ setting, network, address string }
+
+// ports lists the ports that a peer with these settings opens.
+func ports(c config.Config) []port {
+	list := []port{{"http", "tcp", c.HTTP}, {"grpc", "tcp", c.GRPC}, {"dns", "udp", c.DNS}, {"dns", "tcp", c.DNS}}
+	listen := c.Listen
+	if len(listen) == 0 {
+		host := "0.0.0.0"
+		if c.Profile == "dev" {
+			host = "127.0.0.1"
+		}
+		listen = []string{"/ip4/" + host + "/tcp/4801"}
+		if c.Profile != "dev" {
+			listen = append(listen, "/ip4/"+host+"/udp/4801/quic-v1")
+		}
+	}
+	for _, a := range listen {
+		if parts := strings.Split(a, "/"); len(parts) >= 5 && (parts[1] == "ip4" || parts[1] == "ip6") {
+			list = append(list, port{"listen", parts[3], net.JoinHostPort(parts[2], parts[4])})
+		}
+	}
+	return slices.DeleteFunc(list, func(p port) bool { return cmp.Or(p.address, config.Off) == config.Off })
+}
+
 // answerTime bounds a question to a service of this machine, such as the name server. It needs some milliseconds.
 const answerTime = 2 * time.Second
 
