@@ -461,6 +461,7 @@ func (n *night) wrongSeed(t *testing.T) {
 	require.NoError(t, err)
 	nobody := fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", taken.Addr().(*net.TCPAddr).Port)
 	require.NoError(t, taken.Close())
+	require.NoError(t, os.RemoveAll(filepath.Join(n.at(t, 5).dir, "home/peer")))
 	n.alone(t, "--network "+n.network+" --bootstrap "+at+"/p2p/"+other.PeerID+" --bootstrap "+nobody+"/p2p/"+id)
 	var seen advice
 	await(t, "row about the seeds", func() bool {
