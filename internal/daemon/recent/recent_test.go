@@ -152,7 +152,7 @@ func TestSince(t *testing.T) {
 		happened := time.Now().UTC()
 		p.rest(time.Minute)
 		p.removed = []instances.Removal{{Instance: &instance.Instance{Key: instance.Key{Namespace: "default", Service: "api", ID: "a"}}, At: happened, Cause: "deregistered"}}
-		p.conditions = []condition.Condition{{Name: condition.NoReserve, Message: "2 of 3 voters answer", Since: time.Now()}}
+		p.conditions = []condition.Condition{{Name: condition.NoReserve, Problem: fault.Problem{What: "2 of 3 voters answer", Since: time.Now()}}}
 		from := p.last
 		p.says("condition: no_reserve began: 2 of 3 voters answer", "instance: default/api/a is removed: deregistered")
 		notes, _ := p.memory.Since(from)
