@@ -147,6 +147,14 @@ func (b *Bootstrapper) introduced() {
 	b.conditions.Clear(condition.NoWayIn)
 }
 
+// placeOf is an address without the id of the peer, for a sentence.
+func placeOf(at multiaddr.Multiaddr) string {
+	if place, _ := peer.SplitAddr(at); place != nil {
+		return place.String()
+	}
+	return at.String()
+}
+
 // tried notes how a try of a way into the network ended, and keeps the condition of a peer that no way leads in. Where a peer tells
 // why it refuses this one, its own condition says it.
 func (b *Bootstrapper) tried(at multiaddr.Multiaddr, err error, often bool) {
@@ -160,14 +168,11 @@ func (b *Bootstrapper) tried(at multiaddr.Multiaddr, err error, often bool) {
 	if b.failed == nil {
 		b.failed = map[string]string{}
 	}
-	b.failed[at.String()] = dial.Reason(err)
+	b.failed[at.String()] = placeOf(at) + ": " + dial.Reason(err)
 	if !often || len(b.failed) < b.ways || b.routing.Size() > 0 {
 		return
 	}
-	var list []string
-	for _, at := range slices.Sorted(maps.Keys(b.failed)) {
-		list = append(list, at+": "+b.failed[at])
-	}
+	list := slices.Sorted(maps.Values(b.failed))
 	b.conditions.Raise(condition.NoWayIn, fault.Problem{
 		What:   "no bootstrap peer was reached: " + strings.Join(list, "; "),
 		Effect: "this peer is alone: it finds nobody, and nobody finds it",
@@ -187,7 +192,7 @@ func (b *Bootstrapper) foreign(p peer.AddrInfo, err error) bool {
 		return true
 	}
 	b.conditions.Raise(condition.OtherNetwork, fault.Problem{
-		What:   fmt.Sprintf("the bootstrap peer at %s belongs to the network %q, and this peer to %q", p.Addrs[0], other.theirs, other.ours),
+		What:   fmt.Sprintf("the bootstrap peer at %s belongs to the network %q, and this peer to %q", placeOf(p.Addrs[0]), other.theirs, other.ours),
 		Effect: "this peer cannot join",
 		Remedy: fmt.Sprintf("Set network.name (--network %s), or name a bootstrap peer of %q", other.theirs, other.ours),
 	})
@@ -202,7 +207,7 @@ func (b *Bootstrapper) refused(p peer.AddrInfo, err error) {
 	}
 	b.conditions.Raise(condition.AddressLimit, fault.Problem{
 		What: fmt.Sprintf("the bootstrap peer at %s refuses connections: it is full, or too many peers share the address of this one (its setting "+
-			"connections.per_address), or its network is closed (network.closed) and this peer lacks the setting or the key", p.Addrs[0]),
+			"connections.per_address), or its network is closed (network.closed) and this peer lacks the setting or the key", placeOf(p.Addrs[0])),
 		Effect: "this peer cannot join, and tries again every " + lastRetry.String(),
 		Remedy: "Add further bootstrap peers (--bootstrap), or join by a line of `blackholed invite`",
 	})
