@@ -72,7 +72,7 @@ func TestDiskFull(t *testing.T) {
 	status, err := p.Status(t.Context())
 	require.NoError(t, err)
 	require.Contains(t, fmt.Sprint(status.Conditions), "member_stopped")
-	require.Contains(t, fmt.Sprint(status.Conditions), "until 20 MiB are free on the disk")
+	require.Contains(t, fmt.Sprint(status.Conditions), "when 20 MiB are free")
 	_, err = api.Register(t.Context(), "pay", app.Registration{ID: "pay-2", Host: "127.0.0.1", Port: 80}, false)
 	require.ErrorContains(t, err, "the disk is full")
 
@@ -157,7 +157,7 @@ func TestDiskFullOfMember(t *testing.T) {
 		require.NoError(t, disks[victim].Fill())
 		eventually("the member of the "+role+" has stopped, and others take writes", func(ctx context.Context, _ coord.GroupState) error {
 			status, err := p.Status(ctx)
-			if err == nil && !strings.Contains(fmt.Sprint(status.Conditions), "until 20 MiB are free on the disk") {
+			if err == nil && !strings.Contains(fmt.Sprint(status.Conditions), "when 20 MiB are free") {
 				err = fault.New("", fault.Unavailable, "%v", status.Conditions)
 			}
 			return errors.Join(err, write(ctx))

@@ -125,6 +125,9 @@ func numbered(cmd *coordv1.Command) error {
 		if lease = r.Unlock.GetLeaseId(); r.Unlock.GetFencingToken() <= 0 {
 			return fault.Invalidf("fencing_token", r.Unlock.GetFencingToken(), "is missing: send that of the claim, a number above 0")
 		}
+		if r.Unlock.GetForce() { // whoever has the lease
+			return nil
+		}
 	case *coordv1.Command_LeaseRevoke:
 		lease, field = r.LeaseRevoke.GetId(), "id"
 	default:
