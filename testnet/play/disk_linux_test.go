@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/contract/discovery"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/app"
@@ -71,7 +72,8 @@ func TestDiskFull(t *testing.T) {
 	require.Equal(t, []string{"127.0.0.1"}, hosts)
 	status, err := p.Status(t.Context())
 	require.NoError(t, err)
-	require.Contains(t, fmt.Sprint(status.Conditions), "member_stopped")
+	stopped := func(c discovery.Condition) bool { return c.Name == "member_stopped" }
+	require.True(t, slices.ContainsFunc(status.Conditions, stopped))
 	require.Contains(t, fmt.Sprint(status.Conditions), "when 20 MiB are free")
 	_, err = api.Register(t.Context(), "pay", app.Registration{ID: "pay-2", Host: "127.0.0.1", Port: 80}, false)
 	require.ErrorContains(t, err, "the disk is full")
@@ -90,7 +92,7 @@ func TestDiskFull(t *testing.T) {
 	require.NoError(t, put(t.Context(), p, acknowledged))
 	status, err = p.Status(t.Context())
 	require.NoError(t, err)
-	require.NotContains(t, fmt.Sprint(status.Conditions), "member_stopped")
+	require.False(t, slices.ContainsFunc(status.Conditions, stopped))
 
 	require.NoError(t, small.Fill())
 	p.Interrupt()
