@@ -119,7 +119,7 @@ func TestDamagedDisk(t *testing.T) {
 			_, _, err := ops.Of(p).Do(t.Context(), ops.Command{Owner: p.id(), Op: &ops.LeaseGrant{TTL: 1000}})
 			require.ErrorIs(t, err, fault.Unavailable)
 			require.ErrorContains(t, err, "before the last acknowledged one")
-			require.ErrorContains(t, err, "restore a backup")
+			require.ErrorContains(t, err, "blackholed group restore FILE")
 			p.stop(t)
 		})
 	})
