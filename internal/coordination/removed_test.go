@@ -87,11 +87,15 @@ func TestHealthOfReplaced(t *testing.T) {
 			s := w.peers[away].Standing()
 			return s.Leader != "" && s.Missing == ""
 		})
+		lacks := 0 // seconds
 		for range 100 {
-			time.Sleep(time.Second)
-			s := w.peers[away].Standing()
-			require.NotEmpty(t, s.Leader, "%+v", s)
-			require.Empty(t, s.Missing)
+			time.Sleep(time.Second) // virtual
+			if s := w.peers[away].Standing(); s.Leader == "" || s.Missing != "" {
+				lacks++
+			} else {
+				lacks = 0
+			}
+			require.Less(t, lacks, 10, "%+v", w.peers[away].Standing())
 		}
 	})
 }
