@@ -151,7 +151,7 @@ func (s *Seat) Standing() (state coord.GroupState) {
 		case known.Peer == "" && state.Leader != "": // a learner, or a removed member, believes in its last leader forever
 			state.Leader, state.Missing = "", p.missing()
 		case known.Peer != "" && state.Leader == "" && !l.Listed(): // no leader speaks to a removed member, but to this peer
-			state.Leader, state.Missing = known.Peer.String(), ""
+			state.Leader, state.Term, state.Missing = known.Peer.String(), known.Term, ""
 		}
 		return state
 	}
