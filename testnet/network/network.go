@@ -148,8 +148,8 @@ func (n *Network) house(ctx context.Context, i int) error {
 
 func nameOf(i int) string { return fmt.Sprintf("peer-%d", i+1) }
 
-// launch starts peer i, at the addresses of its last process, and waits until it answers. Where another program has taken
-// one of them it gets others.
+// launch starts peer i, at the addresses of its last process, and waits until it answers. An address
+// that another program has taken is replaced.
 func (n *Network) launch(ctx context.Context, i int, bootstrap []string) error {
 	c := n.config
 	var options []grpc.DialOption

@@ -11,8 +11,8 @@ import (
 // maxHidden bounds the ranges with hidden history. MAGIC: a front has one range, and every read looks at all.
 const maxHidden = 16
 
-// hidden is a range of keys whose history before a revision nobody can read who asks for keys of the range alone.
-// Watches go on: whoever begins one looks whether its start can be read.
+// hidden is a range of keys with hidden history: a read within the range fails before a revision. Reads of more keys
+// see all. Watches go on: who begins one first checks that its start can be read.
 type hidden struct {
 	span   coord.Span
 	before coord.Revision // the earliest that is told

@@ -44,7 +44,7 @@ const (
 // Subjects of notes about this peer itself that doctor shows.
 const (
 	Suspended = "suspended" // this process did not run for a while
-	Refused   = "refused"   // a caller has all that one may have
+	Refused   = "refused"   // a caller has used its whole share of a pool
 )
 
 // ShareUsed notes that a caller has its share of a pool. It does not name the caller: everybody may read notes.

@@ -72,7 +72,7 @@ func (s *Server) clientID() uint64 {
 }
 
 // Status implements etcdserverpb.MaintenanceServer. The database of a peer is what its part in the group takes on
-// disk. All of it is in use: there is nothing to defragment. Clients divide by the sizes, so they are above 0.
+// disk. Nothing of it can be defragmented. Clients divide by the sizes, so they are above 0.
 func (s *Server) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusResponse, error) {
 	now, err := s.readable(ctx, 0)
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package etcdapi is the front end for clients of etcd v3: gRPC, and JSON over HTTP/1 at the same address.
 //
 // It keeps the keys of its clients under a prefix of the group's keyspace, which it adds to requests and takes off
-// answers. Revisions are those of the whole group. Compact is logical: the group hides the
-// history of the prefix below a revision, and other users of the group keep theirs.
+// answers. Revisions are those of the whole group. Compact is logical: the group hides the history of
+// the prefix below a revision, and other users of the group keep theirs.
 package etcdapi
 
 import (

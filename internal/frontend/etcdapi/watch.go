@@ -345,6 +345,7 @@ func (s *Server) watchable(ctx context.Context, from coord.Revision) error {
 	}
 	_, err := s.readable(ctx, int64(from))
 	if past := new(coord.Compacted); errors.As(err, &past) {
+		// What can be read can be watched from, and the error names the revision before.
 		return &coord.Compacted{Revision: past.Revision - 1, Current: past.Current}
 	}
 	if fault.KindOf(err) == fault.Invalid {

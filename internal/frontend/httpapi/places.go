@@ -61,7 +61,7 @@ func withCodes(q *query.Query) (err error) {
 	return nil
 }
 
-// withPlace puts degrees for the city of a question in JSON. Where there is none, it returns what is wrong.
+// withPlace puts degrees for the city of a question in JSON. A question without a city gets the error wrong.
 func withPlace(body []byte, wrong error) ([]byte, error) {
 	var q, near map[string]json.RawMessage
 	var city string
