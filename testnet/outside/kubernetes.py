@@ -3,13 +3,14 @@
 
     go build -o /tmp/blackholed ./cmd/blackholed
     testnet/outside/kubernetes.py --build /tmp/kubernetes
-    testnet/outside/kubernetes.py --programs /tmp/kubernetes --binary /tmp/blackholed --pods 1000 --kills 15 --outage 60 --roll --restore
+    testnet/outside/kubernetes.py --programs /tmp/kubernetes --binary /tmp/blackholed --pods 1000 --kills 15 --outage 60 --services --full --roll --restore
 
 The API server, the controllers and the scheduler are Kubernetes' own, and kwok plays the nodes. Ten deployments get their pods. Then the
-leader of the group is killed every 12 s while the deployments scale to the half and back; two of three peers are gone for a while; each peer
-stops in order and starts again; a backup is restored into new peers, and the control plane goes on with these. After each part every
+leader of the group is killed every 12 s while the deployments scale to the half and back; two of three peers are gone for a while; services of
+the cluster are found at a peer, and one of a peer in the cluster; the disk of one peer is full; each peer stops in order and starts again, if
+--before is given as a later program; a backup is restored into new peers, and the control plane goes on with these. After each part every
 deployment must have its pods, each once, and an informer that has watched from the beginning must know what a list says. The API server
-speaks to the peers by a client certificate unless --plain is given. All of it runs in a network namespace of its own.
+speaks to the peers by a client certificate unless --plain is given. All of it runs in namespaces of its own.
 """
 
 import argparse
@@ -350,7 +351,11 @@ class Trial:
         self.options = options
         certificates = None if options.plain else Certificates(folder)
         kind = Etcd if options.etcd else Peer
-        self.peers = [kind(os.path.abspath(options.binary), folder, n, certificates) for n in PEERS]
+        self.peers = [kind(os.path.abspath(options.before or options.binary), folder, n, certificates) for n in PEERS]
+        if options.full:
+            for p in self.peers:
+                os.mkdir(p.data)
+                subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512m", "tmpfs", p.data], check=True)
         self.cluster = Cluster(folder, os.path.abspath(options.programs), self.peers)
         self.each = options.pods // DEPLOYMENTS
 
@@ -427,15 +432,64 @@ class Trial:
         print(f"no majority for {self.options.outage:.0f} s; a leader {led:.1f} s after the start; whole", flush=True)
 
     def roll(self):
-        """Each peer stops in order and starts again, as in an upgrade."""
+        """Each peer stops in order and starts again, with the later program."""
         for p in self.peers:
             p.end(signal.SIGTERM)
             self.cluster.scale(self.each // 2 if p.n % 2 else self.each)
+            p.binary = os.path.abspath(self.options.binary)
             p.start()
             until("the peer answers again", 60, lambda: p.post("/v3/maintenance/status", {}))
         self.cluster.scale(self.each)
         self.cluster.whole(self.each, 420)
-        print("a rolling restart; whole", flush=True)
+        print("a rolling upgrade; whole" if self.options.before else "a rolling restart; whole", flush=True)
+
+    def services(self):
+        """The API server itself is found at a peer, and an instance of a peer by the EndpointSlice of a service without selector."""
+        peer, cluster = self.peers[0], self.cluster
+        flags = ["--grpc", f"127.0.0.1:{port(18502, peer.n)}", *(peer.certificates.flags() if peer.certificates else [])]
+        ledger = Program(cluster.folder, "ledger")
+        ledger.run(peer.binary, "instance", "register", "ledger", "--host", HOST, "--port", "7000", "--keep", *flags)
+        cluster.call("POST", "/api/v1/namespaces/default/services", {
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "books", "annotations": {"blackholed/service": "ledger"}}, "spec": {"ports": [{"port": 80}]}})
+        cluster.call("POST", "/api/v1/namespaces/default/services", {
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"selector": {"app": "d0"}, "ports": [{"port": 80}]}})
+        token = os.path.join(cluster.folder, "token")
+        with open(token, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as f:
+            f.write("admin-token")
+        both = []
+        for way in ("--from", "--to"):
+            both.append(Program(cluster.folder, "sync" + way))
+            both[-1].run(peer.binary, "sync", way, f"https://127.0.0.1:{API}", "--cluster-token-file", token, "--cluster-ca", os.path.join(cluster.folder, "certs", "apiserver.crt"),
+                         "--namespace", "default", "--every", "1s", *flags)
+        slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?labelSelector=kubernetes.io/service-name%3Dbooks"
+        addresses = lambda: [(a, e["conditions"]["ready"]) for s in cluster.call("GET", slices)["items"] for e in s["endpoints"] for a in e["addresses"]]  # noqa: E731
+        until("the cluster has the instance of the peer", 60, lambda: addresses() == [(HOST, True)])
+        until("the peer has the pods behind the service", 60,
+              lambda: len(json.loads(peer.ask("instance", "show", "web", "-o", "json").stdout)["instances"]) == self.each)
+        ledger.end(signal.SIGTERM)
+        until("the cluster has lost it", 60, lambda: addresses() == [])
+        for p in both:
+            p.end(signal.SIGTERM)
+        print("services both ways", flush=True)
+
+    def full(self):
+        """The disk of a peer is full while the deployments scale; with room again it is a member again."""
+        p = self.leader() or self.peers[0]
+        filler = os.path.join(p.data, "filler")
+        with open(filler, "wb") as f:
+            try:
+                while True:
+                    f.write(bytes(1 << 20))
+                    f.flush()
+            except OSError:
+                pass
+        self.cluster.scale(self.each // 2)
+        self.cluster.whole(self.each // 2, 420)
+        self.cluster.scale(self.each)
+        self.cluster.whole(self.each, 420)
+        os.remove(filler)
+        until("the peer votes again", 60, lambda: "member" in p.ask("group", "status").stdout and p.post("/v3/maintenance/status", {})["leader"] != "0")
+        print(f"the disk of {p.name} was full; whole", flush=True)
 
     def restore(self):
         """Two peers are lost, and the third one's part of the group: it gets the backup of before. The control plane keeps running."""
@@ -469,10 +523,10 @@ class Trial:
 
 
 def alone():
-    """Starts this program again in a network namespace of its own."""
+    """Starts this program again in namespaces of its own, of the network and of mounts."""
     if os.environ.get("KUBERNETES_NAMESPACE") != "own":
         os.environ["KUBERNETES_NAMESPACE"] = "own"
-        os.execvp("unshare", ["unshare", "--net", "sh", "-c", f'ip link set lo up && ip address add {HOST}/32 dev lo && exec "$@"', "sh", sys.executable, *sys.argv])
+        os.execvp("unshare", ["unshare", "--net", "--mount", "sh", "-c", f'ip link set lo up && ip address add {HOST}/32 dev lo && exec "$@"', "sh", sys.executable, *sys.argv])
 
 
 def main():
@@ -485,7 +539,10 @@ def main():
     a.add_argument("--pods", type=int, default=500)
     a.add_argument("--kills", type=int, default=5)
     a.add_argument("--outage", type=float, default=0, help="seconds without a majority")
+    a.add_argument("--services", action="store_true", help="blackholed sync both ways; not with --etcd")
+    a.add_argument("--full", action="store_true", help="fill the disk of a peer, of 512 MB in memory; not with --etcd")
     a.add_argument("--roll", action="store_true", help="restart each peer in order")
+    a.add_argument("--before", help="the program with which the peers begin, before --roll")
     a.add_argument("--restore", action="store_true", help="lose all peers and restore a backup; not with --etcd")
     a.add_argument("--keep", metavar="FOLDER", help="keep logs and data there")
     o = a.parse_args()
@@ -503,6 +560,10 @@ def main():
                 t.kills()
             if o.outage:
                 t.outage()
+            if o.services:
+                t.services()
+            if o.full:
+                t.full()
             if o.roll:
                 t.roll()
             t.sizes()

@@ -43,110 +43,157 @@ type synced struct {
 // synchronizer keeps the instances of a source registered at a peer. It compares states, not events: a round lists
 // the source, and registers, changes or deregisters what differs.
 type synchronizer struct {
-	con      *term.Console
 	from     source
 	register func(ctx context.Context, r instance.Registration) (handle, error)
-	every    time.Duration
 
 	have map[string]synced
-	last int  // instances at the source, as said last; -1: none was said
-	dark bool // the last round failed
+}
+
+// follower brings one side to the state of the other, round by round.
+type follower struct {
+	con   *term.Console
+	every time.Duration
+	round func(ctx context.Context) (report, error)
+
+	said report // last
+	dark bool   // the last round failed
+}
+
+// report is what a round found and did.
+type report struct {
+	found, changed int
+	what           string // of the two numbers, with the verbs for both
+	note           string // for people; "" if all is as usual
 }
 
 // Sync makes the command sync.
 func Sync(con *term.Console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "sync", Short: "Keep the services of a Kubernetes cluster registered at this peer", Args: command.NoArgs,
-		Long: "Register the endpoints behind the services of a Kubernetes cluster as instances of this\n" +
-			"peer, with their readiness, and follow them. What ends in the cluster is deregistered, but\n" +
-			"never while the cluster lists nothing: an empty list is often a fault. When this command\n" +
-			"ends, the instances lapse as others do without heartbeats.\n\n" +
+		Use: "sync", Short: "Follow the services of a Kubernetes cluster, or let one follow those of here", Args: command.NoArgs,
+		Long: "With --from, register the endpoints behind the services of a Kubernetes cluster as\n" +
+			"instances of this peer, with their readiness, and follow them. What ends in the cluster is\n" +
+			"deregistered, but never while the cluster lists nothing: an empty list is often a fault.\n" +
+			"When this command ends, the instances lapse as others do without heartbeats.\n\n" +
+			"With --to, write the instances of here as EndpointSlices of a cluster: each of its services\n" +
+			"without selector that has the annotation " + serviceAnnotation + " gets the instances of the\n" +
+			"service that it names, or namespace/service, and those that are UP are ready. An instance\n" +
+			"serves the one port of such a service, or of several those whose names it has as tags. One\n" +
+			"that came from a cluster, or whose host is no address that others reach, is left out. When\n" +
+			"this command ends, or the peer lost contact, the slices stay as they are.\n\n" +
 			"For keys use the tools of their protocols, since the peer speaks both: etcdctl make-mirror,\n" +
 			"consul kv export and import.",
-		Example: "  " + command.Program + " sync --from https://10.0.0.5:6443 --from-token-file t --from-ca ca.crt --namespace shop",
+		Example: "  " + command.Program + " sync --from https://10.0.0.5:6443 --cluster-token-file t --cluster-ca ca.crt --namespace shop\n" +
+			"  " + command.Program + " sync --to https://10.0.0.5:6443 --cluster-token-file t --cluster-ca ca.crt --namespace shop",
 	}
 	k, every := new(kubernetes), 10*time.Second
 	r := remote.New(con, cmd, remote.DefaultTimeout)
 	r.ConnectOnly = true
 	f := cmd.Flags()
-	var from, tokenFile, ca string
-	f.StringVar(&from, "from", "", "URL of the cluster's API server (required)")
-	f.StringVar(&tokenFile, "from-token-file", "", "file with the token for the API server")
-	f.StringVar(&ca, "from-ca", "", "certificate authorities of the API server: a PEM file (default: the system's)")
+	var from, to, tokenFile, ca string
+	f.StringVar(&from, "from", "", "URL of the API server whose services come here")
+	f.StringVar(&to, "to", "", "URL of the API server that gets the services of here")
+	f.StringVar(&tokenFile, "cluster-token-file", "", "file with the token for the API server")
+	f.StringVar(&ca, "cluster-ca", "", "certificate authorities of the API server: a PEM file (default: the system's)")
 	f.StringVar(&k.namespace, "namespace", "", "only this namespace of the cluster")
 	f.DurationVar(&every, "every", every, "time between rounds, from 1s to 1h")
+	cmd.MarkFlagsOneRequired("from", "to")
+	cmd.MarkFlagsMutuallyExclusive("from", "to")
 	return r.Calls(func(ctx context.Context, c *operator.Client, _ []string) error {
 		if every < time.Second || every > time.Hour {
 			return fault.Invalidf("--every", every, "must be from 1s to 1h")
 		}
-		if err := k.open(con, from, tokenFile, ca); err != nil {
+		flag, at := "--from", from
+		if to != "" {
+			flag, at = "--to", to
+		}
+		if err := k.open(con, flag, at, tokenFile, ca); err != nil {
 			return err
 		}
 		defer k.close()
-		s := synchronizer{con: con, from: k, every: every, last: -1}
-		s.register = func(ctx context.Context, reg instance.Registration) (handle, error) {
-			return c.Services().Register(ctx, reg)
+		l := follower{con: con, every: every, said: report{found: -1}}
+		if to != "" {
+			l.round = (&exporter{to: k, find: c.Services().Discover}).round
+			return l.run(ctx)
 		}
-		return s.run(ctx)
+		l.round = newSynchronizer(k, func(ctx context.Context, reg instance.Registration) (handle, error) {
+			return c.Services().Register(ctx, reg)
+		}).round
+		return l.run(ctx)
 	})
 }
 
 // open checks the flags that name the API server. A token needs TLS, but on this machine.
-func (k *kubernetes) open(con *term.Console, from, tokenFile, ca string) error {
-	u, err := url.Parse(from)
+func (k *kubernetes) open(con *term.Console, flag, at, tokenFile, ca string) error {
+	u, err := url.Parse(at)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
-		return fault.Invalidf("--from", from, "must be the URL of an API server, such as https://10.0.0.5:6443")
+		return fault.Invalidf(flag, at, "must be the URL of an API server, such as https://10.0.0.5:6443")
 	}
 	var trust *tls.Config
 	if u.Scheme == "https" {
 		if trust, err = client.TLSFiles(ca, "", ""); err != nil {
-			return fault.In("--from-ca", err)
+			return fault.In("--cluster-ca", err)
 		}
 	}
 	token := ""
 	if tokenFile != "" {
-		if token, err = remote.ReadToken(con, "--from-token-file", tokenFile); err != nil {
+		if token, err = remote.ReadToken(con, "--cluster-token-file", tokenFile); err != nil {
 			return err
 		}
 		if trust == nil && !loopback(u.Hostname()) {
-			return fault.Invalidf("--from", from, "must be https, because others could read the token on its way")
+			return fault.Invalidf(flag, at, "must be https, because others could read the token on its way")
 		}
 	}
 	k.connect(u, trust, token)
 	return nil
 }
 
-// run synchronizes until ctx ends. It tells of a round that failed, and goes on.
-func (s *synchronizer) run(ctx context.Context) error {
-	s.have = make(map[string]synced)
+// run plays rounds until ctx ends. It tells of a round that failed, and goes on.
+func (f *follower) run(ctx context.Context) error {
 	for {
-		if err := s.round(ctx); err != nil && ctx.Err() == nil {
-			s.con.Say("the round failed, and is repeated in %v: %v", s.every, err)
-			s.dark = true
+		limited, cancel := context.WithTimeout(ctx, roundTime)
+		did, err := f.round(limited)
+		cancel()
+		if ctx.Err() == nil {
+			f.say(did, err)
 		}
-		if !pause.For(ctx, s.every) {
+		if !pause.For(ctx, f.every) {
 			return fault.Wrap("", ctx.Err())
 		}
 	}
 }
 
+// say tells of a round that changed something, found another number, or followed a failed one.
+func (f *follower) say(did report, err error) {
+	if did.what != "" && (did.found != f.said.found || did.note != f.said.note || did.changed > 0 || f.dark) {
+		f.said = did
+		f.con.Say(did.what, did.found, did.changed)
+		if did.note != "" {
+			f.con.Say("%s", did.note)
+		}
+	}
+	if f.dark = err != nil; f.dark {
+		f.con.Say("the round failed, and is repeated in %v: %v", f.every, err)
+	}
+}
+
 const roundTime = 5 * time.Minute // of one round
+
+func newSynchronizer(from source, register func(context.Context, instance.Registration) (handle, error)) *synchronizer {
+	return &synchronizer{from: from, register: register, have: make(map[string]synced)}
+}
 
 // round makes the peer's instances equal to those of the source. An instance that the peer refuses keeps no other one
 // out.
-func (s *synchronizer) round(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, roundTime)
-	defer cancel()
+func (s *synchronizer) round(ctx context.Context) (report, error) {
 	want, err := s.from.list(ctx)
 	if err != nil {
-		return fault.In("--from", err)
+		return report{}, fault.In("--from", err)
 	}
-	var refused failures
-	changed := 0
+	refused, changed := failures{by: "the peer"}, 0
 	for _, id := range slices.Sorted(maps.Keys(want)) {
 		did, err := s.put(ctx, id, want[id])
 		if err != nil && !refused.add(id, err) {
-			return refused.err()
+			return report{}, refused.err()
 		}
 		if did {
 			changed++
@@ -157,13 +204,16 @@ func (s *synchronizer) round(ctx context.Context) error {
 			continue
 		}
 		if err := s.have[id].Close(ctx); err != nil && !refused.add(id, err) {
-			return refused.err()
+			return report{}, refused.err()
 		}
 		delete(s.have, id)
 		changed++
 	}
-	s.say(len(want), changed)
-	return refused.err()
+	did := report{found: len(want), changed: changed, what: "%d instances at the source, %d changed here"}
+	if len(want) == 0 && len(s.have) > 0 {
+		did.note = "the source is empty, so nothing is removed: end this command if that is meant"
+	}
+	return did, refused.err()
 }
 
 // put registers one instance, or changes it where it differs from the last round.
@@ -203,20 +253,9 @@ func (s *synchronizer) put(ctx context.Context, id string, want instance.Registr
 	return did, nil
 }
 
-// say tells of a round that changed something, found another number, or followed a failed one.
-func (s *synchronizer) say(found, changed int) {
-	if found == s.last && changed == 0 && !s.dark {
-		return
-	}
-	s.last, s.dark = found, false
-	s.con.Say("%d instances at the source, %d changed here", found, changed)
-	if found == 0 && len(s.have) > 0 {
-		s.con.Say("the source is empty, so nothing is removed: end this command if that is meant")
-	}
-}
-
-// failures are the instances that the peer refused.
+// failures are the objects that one side refused.
 type failures struct {
+	by    string
 	n     int
 	first error
 }
@@ -237,5 +276,5 @@ func (f *failures) err() error {
 	if f.n == 0 {
 		return nil
 	}
-	return fault.New("", fault.KindOf(f.first), "the peer refuses %d of them, the first is %w", f.n, f.first)
+	return fault.New("", fault.KindOf(f.first), "%s refuses %d of them, the first is %w", f.by, f.n, f.first)
 }

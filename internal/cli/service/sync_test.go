@@ -76,10 +76,20 @@ func (h *registeredHere) Close(context.Context) error {
 
 func (h *registeredHere) Done() <-chan struct{} { return h.done }
 
-func play(from cluster) (*synchronizer, *local, *bytes.Buffer) {
+// play returns a follower of a source, with what it says.
+func play(from source) (*follower, *synchronizer, *local, *bytes.Buffer) {
 	var out bytes.Buffer
 	l := &local{ports: map[string]int{}, states: map[string]instance.Status{}}
-	return &synchronizer{con: &term.Console{Stderr: &out}, from: from, register: l.register, every: 10 * time.Second, have: map[string]synced{}, last: -1}, l, &out
+	s := newSynchronizer(from, l.register)
+	return &follower{con: &term.Console{Stderr: &out}, every: 10 * time.Second, round: s.round, said: report{found: -1}}, s, l, &out
+}
+
+// once plays a round, and says what it did.
+func (f *follower) once(t *testing.T) error {
+	t.Helper()
+	did, err := f.round(t.Context())
+	f.say(did, err)
+	return err
 }
 
 // TestSyncRound registers, changes and deregisters what differs, and does nothing where nothing does.
@@ -87,20 +97,20 @@ func TestSyncRound(t *testing.T) {
 	from := cluster{}
 	from.add("a", 1, instance.StatusUp)
 	from.add("b", 2, instance.StatusDown)
-	s, peer, out := play(from)
-	require.NoError(t, s.round(t.Context()))
+	f, _, peer, out := play(from)
+	require.NoError(t, f.once(t))
 	require.Equal(t, map[string]int{"a": 1, "b": 2}, peer.ports)
 	require.Equal(t, map[string]instance.Status{"a": instance.StatusUp, "b": instance.StatusDown}, peer.states)
 	require.Contains(t, out.String(), "2 instances at the source, 2 changed here")
 
 	calls := peer.calls
-	require.NoError(t, s.round(t.Context()))
+	require.NoError(t, f.once(t))
 	require.Equal(t, calls, peer.calls, "nothing differs")
 
 	from.add("a", 3, instance.StatusDown)
 	from.add("c", 4, instance.StatusUp)
 	delete(from, "b")
-	require.NoError(t, s.round(t.Context()))
+	require.NoError(t, f.once(t))
 	require.Equal(t, map[string]int{"a": 3, "c": 4}, peer.ports)
 	require.Equal(t, instance.StatusDown, peer.states["a"])
 }
@@ -109,10 +119,10 @@ func TestSyncRound(t *testing.T) {
 func TestSyncEmptySource(t *testing.T) {
 	from := cluster{}
 	from.add("a", 1, instance.StatusUp)
-	s, peer, out := play(from)
-	require.NoError(t, s.round(t.Context()))
+	f, _, peer, out := play(from)
+	require.NoError(t, f.once(t))
 	clear(from)
-	require.NoError(t, s.round(t.Context()))
+	require.NoError(t, f.once(t))
 	require.Contains(t, peer.ports, "a")
 	require.Contains(t, out.String(), "the source is empty, so nothing is removed")
 }
@@ -123,9 +133,9 @@ func TestSyncOneRefused(t *testing.T) {
 	for n, id := range []string{"a", "b", "c"} {
 		from.add(id, n+1, instance.StatusUp)
 	}
-	s, peer, _ := play(from)
+	f, _, peer, _ := play(from)
 	peer.refused = "b"
-	err := s.round(t.Context())
+	err := f.once(t)
 	require.ErrorContains(t, err, "refuses 1 of them, the first is b: is not a name")
 	require.Equal(t, fault.Invalid, fault.KindOf(err))
 	require.Equal(t, []string{"a", "c"}, slices.Sorted(maps.Keys(peer.ports)))
@@ -135,11 +145,11 @@ func TestSyncOneRefused(t *testing.T) {
 func TestSyncRegistersAgain(t *testing.T) {
 	from := cluster{}
 	from.add("a", 1, instance.StatusUp)
-	s, peer, _ := play(from)
-	require.NoError(t, s.round(t.Context()))
+	f, s, peer, _ := play(from)
+	require.NoError(t, f.once(t))
 	clear(peer.ports)
 	close(s.have["a"].handle.(*registeredHere).done)
-	require.NoError(t, s.round(t.Context()))
+	require.NoError(t, f.once(t))
 	require.Contains(t, peer.ports, "a")
 }
 
@@ -161,21 +171,20 @@ func TestSyncRounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from := &failing{cluster: cluster{}}
 		from.add("a", 1, instance.StatusUp)
-		s, peer, out := play(nil)
-		s.from = from
+		f, _, peer, out := play(from)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- s.run(ctx) }()
+		go func() { ended <- f.run(ctx) }()
 		synctest.Wait()
 		require.Contains(t, peer.ports, "a")
 		from.broken = true
-		time.Sleep(s.every)
+		time.Sleep(f.every)
 		synctest.Wait()
 		require.Contains(t, out.String(), "the round failed, and is repeated in 10s: --from: is down")
 		require.Contains(t, peer.ports, "a")
 		from.broken = false
 		from.add("b", 2, instance.StatusUp)
-		time.Sleep(s.every)
+		time.Sleep(f.every)
 		synctest.Wait()
 		require.Contains(t, peer.ports, "b")
 		cancel()
@@ -226,9 +235,9 @@ func TestKubernetes(t *testing.T) {
 func TestSyncAddresses(t *testing.T) {
 	con := &term.Console{}
 	for _, text := range []string{"", "h:1", "ftp://h", "http://u:p@h"} {
-		err := new(kubernetes).open(con, text, "", "")
+		err := new(kubernetes).open(con, "--from", text, "", "")
 		require.ErrorContains(t, err, "must be the URL", text)
 		require.Equal(t, "--from", fault.FieldOf(err))
 	}
-	require.NoError(t, new(kubernetes).open(con, "https://h:6443/base", "", ""))
+	require.NoError(t, new(kubernetes).open(con, "--to", "https://h:6443/base", "", ""))
 }
