@@ -37,7 +37,7 @@ func playAgents(ctx context.Context, c call) (held bool, err error) {
 	f.IntVar(&o.Files, "files", 200, "3 to 10000")
 	f.IntVar(&o.Edits, "edits", 200, "lines to add, each in one file")
 	f.Uint64Var(&o.Seed, "seed", 1, "of what the agents do")
-	f.DurationVar(&o.TTL, "ttl", 5*time.Second, "of a hold, whole seconds, at least 5s")
+	f.DurationVar(&o.TTL, "ttl", 5*time.Second, "of a hold, whole seconds, at least 2s")
 	f.DurationVar(&o.kill, "kill", 8*time.Second, "time that each leader leads; each begins all holds anew")
 	f.BoolVar(&o.beside, "beside", true, "play the same with lock files")
 	f.StringVar(&data, "data", "", "`directory` for data and logs (default a temporary one)")
@@ -50,8 +50,8 @@ func playAgents(ctx context.Context, c call) (held bool, err error) {
 			return fault.Invalidf("-files", o.Files, "must be 3 to 10000, not %d", o.Files)
 		case o.Edits < 1:
 			return fault.Invalidf("-edits", o.Edits, "must be at least 1, not %d", o.Edits)
-		case o.TTL < 5*time.Second || o.TTL%time.Second != 0:
-			return fault.Invalidf("-ttl", o.TTL, "must be whole seconds, at least 5s, not %v", o.TTL)
+		case o.TTL < 2*time.Second || o.TTL%time.Second != 0:
+			return fault.Invalidf("-ttl", o.TTL, "must be whole seconds, at least 2s, not %v", o.TTL)
 		case o.kill < time.Second:
 			return fault.Invalidf("-kill", o.kill, "must be at least 1s, not %v", o.kill)
 		}

@@ -62,7 +62,7 @@ const (
 func DefaultLimits() Limits {
 	return Limits{
 		Keys: 1 << 20, Bytes: 1 << 30, KeyBytes: 1024, ValueBytes: MaxValue, OwnerBytes: 256, TxnBytes: 4 << 20,
-		Changes: 10_000, Leases: 100_000, LeaseKeys: 10_000, MinTTL: 5_000, MaxTTL: 24 * 3600 * 1000,
+		Changes: 10_000, Leases: 100_000, LeaseKeys: 10_000, MinTTL: 2_000, MaxTTL: 24 * 3600 * 1000,
 		Queue: 4096, Claims: 1 << 16, Clients: 100_000, HistoryEvents: 1 << 16, HistoryBytes: 64 << 20, Reserved: 25,
 		PerOwner: Quota{
 			Leases: 10_000, Claims: 20_000, Clients: 20_000, Bytes: 64 << 20,

@@ -248,7 +248,7 @@ func (m *model) grant(o *apiv1.LeaseGrantRequest, owner string) (fault.Kind, boo
 	for taken := id == 0; taken; _, taken = m.leases[id] {
 		id++
 	}
-	m.leases[id] = coord.Lease{ID: id, TTL: max(o.TtlMs, 5000), Owner: owner, Granted: m.index}
+	m.leases[id] = coord.Lease{ID: id, TTL: max(o.TtlMs, 2000), Owner: owner, Granted: m.index}
 	return 0, false
 }
 
