@@ -134,7 +134,7 @@ func (s *session) watch(ctx context.Context, all []system) error {
 
 // failover kills the leader and times the next lock, repeatedly, each system in turn.
 func (s *session) failover(ctx context.Context, all []system) error {
-	fmt.Fprintf(s.out, "\nSIGKILL of the leader to the next lock at a survivor, %d times\n\n| | median ms | p90 ms | max ms | load |\n|---|---|---|---|---|\n", s.kills)
+	fmt.Fprintf(s.out, "\nSIGKILL of the leader to the next lock at a survivor, %d times; our profile %s, QUIC %t\n\n| | median ms | p90 ms | max ms | load |\n|---|---|---|---|---|\n", s.kills, s.profile, s.quic)
 	took := make([][]time.Duration, len(all))
 	for run := range s.kills {
 		for i, one := range all {

@@ -45,6 +45,8 @@ type session struct {
 	duration                        time.Duration // of one measurement
 	runs, kills, instances, changes int
 	verbose                         bool
+	profile                         string
+	quic                            bool // peers listen over QUIC beside TCP, which libp2p prefers
 
 	out     io.Writer // results
 	scratch string    // temporary directory
@@ -98,6 +100,8 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) (err 
 	f.IntVar(&s.kills, "kills", 20, "of the leader, in failover")
 	f.IntVar(&s.instances, "instances", 10_000, "that are present, in register")
 	f.IntVar(&s.changes, "changes", 300, "of which watchers are told, in wake")
+	f.StringVar(&s.profile, "profile", "dev", "of our peers: dev or lan")
+	f.BoolVar(&s.quic, "quic", false, "with -profile lan, our peers listen over QUIC too, as public ones do")
 	f.BoolVar(&s.verbose, "v", false, "show the servers' logs")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -107,6 +111,12 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) (err 
 		if !slices.Contains(names, name) {
 			return fault.Invalidf("-only", name, "is none of %s", strings.Join(names, ", "))
 		}
+	}
+	if s.profile != "dev" && s.profile != "lan" {
+		return fault.Invalidf("-profile", s.profile, "must be dev or lan")
+	}
+	if s.quic && s.profile != "lan" {
+		return fault.Invalidf("-quic", s.profile, "needs -profile lan")
 	}
 	within := func(field string, n, least, most int) error {
 		if n < least || n > most {
@@ -165,7 +175,11 @@ func (s *session) network(ctx context.Context, peers int, settings ...string) (*
 	}
 	c.Adapt = func(i int, p *process.Spec) {
 		_, port, _ := net.SplitHostPort(ports[2*i]) // FreePorts returns host:port
-		p.Listen, p.GRPC, p.Settings = "/ip4/127.0.0.1/tcp/"+port, ports[2*i+1], settings
+		p.Listen, p.GRPC, p.Settings, p.Profile = "/ip4/127.0.0.1/tcp/"+port, ports[2*i+1], settings, s.profile
+		if s.quic {
+			p.Settings = append(slices.Clone(settings), "LISTEN="+p.Listen+",/ip4/127.0.0.1/udp/"+port+"/quic-v1")
+			p.Listen = process.Everywhere
+		}
 	}
 	n, err := network.Start(ctx, c)
 	if err != nil {

@@ -295,8 +295,11 @@ func TestDoctorPorts(t *testing.T) {
 		{"http", "tcp", "127.0.0.1:8500"}, {"grpc", "tcp", "127.0.0.1:8502"},
 		{"listen", "udp", "0.0.0.0:9000"}, {"listen", "tcp", "[::]:9001"},
 	}, ports(c))
-	c.Listen, c.Profile = nil, "public"
-	require.Contains(t, ports(c), port{"listen", "udp", "0.0.0.0:4801"})
+	for profile, quic := range map[string]bool{"lan": false, "public": true} {
+		c.Listen, c.Profile = nil, profile
+		require.Contains(t, ports(c), port{"listen", "tcp", "0.0.0.0:4801"})
+		require.Equal(t, quic, slices.Contains(ports(c), port{"listen", "udp", "0.0.0.0:4801"}))
+	}
 }
 
 func TestThisMachine(t *testing.T) {

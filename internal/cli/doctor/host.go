@@ -149,7 +149,7 @@ func ports(c config.Config) []port {
 			host = "127.0.0.1"
 		}
 		listen = []string{"/ip4/" + host + "/tcp/4801"}
-		if c.Profile != "dev" {
+		if c.Profile == "public" {
 			listen = append(listen, "/ip4/"+host+"/udp/4801/quic-v1")
 		}
 	}

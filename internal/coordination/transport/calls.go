@@ -12,6 +12,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 
+	"github.com/blackhole/blackhole/internal/platform/p2p/dial"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	names "github.com/blackhole/blackhole/pkg/network"
@@ -109,7 +110,7 @@ func Dial(ctx context.Context, h host.Host, n names.Name, to peer.ID) (net.Conn,
 	if dials, ok := h.Network().(interface{ Backoff() *swarm.DialBackoff }); ok {
 		dials.Backoff().Clear(to)
 	}
-	s, err := h.NewStream(network.WithAllowLimitedConn(ctx, service), to, rpc.Proposals(h, to, CallProtocol(n))...)
+	s, err := newStream(ctx, h, to, rpc.Proposals(h, to, CallProtocol(n))...)
 	switch {
 	case ctx.Err() != nil:
 		if err == nil {
@@ -122,6 +123,16 @@ func Dial(ctx context.Context, h host.Host, n names.Name, to peer.ID) (net.Conn,
 	held := service + "/" + s.ID()
 	h.ConnManager().Protect(to, held)
 	return &conn{Stream: s, closed: func() { h.ConnManager().Unprotect(to, held) }}, nil
+}
+
+// newStream prefers a connection over TCP, as members have: it costs less, and ends with the process behind it.
+func newStream(ctx context.Context, h host.Host, to peer.ID, proposals ...protocol.ID) (network.Stream, error) {
+	if c := dial.OverTCP(h, to); c != nil {
+		if s, err := dial.On(ctx, c, proposals...); err == nil {
+			return s, nil
+		}
+	}
+	return h.NewStream(network.WithAllowLimitedConn(ctx, service), to, proposals...)
 }
 
 // Addr is the address of a peer: its id. A connection keeps its address, because each call on it asks for the text.

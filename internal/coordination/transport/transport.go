@@ -16,6 +16,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
+	"github.com/blackhole/blackhole/internal/platform/p2p/dial"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	names "github.com/blackhole/blackhole/pkg/network"
@@ -143,7 +144,7 @@ func (t *Transport) Start(r Receiver) {
 	t.receiver = r
 	id := RaftProtocol(t.config.Network, t.config.Group)
 	t.config.Host.SetStreamHandlerMatch(id, rpc.Compatible(id), t.serve)
-	t.watch = &network.NotifyBundle{DisconnectedF: func(_ network.Network, c network.Conn) { t.disconnected(c.RemotePeer()) }}
+	t.watch = &network.NotifyBundle{DisconnectedF: func(_ network.Network, c network.Conn) { t.disconnected(c) }}
 	t.config.Host.Network().Notify(t.watch)
 }
 
@@ -281,10 +282,11 @@ func (t *Transport) unprotect() {
 	}
 }
 
-// disconnected reports the members of a peer that has closed its last connection. A process that ends closes its connections; a
-// network that fails closes none.
-func (t *Transport) disconnected(id peer.ID) {
-	if t.config.Host.Network().Connectedness(id) == network.Connected {
+// disconnected reports the members of a peer that has closed its last connection, or its last one over TCP: if its process was
+// killed, another kind stays silent for long. A process that ends closes its connections; a network that fails closes none.
+func (t *Transport) disconnected(c network.Conn) {
+	id, h := c.RemotePeer(), t.config.Host
+	if h.Network().Connectedness(id) == network.Connected && (!dial.IsTCP(c) || dial.OverTCP(h, id) != nil) {
 		return
 	}
 	t.mu.Lock()
@@ -335,10 +337,17 @@ func (t *Transport) Close() error {
 
 // open opens a stream to a member with a handshake. The stream ends with ctx.
 func (t *Transport) open(ctx context.Context, id peer.ID, key streamKey) (network.Stream, error) {
-	dial, cancel := context.WithTimeout(ctx, dialWithin)
+	direct := dial.ByTCP(ctx, t.config.Host, id)
+	within, cancel := context.WithTimeout(ctx, dialWithin)
 	defer cancel()
-	// Raft paces the dials, which never use a relay.
-	s, err := t.config.Host.NewStream(network.WithForceDirectDial(dial, tag), id, rpc.Proposals(t.config.Host, id, RaftProtocol(t.config.Network, t.config.Group))...)
+	proposals := rpc.Proposals(t.config.Host, id, RaftProtocol(t.config.Network, t.config.Group))
+	var s network.Stream
+	var err error
+	if direct != nil {
+		s, err = dial.On(within, direct, proposals...)
+	} else { // Raft paces the dials, which never use a relay
+		s, err = t.config.Host.NewStream(network.WithForceDirectDial(within, tag), id, proposals...)
+	}
 	if err != nil {
 		return nil, fault.As("", fault.Unavailable, err)
 	}

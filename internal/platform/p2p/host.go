@@ -22,6 +22,7 @@ import (
 	"github.com/multiformats/go-multiaddr"
 	"go.uber.org/fx"
 
+	"github.com/blackhole/blackhole/internal/platform/p2p/dial"
 	"github.com/blackhole/blackhole/internal/platform/p2p/reach"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -91,13 +92,15 @@ func transports(h *hostconfig.Config, c *Config, settings profileSettings) error
 		h.Transports = append(h.Transports, fx.Provide(
 			fx.Annotate(constructor, fx.As(new(transport.Transport)), fx.ResultTags(`group:"transport"`))))
 	}
-	provide(func(up transport.Upgrader, limits network.ResourceManager, shared *tcpreuse.ConnMgr) (*tcp.TcpTransport, error) {
-		if settings.open {
-			return tcp.NewTCPTransport(up, limits, shared) // NAT hole punching over TCP needs dials from the listening port
+	provide(func(up transport.Upgrader, limits network.ResourceManager, shared *tcpreuse.ConnMgr) (*dial.TCP, error) {
+		var options []tcp.Option
+		if !settings.open { // where NAT hole punching over TCP needs dials from the listening port
+			// Elsewhere port reuse is harmful: a second daemon on the same port would start without an error and
+			// receive half of the connections.
+			options = append(options, tcp.DisableReuseport())
 		}
-		// Elsewhere port reuse is harmful: a second daemon on the same port would start without an error and
-		// receive half of the connections.
-		return tcp.NewTCPTransport(up, limits, shared, tcp.DisableReuseport())
+		below, err := tcp.NewTCPTransport(up, limits, shared, options...)
+		return dial.NewTCP(below), err
 	})
 	if settings.quic {
 		provide(quic.NewTransport)

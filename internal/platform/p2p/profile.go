@@ -14,7 +14,8 @@ type Profile string
 const (
 	// Dev: peers on one machine. TCP on loopback, no filters, no announcements.
 	Dev Profile = "dev"
-	// LAN: peers of one private network or cluster. QUIC and TCP, found by mDNS or bootstrap.
+	// LAN: peers of one private network or cluster. TCP, and QUIC where the addresses to listen on name it; found by mDNS or
+	// bootstrap.
 	LAN Profile = "lan"
 	// Public: the open Internet. NAT traversal, address filters, peer diversity.
 	Public Profile = "public"
@@ -53,10 +54,7 @@ type profileSettings struct {
 
 // settings returns the profile's settings. The host's hard connection limit is hardLimit times high.
 func (p Profile) settings() (profileSettings, bool) {
-	everywhere := []string{
-		"/ip4/0.0.0.0/udp/4801/quic-v1", "/ip4/0.0.0.0/tcp/4801",
-		"/ip6/::/udp/4801/quic-v1", "/ip6/::/tcp/4801",
-	}
+	tcp := []string{"/ip4/0.0.0.0/tcp/4801", "/ip6/::/tcp/4801"}
 	switch p {
 	case Dev:
 		return profileSettings{
@@ -66,13 +64,13 @@ func (p Profile) settings() (profileSettings, bool) {
 		}, true
 	case LAN:
 		return profileSettings{
-			listen: everywhere, quic: true, mdns: true,
+			listen: tcp, quic: true, mdns: true, // no NAT needs QUIC, which costs more, and hides the end of a process
 			mode: dht.ModeServer, refresh: 5 * time.Minute, query: 5 * time.Second,
 			low: 128, high: 192, perAddress: sharedPerAddress, grace: 5 * time.Second,
 		}, true
 	case Public:
 		return profileSettings{
-			listen: everywhere, quic: true, mdns: true, open: true,
+			listen: append(tcp, "/ip4/0.0.0.0/udp/4801/quic-v1", "/ip6/::/udp/4801/quic-v1"), quic: true, mdns: true, open: true,
 			mode: dht.ModeAuto, refresh: 10 * time.Minute, query: 10 * time.Second,
 			low: 192, high: 288, perAddress: publicPerAddress, grace: 5 * time.Second,
 		}, true
