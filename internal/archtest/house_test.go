@@ -70,6 +70,7 @@ func floors() []room {
 			{path: "internal/platform/cities", floor: 1, only: []string{"internal/platform/spelling"}},
 			{path: "internal/platform/jsonform", floor: 0},
 			{path: "internal/platform/p2p", floor: 2, users: wiring("internal/discovery")},
+			{path: "internal/platform/p2p/dial", floor: 1, only: []string{"internal/platform/pause"}, users: wiring("internal/platform/p2p", "internal/platform/p2p/join", "internal/platform/p2p/probe", "internal/platform/p2p/routing", "internal/coordination/transport")},
 			{path: "internal/platform/p2p/proof", floor: 2, only: []string{"internal/platform/rpc", "internal/platform/bounded", "internal/platform/identity"}, users: wiring()},
 			{path: "internal/platform/rpc", floor: 1, users: wiring("internal/discovery/protocol", "internal/discovery/keep", "internal/discovery/ask", "internal/discovery/keeper", "internal/coordination/transport", "internal/platform/p2p", "internal/platform/p2p/proof", "internal/trade")},
 			{path: "internal/platform/access", floor: 2, users: []string{"internal/daemon", "internal/frontend"}},
@@ -186,7 +187,7 @@ func coordinationRooms() []room {
 		{path: root + "/answer", floor: 5, only: []string{"internal/contract/coord", root + "/machine"}, users: wiring(root, root+"/coordtest", root+"/routing")},
 		{path: root + "/membership", floor: 4, only: []string{"internal/contract/coord"}, users: wiring(append(acts, root+"/view")...)},
 		{path: root + "/raftlog", floor: 4, only: []string{"internal/platform/store"}, users: wiring(root, root+"/formation", root+"/member", root+"/replica")},
-		{path: root + "/transport", floor: 4, only: []string{"internal/platform/metrics", "internal/platform/pause", "internal/platform/rpc", "internal/contract/coord"}, users: wiring(root)},
+		{path: root + "/transport", floor: 4, only: []string{"internal/platform/metrics", "internal/platform/p2p/dial", "internal/platform/pause", "internal/platform/rpc", "internal/contract/coord"}, users: wiring(root)},
 	}
 }
 
