@@ -14,7 +14,6 @@ import (
 
 	"github.com/blackhole/blackhole/internal/contract/coord"
 	"github.com/blackhole/blackhole/internal/coordination/member"
-	"github.com/blackhole/blackhole/internal/coordination/replica"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
@@ -24,7 +23,7 @@ func onDisk(b *testing.B) *network {
 	return newGroup(b, options{
 		voters: 3,
 		folder: func(i int) (vfs.FS, string) { return vfs.Default, fmt.Sprintf("%s/%d", root, i) },
-		adjust: func(c *member.Config) { c.Replica = replica.Config{Storage: c.Replica.Storage} },
+		adjust: func(c *member.Config) { c.Replica.SnapshotEntries, c.Replica.Trail = 0, 0 },
 	})
 }
 

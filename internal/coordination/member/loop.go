@@ -2,6 +2,7 @@ package member
 
 import (
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -29,7 +30,13 @@ type loop struct {
 	waiting map[uint64]taker
 	next    uint64 // last id
 	stale   bool   // the status is older than a change
+
+	hold    *time.Timer // for the release of messages that the Replica holds
+	holding bool        // hold runs
 }
+
+// holdFor is how long a commit index waits for entries to leave with.
+const holdFor = time.Millisecond
 
 // run is the goroutine.
 func (l *loop) run() {
@@ -41,6 +48,9 @@ func (l *loop) run() {
 	}()
 	ticker := time.NewTicker(l.tick)
 	defer ticker.Stop()
+	l.hold = time.NewTimer(0)
+	defer l.hold.Stop()
+	<-l.hold.C
 	for l.poll(ticker.C) {
 		l.turns.Add(1)
 		if err := l.turn(); err != nil {
@@ -63,9 +73,17 @@ func (l *loop) poll(tick <-chan time.Time) bool {
 	select {
 	case <-tick:
 		l.passed()
+	case <-l.hold.C:
+		l.release()
 	default:
 	}
 	return true
+}
+
+// release lets the next turn send what the Replica has held for holdFor.
+func (l *loop) release() {
+	l.holding = false
+	l.replica.Release()
 }
 
 // passed reports a tick to the Replica.
@@ -83,6 +101,8 @@ func (l *loop) wait(tick <-chan time.Time) bool {
 		return false
 	case <-tick:
 		l.passed()
+	case <-l.hold.C:
+		l.release()
 	case a := <-l.inbox.requests:
 		l.state.Lock()
 		l.take()
@@ -114,11 +134,18 @@ func (l *loop) turn() error {
 	if err := l.handleEvents(); err != nil {
 		return err
 	}
-	out, worked, err := l.apply()
+	out, sent, worked, err := l.apply()
 	if err != nil || !worked {
 		return err
 	}
 	l.finish(out)
+	if l.replica.Holds() && !l.holding {
+		l.hold.Reset(holdFor)
+		l.holding = true
+	}
+	if sent || len(out.Answers) > 0 {
+		runtime.Gosched() // the senders, and those with an answer, go on before the disk blocks this thread
+	}
 	late, err := l.replica.Persist()
 	if err != nil {
 		return err
@@ -129,21 +156,22 @@ func (l *loop) turn() error {
 
 // apply is the part of a turn that excludes readers. A panic releases the lock although the state is broken:
 // the process is about to end.
-func (l *loop) apply() (out replica.Output, worked bool, err error) {
+func (l *loop) apply() (out replica.Output, sent, worked bool, err error) {
 	l.state.Lock()
 	defer l.state.Unlock()
 	l.drain()
 	if !l.replica.Ready() {
-		return out, false, nil
+		return out, false, false, nil
 	}
 	now, term := time.Since(l.began), l.header.Term
-	if early := l.replica.Prepare(now); len(early) > 0 {
+	early := l.replica.Prepare(now)
+	if sent = len(early) > 0; sent {
 		l.config.Transport.Send(early)
 	}
 	out, err = l.replica.Apply(now)
 	l.header = l.replica.Header()
 	l.stale = l.stale || term != l.header.Term
-	return out, true, err
+	return out, sent, true, err
 }
 
 func (l *loop) handleEvents() error {

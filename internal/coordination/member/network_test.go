@@ -26,8 +26,19 @@ const groupID = "a group id of thirty-two bytes..."
 
 // network carries messages between members of one process, in order, through bounded queues.
 type network struct {
-	mu   sync.Mutex
-	ends map[uint64]*end
+	mu    sync.Mutex // guards all below
+	ends  map[uint64]*end
+	count map[pb.MessageType]int // of messages that left
+}
+
+// sent counts the messages of some types that have left.
+func (n *network) sent(types ...pb.MessageType) (all int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, kind := range types {
+		all += n.count[kind]
+	}
+	return all
 }
 
 // end is one member's side of the network.
@@ -52,7 +63,7 @@ type options struct {
 }
 
 func newGroup(t testing.TB, o options) *network {
-	n := &network{ends: make(map[uint64]*end)}
+	n := &network{ends: make(map[uint64]*end), count: make(map[pb.MessageType]int)}
 	var voters []replica.Member
 	var ends []*end
 	for i := range o.voters {
@@ -114,6 +125,7 @@ func (e *end) serve() {
 func (e *end) Send(messages []*pb.Message) {
 	for _, m := range messages {
 		e.net.mu.Lock()
+		e.net.count[m.GetType()]++
 		to := e.net.ends[m.GetTo()]
 		lost := to == nil || to.queue == nil || to.cut || e.cut
 		e.net.mu.Unlock()

@@ -165,7 +165,7 @@ func (c *cluster) settle() {
 				require.NoError(c.t, n.Written(image, image.Write()))
 			}
 		}
-		if len(c.wires) == 0 {
+		if len(c.wires) == 0 && !c.release() {
 			return
 		}
 		wires := c.wires
@@ -174,6 +174,17 @@ func (c *cluster) settle() {
 			c.deliver(m)
 		}
 	}
+}
+
+// release lets messages go that wait for entries, and reports whether there are any.
+func (c *cluster) release() (some bool) {
+	for _, n := range c.nodes {
+		if !n.down && n.Holds() {
+			n.Release()
+			some = true
+		}
+	}
+	return some
 }
 
 func (c *cluster) deliver(m *pb.Message) {

@@ -11,6 +11,7 @@
 //		late, err := r.Persist()    // the disk; an error ends the process
 //		send(late)
 //	}
+//	Release                             a millisecond after Holds
 //
 // Time is an argument: a duration since any fixed origin, which never goes back. Raft draws the jitter
 // of elections from crypto/rand.
@@ -20,7 +21,7 @@
 // The leader's appends and heartbeats leave before its own disk write, as in section 10.2.1 of Ongaro's
 // thesis: the followers write at the same time. Votes and acknowledgements leave after it. Committed entries
 // are applied and answered before later entries are written: a majority stores them, and a restart
-// rebuilds the state machine from snapshot and log.
+// rebuilds the state machine from snapshot and log. A commit index travels with the next entries, see Holds.
 //
 // # Answers
 //

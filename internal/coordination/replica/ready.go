@@ -102,8 +102,16 @@ func (r *Replica) SnapshotSent(id uint64, ok bool) {
 // Ready reports whether Prepare, Apply and Persist have work.
 func (r *Replica) Ready() bool {
 	return r.turn.contradiction != nil || len(r.proposals.staged) > 0 || len(r.turn.out.Answers) > 0 || r.proposals.change.id != 0 && r.proposals.change.term == 0 ||
-		r.reads.canBegin(r) || r.node.HasReady() || r.turn.commitDue(r.now)
+		r.reads.canBegin(r) || r.node.HasReady() || r.turn.commitDue(r.now) || r.turn.released && r.Holds()
 }
+
+// Holds reports whether messages wait for Release: appends without entries, which tell members a commit index. Mostly the next
+// entries tell it too, so each is kept until then, or until the owner releases it a millisecond later. One precedes the answer
+// to a member's reader, who waits for that index.
+func (r *Replica) Holds() bool { return len(r.turn.held) > 0 }
+
+// Release lets the next Prepare return the messages of Holds.
+func (r *Replica) Release() { r.turn.released = r.Holds() }
 
 // commitRest is how long a commit index waits for entries to be written with. It is evidence after a restart: a member must
 // not lose entries that it knows to be committed, whoever leads then; see contradict.
@@ -126,27 +134,77 @@ func (r *Replica) Prepare(now time.Duration) []*pb.Message {
 	r.turn.ready = r.node.Ready()
 	r.observe()
 	r.proposals.settleChange(r)
-	return r.turn.withSums(r, r.turn.messages(true))
+	return r.turn.withSums(r, r.turn.early())
 }
 
-// messages returns the messages that leave before or after the disk write. Acknowledgements and votes promise
-// durable state. A candidate also writes its term before it asks for votes: not required by the algorithm, but
-// simpler.
-func (t *turn) messages(early bool) []*pb.Message {
-	var some []*pb.Message
-	for _, m := range t.ready.Messages {
+// early returns the messages that leave before the disk write. Acknowledgements and votes promise durable state. A candidate also
+// writes its term before it asks for votes: not required by the algorithm, but simpler.
+func (t *turn) early() (some []*pb.Message) {
+	for i, m := range t.ready.Messages {
+		held, to := t.held[m.GetTo()], m.GetTo()
 		switch m.GetType() {
-		case pb.MsgApp, pb.MsgSnap, pb.MsgHeartbeat, pb.MsgHeartbeatResp, pb.MsgReadIndex, pb.MsgReadIndexResp, pb.MsgTimeoutNow:
-			if early {
-				some = append(some, m)
+		case pb.MsgApp:
+			if len(m.GetEntries()) == 0 {
+				t.held[to] = m
+				continue
+			}
+			delete(t.held, to)
+		case pb.MsgSnap:
+			delete(t.held, to)
+		case pb.MsgReadIndexResp:
+			if held != nil {
+				some = append(some, held)
+				delete(t.held, to)
+			}
+		case pb.MsgHeartbeat, pb.MsgHeartbeatResp, pb.MsgReadIndex, pb.MsgTimeoutNow:
+			if t.superseded(i) {
+				continue
 			}
 		default:
-			if !early {
+			continue
+		}
+		some = append(some, m)
+	}
+	if t.released {
+		for _, to := range sortedKeys(t.held) {
+			some = append(some, t.held[to])
+		}
+		clear(t.held)
+		t.released = false
+	}
+	return some
+}
+
+// late returns the messages that leave after the disk write.
+func (t *turn) late() (some []*pb.Message) {
+	for i, m := range t.ready.Messages {
+		switch m.GetType() {
+		case pb.MsgApp, pb.MsgSnap, pb.MsgHeartbeat, pb.MsgHeartbeatResp, pb.MsgReadIndex, pb.MsgReadIndexResp, pb.MsgTimeoutNow:
+		default:
+			if !t.superseded(i) {
 				some = append(some, m)
 			}
 		}
 	}
 	return some
+}
+
+// superseded reports whether a later message of the turn says all that the i-th says. Raft takes a loss of the earlier one.
+func (t *turn) superseded(i int) bool {
+	m := t.ready.Messages[i]
+	return slices.ContainsFunc(t.ready.Messages[i+1:], func(later *pb.Message) bool {
+		if later.GetType() != m.GetType() || later.GetTo() != m.GetTo() || later.GetTerm() != m.GetTerm() {
+			return false
+		}
+		switch m.GetType() {
+		case pb.MsgAppResp:
+			return !m.GetReject() && !later.GetReject() && later.GetIndex() >= m.GetIndex()
+		case pb.MsgHeartbeat, pb.MsgHeartbeatResp: // the confirmation of a round confirms all earlier rounds
+			return later.GetCommit() >= m.GetCommit() && (len(m.GetContext()) == 0 || len(later.GetContext()) > 0)
+		default:
+			return false
+		}
+	})
 }
 
 // observe adopts Raft's present role.
@@ -163,6 +221,7 @@ func (r *Replica) observe() {
 		if was.leads {
 			r.demote()
 		}
+		clear(r.turn.held)
 	}
 	if r.role.leader != was.leader || r.role.term != was.term {
 		r.reads.again(func(*round) bool { return true }) // the leader of these rounds is gone
@@ -323,7 +382,7 @@ func (r *Replica) Persist() ([]*pb.Message, error) {
 		}
 		r.turn.unsaved = nil
 	}
-	late := r.turn.messages(false)
+	late := r.turn.late()
 	r.node.Advance(*rd)
 	r.turn.ready = raft.Ready{}
 	return late, nil

@@ -146,6 +146,10 @@ type turn struct {
 	since   time.Duration // when unsaved began; see commitRest
 	arrived []arrival     // those that Raft took, in rising order; a leader sends one at a time
 	out     Output
+
+	held     map[uint64]*pb.Message // for each member, the last append without entries; see Holds
+	released bool
+
 	// contradiction ends this member in the next turn; cause is the message that showed it.
 	contradiction error
 	cause         *pb.Message
@@ -194,7 +198,7 @@ func New(c Config) (*Replica, error) {
 	}
 	r := &Replica{config: c, id: c.Storage.Member(), group: shorten(c.Storage.Group()), storage: c.Storage, log: c.Logger}
 	r.proposals.pending = make(map[uint64]uint64)
-	r.reads.rounds = make(map[uint64]*round)
+	r.reads.rounds, r.turn.held = make(map[uint64]*round), make(map[uint64]*pb.Message)
 	r.expiry.batches, r.lastSeen = make(map[uint64][]*coordv1.LeaseRef), make(map[uint64]time.Duration)
 	r.lessor = lessor.New(lessor.Config{
 		Grace: c.ElectionTimeout(), Rate: c.ExpiryRate,

@@ -45,6 +45,7 @@ type process struct {
 	replica *replica.Replica
 	inbox   []func()
 	ticked  bool
+	holding bool          // the replica's messages are released soon
 	busy    time.Duration // busy with its disk until then
 	next    uint64
 	waiting map[uint64]func(replica.Answer)
@@ -162,6 +163,16 @@ func (n *node) turn() {
 	}
 	for p.replica.Ready() && n.process == p && n.now >= p.busy && n.fail == nil {
 		n.work(p)
+	}
+	if p.replica.Holds() && !p.holding && n.process == p {
+		p.holding = true
+		n.after(time.Millisecond, func() {
+			if n.process == p {
+				p.holding = false
+				p.replica.Release()
+				n.turn()
+			}
+		})
 	}
 }
 
