@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -38,6 +39,27 @@ type order struct {
 	Duration time.Duration `json:"duration"`
 	Batch    int           `json:"batch"` // leases in a message; writes in a second
 	Run      int           `json:"run"`   // makes names differ
+	At       site          `json:"at"`
+}
+
+// site is where the clients of a task are.
+type site string
+
+const (
+	everywhere site = "" // spread over the servers
+	atLeader   site = "leader"
+	atFollower site = "follower"
+)
+
+func (p site) String() string {
+	switch p {
+	case atLeader:
+		return ", at the leader"
+	case atFollower:
+		return ", at a follower"
+	default:
+		return ", spread"
+	}
 }
 
 // system is a measured group of three servers.
@@ -94,9 +116,19 @@ func (s *session) each(ctx context.Context, all []system, label string, o order)
 
 func (s *session) locks(ctx context.Context, all []system) error {
 	s.table("Lock and unlock, each client a name of its own; a cycle is one")
-	for _, clients := range []int{1, 64, 256} {
-		if err := s.each(ctx, all, "lock", order{Op: "lock", Clients: clients}); err != nil {
-			return err
+	return s.placed(ctx, all, "lock", 1, 64, 256)
+}
+
+// placed compares systems with the clients at the leader, at a follower, and spread, which one client cannot be.
+func (s *session) placed(ctx context.Context, all []system, op string, clients ...int) error {
+	for _, n := range clients {
+		for _, at := range []site{atLeader, atFollower, everywhere} {
+			if n == 1 && at == everywhere {
+				continue
+			}
+			if err := s.each(ctx, all, op+at.String(), order{Op: op, Clients: n, At: at}); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -119,12 +151,7 @@ func (s *session) keepalive(ctx context.Context, all []system) error {
 
 func (s *session) reads(ctx context.Context, all []system) error {
 	s.table("Linearizable reads of one key of 128 bytes")
-	for _, clients := range []int{1, 64} {
-		if err := s.each(ctx, all, "read", order{Op: "read", Clients: clients}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.placed(ctx, all, "read", 1, 64)
 }
 
 func (s *session) watch(ctx context.Context, all []system) error {
@@ -164,6 +191,7 @@ func (s *session) failover(ctx context.Context, all []system) error {
 type group struct {
 	*network.Network
 	clients []*operator.Client
+	chosen  []*operator.Client // those at the place of the present order
 }
 
 func (*group) name() string { return "blackholed" }
@@ -193,12 +221,59 @@ func (g *group) stop() {
 	g.Stop()
 }
 
-func (g *group) client(i int) *operator.Client { return g.clients[i%len(g.clients)] }
+func (g *group) client(i int) *operator.Client { return g.chosen[i%len(g.chosen)] }
+
+// choose takes the clients at a place.
+func (g *group) choose(ctx context.Context, at site) error {
+	g.chosen = g.clients
+	if at == everywhere {
+		return nil
+	}
+	server, err := leader(ctx, g.Network)
+	if at == atFollower {
+		server = (server + 1) % members
+	}
+	g.chosen = nil
+	for i := server; i < len(g.clients); i += members {
+		g.chosen = append(g.chosen, g.clients[i])
+	}
+	return err
+}
+
+// messages counts what members have sent each other.
+func (g *group) messages(ctx context.Context) (sum float64, err error) {
+	for _, p := range g.Peers {
+		found, err := network.Metrics(ctx, http.DefaultClient, p.HTTP)
+		if err != nil {
+			return 0, err
+		}
+		for _, lane := range []string{"append", "control"} {
+			sum += found[`blackhole_coordination_messages_total{direction="out",lane="`+lane+`"}`]
+		}
+	}
+	return sum, nil
+}
 
 func (g *group) do(ctx context.Context, o order) (sample, error) {
+	if err := g.choose(ctx, o.At); err != nil {
+		return sample{}, err
+	}
 	switch o.Op {
 	case "lock", "contended":
-		return g.lock(ctx, o)
+		before, err := g.messages(ctx)
+		if err != nil {
+			return sample{}, err
+		}
+		got, err := g.lock(ctx, o)
+		if err != nil {
+			return got, err
+		}
+		after, err := g.messages(ctx)
+		if got.Extra == nil {
+			got.Extra = make(map[string]float64)
+		}
+		got.Extra["Raft messages a commit"] = (after - before) / float64(2*max(1, got.Count))
+		return got, err
 	case "keepalive":
 		return g.keepAlive(ctx, o)
 	case "read":

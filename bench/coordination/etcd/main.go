@@ -31,6 +31,7 @@ type task struct {
 	Duration time.Duration `json:"duration"`
 	Batch    int           `json:"batch"`
 	Run      int           `json:"run"`
+	At       string        `json:"at"` // leader, follower, or empty: spread
 }
 
 type sample struct {
@@ -76,8 +77,12 @@ func main() {
 func run(t task, endpoints, pids []string) (sample, error) {
 	ctx := context.Background()
 	d := &driver{endpoints: endpoints, pids: pids}
+	some, err := d.place(ctx, t.At)
+	if err != nil {
+		return sample{}, err
+	}
 	for i := range maxConnections {
-		c, err := dial(endpoints[i%len(endpoints)])
+		c, err := dial(some[i%len(some)])
 		if err != nil {
 			return sample{}, err
 		}

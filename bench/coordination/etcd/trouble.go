@@ -11,11 +11,28 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
+// place returns the endpoints at the leader, at a follower, or all.
+func (d *driver) place(ctx context.Context, at string) ([]string, error) {
+	if at == "" {
+		return d.endpoints, nil
+	}
+	i, err := d.leader(ctx)
+	if at == "follower" {
+		i = (i + 1) % len(d.endpoints)
+	}
+	return d.endpoints[i : i+1], err
+}
+
 // leader returns the index of the leader.
 func (d *driver) leader(ctx context.Context) (int, error) {
+	c, err := dial(d.endpoints...)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
 	for i, e := range d.endpoints {
 		bounded, cancel := context.WithTimeout(ctx, time.Second)
-		s, err := d.clients[0].Status(bounded, e)
+		s, err := c.Status(bounded, e)
 		cancel()
 		if err == nil && s.Leader == s.Header.MemberId {
 			return i, nil
