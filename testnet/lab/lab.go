@@ -22,7 +22,6 @@ import (
 // Config describes a run.
 type Config struct {
 	Binary   string // blackholed, built with process.ClockTag
-	Program  string // this program: floods run as its children
 	Dir      string // parent of data directories and logs
 	Short    bool   // fewer peers and shorter times
 	Progress io.Writer
@@ -113,11 +112,6 @@ func Scenarios() []Scenario {
 			About: "5 % of the packets lost, 150 ms round trip, reordering",
 			acts:  []act{{"", scripted("loss")}},
 		},
-		{
-			Name: "flood", Limit: 25 * time.Minute,
-			About: "floods of one of 5 peers from several address prefixes; honest programs go on",
-			acts:  []act{{"", flooded}},
-		},
 	}
 }
 
@@ -144,7 +138,7 @@ func Available() error {
 	if _, err := n.Plug(space, "eth0"); err != nil {
 		return err
 	}
-	if err := translate(space, random); err != nil {
+	if err := space.Translate(random); err != nil {
 		return fault.New(op, fault.Unsupported, "no NAT: %w", err)
 	}
 	return nil

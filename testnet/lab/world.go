@@ -152,16 +152,12 @@ type router struct {
 }
 
 // nat is the kind of address translation of a router.
-type nat string
+type nat = netns.NAT
 
-// The kinds of NAT.
 const (
-	preserving nat = "masquerade"              // keeps free ports: holes can be punched
-	random     nat = "masquerade fully-random" // new port for each destination: no hole can be punched
+	preserving = netns.Preserving
+	random     = netns.Random
 )
-
-// lanAddress is the address of every router in its own network.
-const lanAddress = "192.168.1.1/24"
 
 // router adds a router with a public address and an inner network.
 func (w *world) router(name, wan string, kind nat) (*router, error) {
@@ -170,47 +166,11 @@ func (w *world) router(name, wan string, kind nat) (*router, error) {
 		return nil, err
 	}
 	r := &router{host: outside, inside: w.network(netns.Quality{})}
-	port, err := r.inside.Plug(r.space, "lan0")
-	if err != nil {
-		return nil, err
-	}
-	port.Uplink()
-	if err := port.Add(netip.MustParsePrefix(lanAddress)); err != nil {
-		return nil, err
-	}
-	for _, forward := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
-		if err := r.space.Set(forward, "1"); err != nil {
-			return nil, err
-		}
-	}
-	return r, translate(r.space, kind)
+	return r, r.space.Forward(r.inside, kind)
 }
 
 // delegate routes a public IPv6 address, untranslated, to a host behind the router.
 func (r *router) delegate(a netip.Addr) error {
 	r.port.Route(a)
 	return r.space.IP("-6", "route", "add", a.String(), "dev", "lan0")
-}
-
-// translate gives a router its rules: translate IPv4 addresses, and admit only packets of
-// connections from inside.
-func translate(s *netns.Space, kind nat) error {
-	return s.Run(`
-table ip nat {
-	chain post { type nat hook postrouting priority 100; oifname "eth0" `+string(kind)+`; }
-}
-table inet filter {
-	chain forward {
-		type filter hook forward priority 0; policy drop;
-		ct state established,related accept
-		iifname "lan0" accept
-	}
-	chain input {
-		type filter hook input priority 0; policy drop;
-		ct state established,related accept
-		iifname { "lo", "lan0" } accept
-		meta l4proto { icmp, ipv6-icmp } accept
-	}
-}
-`, "nft", "-f", "-")
 }

@@ -47,7 +47,7 @@ const (
 func (r *run) has(n need) bool {
 	switch n {
 	case hosts:
-		return r.lan != nil
+		return r.split
 	case disks:
 		return slices.ContainsFunc(r.peers, func(p *peer) bool { return p.disk != nil })
 	case limits:
@@ -189,10 +189,18 @@ func (f *faults) span(least, most time.Duration) time.Duration {
 
 func (f *faults) outage() time.Duration { return f.span(shortest, f.Pause) }
 
+// trouble notes peers under a fault, until heal.
+func (f *faults) trouble(some ...int) {
+	for _, i := range some {
+		f.peers[i].troubled.Store(true)
+	}
+}
+
 func (f *faults) any(of []int) int { return of[f.rng.IntN(len(of))] }
 
 func (f *faults) pause(i int) error {
 	f.peers[i].paused = true
+	f.trouble(i)
 	return f.net.Peers[i].Process.Pause()
 }
 
@@ -270,6 +278,7 @@ func stopTwo(ctx context.Context, f *faults, v victims) error {
 
 func (f *faults) kill(ctx context.Context, some ...int) error {
 	for _, i := range some {
+		f.trouble(i)
 		f.net.Peers[i].Kill()
 	}
 	return await.Pause(ctx, f.span(0, longestOff))
@@ -287,6 +296,7 @@ func killAll(ctx context.Context, f *faults, _ victims) error {
 func loseVoter(ctx context.Context, f *faults, v victims) error {
 	lost := voter(f, v)
 	id := f.net.Peers[lost].ID.String()
+	f.trouble(lost)
 	f.net.Peers[lost].Kill()
 	limit := f.now() + replaceAfter + f.Recovery
 	for f.now() < limit {
@@ -305,6 +315,7 @@ func loseVoter(ctx context.Context, f *faults, v victims) error {
 
 // interruptLeader stops the leader like an operator.
 func interruptLeader(ctx context.Context, f *faults, v victims) error {
+	f.trouble(v.leader)
 	f.net.Peers[v.leader].Interrupt()
 	return await.Pause(ctx, f.span(0, longestOff))
 }
@@ -322,11 +333,16 @@ func transfer(ctx context.Context, f *faults, v victims) error {
 
 // cut drops all packets from some hosts to others.
 func (f *faults) cut(from, to []int) {
+	if len(from) <= len(to) {
+		f.trouble(from...)
+	} else {
+		f.trouble(to...)
+	}
 	for _, a := range from {
 		for _, b := range to {
 			if a != b {
 				f.cuts = append(f.cuts, [2]int{a, b})
-				f.lan.Cut(a, b)
+				f.ground.Cut(a, b)
 			}
 		}
 	}
@@ -387,6 +403,9 @@ func (f *faults) heal(ctx context.Context) error {
 	}
 	took := f.now() - restarted
 	f.report.Recoveries = append(f.report.Recoveries, took.Seconds())
+	for _, p := range f.peers {
+		p.troubled.Store(false)
+	}
 	f.say("repaired; processes up after %.1f s, all served after another %.2f s, %s last",
 		(restarted - repaired).Seconds(), took.Seconds(), f.peers[last].name)
 	return nil

@@ -40,7 +40,7 @@ func (r *run) openSales(ctx context.Context) (all []sale, err error) {
 	for i := range sellers {
 		at := i / 2
 		if i%2 == 1 {
-			at = len(r.peers) - 1 - at
+			at = len(r.clients()) - 1 - at
 		}
 		s := sale{seller: r.peers[at], name: "sale-" + r.peers[at].name}
 		offer := market.Plain(s.name, 1)
@@ -67,7 +67,7 @@ func (r *run) startBuyers(ctx context.Context, sales []sale) *crew {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &crew{cancel: cancel}
 	for i := range r.Buyers {
-		w := &worker{run: r, peer: r.peers[i%len(r.peers)], rng: mathrand.New(mathrand.NewPCG(r.Seed, uint64(6000+i)))}
+		w := &worker{run: r, peer: r.clients()[i%len(r.clients())], rng: mathrand.New(mathrand.NewPCG(r.Seed, uint64(6000+i)))}
 		others := slices.DeleteFunc(slices.Clone(sales), func(s sale) bool { return s.seller == w.peer })
 		c.wg.Go(func() {
 			w.work(ctx, func(w *worker, ctx context.Context) { w.buy(ctx, others[w.rng.IntN(len(others))]) })

@@ -79,7 +79,7 @@ func (r *run) startLoad(ctx context.Context) *crew {
 		w := &worker{run: r, id: id, peer: p, rng: rand.New(rand.NewPCG(r.Seed, uint64(1000+id))), known: make(map[string]version)}
 		l.wg.Go(func() { w.work(ctx, job) })
 	}
-	for i, p := range r.peers {
+	for i, p := range r.clients() {
 		hire(p, (*worker).register)
 		hire(p, (*worker).contend)
 		if i%2 == 0 {
@@ -126,6 +126,11 @@ func (w *worker) think(ctx context.Context, most time.Duration) {
 	_ = await.Pause(ctx, time.Duration(w.rng.Int64N(int64(most)))) // the loop checks the context
 }
 
+// muse is to think, longer in a larger play.
+func (w *worker) muse(ctx context.Context, most time.Duration) {
+	w.think(ctx, time.Duration(w.pace())*most)
+}
+
 // outcome maps an error to the outcome of an operation. It pauses a worker without service.
 func (w *worker) outcome(ctx context.Context, err error) history.Outcome {
 	if err == nil {
@@ -157,7 +162,7 @@ func (w *worker) do(ctx context.Context, op ops.Op) (ops.Result, error) {
 
 // register reads, writes and swaps one of a few keys.
 func (w *worker) register(ctx context.Context) {
-	w.think(ctx, 40*time.Millisecond)
+	w.muse(ctx, 40*time.Millisecond)
 	key := fmt.Sprintf("%s/%d/%d", registers, w.rng.IntN(registerKeys), w.now()/generation)
 	seen, known := w.known[key]
 	switch x := w.rng.IntN(100); {

@@ -66,7 +66,7 @@ func (w *worker) claim(ctx context.Context, o history.Op, options ...client.Lock
 
 // contend acquires an exclusive lock and writes under it.
 func (w *worker) contend(ctx context.Context) {
-	if w.think(ctx, 40*time.Millisecond); !w.begun(ctx) {
+	if w.muse(ctx, 40*time.Millisecond); !w.begun(ctx) {
 		return
 	}
 	o := history.Op{Kind: history.Lock, Object: fmt.Sprintf("%s/%d", contended, w.rng.IntN(lockKeys)), Mode: history.Exclusive}
@@ -79,7 +79,7 @@ func (w *worker) contend(ctx context.Context) {
 	}
 	for range w.rng.IntN(4) {
 		w.guarded(ctx, o, held)
-		w.think(ctx, 20*time.Millisecond)
+		w.muse(ctx, 20*time.Millisecond)
 	}
 	if w.chance(1) { // longer than an unrenewed lease
 		w.think(ctx, 2*ttl)
@@ -135,12 +135,12 @@ func (w *worker) part(ctx context.Context, by history.Op, held *client.Held) {
 
 // try acquires an uncontended lock.
 func (w *worker) try(ctx context.Context) {
-	if w.think(ctx, 100*time.Millisecond); !w.begun(ctx) {
+	if w.muse(ctx, 100*time.Millisecond); !w.begun(ctx) {
 		return
 	}
 	held, o := w.claim(ctx, history.Op{Kind: history.Try, Object: fmt.Sprintf("%s/%d", tried, w.rng.IntN(lockKeys)), Mode: history.Exclusive})
 	if held != nil {
-		w.think(ctx, 30*time.Millisecond)
+		w.muse(ctx, 30*time.Millisecond)
 		w.part(ctx, o, held)
 	} else if o.Outcome == history.Unknown {
 		w.leave() // the claim may be in flight, and the session would refuse a second claim
@@ -149,7 +149,7 @@ func (w *worker) try(ctx context.Context) {
 
 // share acquires a shared lock: readers together, or a number of permits.
 func (w *worker) share(ctx context.Context) {
-	if w.think(ctx, 40*time.Millisecond); !w.begun(ctx) {
+	if w.muse(ctx, 40*time.Millisecond); !w.begun(ctx) {
 		return
 	}
 	o, options := history.Op{Kind: history.Lock, Object: mixed, Mode: history.Shared}, []client.LockOption{client.Shared()}
@@ -160,7 +160,7 @@ func (w *worker) share(ctx context.Context) {
 		o.Mode, options = history.Exclusive, nil
 	}
 	if held, o := w.claim(ctx, o, options...); held != nil {
-		w.think(ctx, 60*time.Millisecond)
+		w.muse(ctx, 60*time.Millisecond)
 		w.part(ctx, o, held)
 	}
 }

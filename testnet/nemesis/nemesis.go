@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/testnet/lan"
 	"github.com/blackhole/blackhole/testnet/nemesis/history"
 	"github.com/blackhole/blackhole/testnet/network"
 	"github.com/blackhole/blackhole/testnet/process"
@@ -54,15 +53,19 @@ type Config struct {
 	Recovery time.Duration
 	// Progress receives one line for each fault.
 	Progress io.Writer
+	// Stage has the hosts of a larger play, and what else happens there; nil: a LAN.
+	Stage *Stage
 }
 
 // run is one run.
 type run struct {
 	Config
 	*recorder
-	lan    *lan.LAN // nil: all peers on loopback, without cuts
+	ground Ground
+	split  bool // the ground can cut
 	net    *network.Network
 	peers  []*peer
+	ids    []string // of all peers, in their order
 	report *Report
 	seen   seen
 
@@ -76,13 +79,14 @@ type seen struct {
 	beliefs history.Beliefs
 	offers  *history.Offers
 	grants  *history.Grants
+	answers answers
 }
 
 // Run starts the peers, applies load and faults, and checks the histories. The error concerns the
 // run itself; the report has the violations.
 func Run(ctx context.Context, c Config) (*Report, error) {
 	r := &run{Config: c, recorder: newRecorder()}
-	r.seen = seen{offers: history.NewOffers(comparison), grants: history.NewGrants(stock)}
+	r.seen.offers, r.seen.grants = history.NewOffers(comparison), history.NewGrants(stock)
 	r.report, r.resources = newReport(c), make(map[string]*resource)
 	for i := range lockKeys {
 		r.resources[fmt.Sprintf("%s/%d", contended, i)] = new(resource)
@@ -104,14 +108,10 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 // form starts the network and waits for its group.
 func (r *run) form(ctx context.Context) (err error) {
 	n := r.Founders + r.Others
-	if r.lan, err = lan.New(n); err != nil {
-		if fault.KindOf(err) != fault.Unsupported {
-			return err
-		}
-		r.report.Skipped = append(r.report.Skipped, "partitions: "+err.Error())
-		r.lan = nil
+	if err := r.settleDown(n); err != nil {
+		return err
 	}
-	places, err := r.lan.Places(n)
+	places, err := r.ground.Places(n)
 	if err != nil {
 		r.dissolve()
 		return err
@@ -130,12 +130,19 @@ func (r *run) form(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	r.net, err = network.Start(ctx, network.Config{
+	c := network.Config{
 		Peers: n, Binary: r.Binary, Dir: r.Dir, Check: checkEvery, Founders: r.Founders, Replace: replaceAfter, Keep: true,
-		Adapt: func(i int, s *process.Spec) { r.peers[i].adapt(s) },
+		Adapt: func(i int, s *process.Spec) { r.adapt(r.peers[i], s) },
 		Dial:  r.options,
-	})
+	}
+	if r.Stage != nil {
+		c.Enough, c.Launched = r.Stage.Enough, r.Stage.Launched
+	}
+	r.net, err = network.Start(ctx, c)
 	if err == nil {
+		for _, p := range r.net.Peers {
+			r.ids = append(r.ids, p.ID.String())
+		}
 		err = r.awaitGroup(ctx, formLimit)
 	}
 	if err != nil {
@@ -152,8 +159,8 @@ func (r *run) dissolve() {
 		}
 		r.net.Stop()
 	}
-	if r.lan != nil {
-		r.lan.Close()
+	if r.split {
+		r.ground.Close()
 	}
 	r.unmount()
 	for _, p := range r.peers {
@@ -171,11 +178,13 @@ func (r *run) play(ctx context.Context) error {
 	watches := r.startWatches(ctx)
 	market := r.startMarket(ctx)
 	buyers := r.startBuyers(ctx, sales)
+	stop := r.beside(ctx)
 	faults := newFaults(r)
 	err = r.disturb(ctx, faults)
 	if err == nil {
 		err = faults.heal(ctx)
 	}
+	err = errors.Join(err, stop())
 	load.stop()
 	market.close()
 	buyers.stop()
@@ -207,13 +216,14 @@ func (r *run) judge() {
 	h := history.History{Ops: r.operations(), Events: r.seen.ledger.Events()}
 	results := history.Check(h, time.Now, patience)
 	results = append(results, r.seen.ledger.Result(), r.seen.beliefs.Result(), history.Result{Rule: "X, V, T", Violations: r.found()})
-	if r.Upgrade != "" {
+	if r.sells() {
 		results = append(results, r.seen.offers.Result())
 	}
 	if r.Buyers > 0 {
 		results = append(results, r.seen.grants.Result())
 	}
 	r.report.Resumed, r.report.Answers, r.report.Trades = int(r.resumed.Load()), r.seen.offers.Counts(), r.seen.grants.Counts()
+	r.report.Questions = r.seen.answers.counts()
 	r.report.conclude(h, results)
 }
 

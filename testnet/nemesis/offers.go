@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,6 +29,8 @@ const (
 	offersEach = 3                      // of each peer
 	rethink    = time.Second            // longest pause between two changes of one provider
 	askEvery   = 250 * time.Millisecond // questions to each peer
+	marketID   = "-offer-"
+	askLimit   = 10 * time.Second
 )
 
 // bazaar is the load on the discovery plane: at every peer, a provider changes offers and a consumer asks for all.
@@ -39,15 +42,18 @@ func (b *bazaar) close() {
 	b.consumers.stop()
 }
 
-// startMarket starts providers and consumers during an upgrade. Other runs have none: they break the group.
+// sells reports whether the run has a market: during an upgrade, and on a stage. Other runs have none: they break the group.
+func (r *run) sells() bool { return r.Upgrade != "" || r.Stage != nil }
+
+// startMarket starts providers and consumers.
 func (r *run) startMarket(ctx context.Context) *bazaar {
 	selling, stopSelling := context.WithCancel(ctx)
 	asking, stopAsking := context.WithCancel(ctx)
 	b := &bazaar{&crew{cancel: stopSelling}, &crew{cancel: stopAsking}}
-	if r.Upgrade == "" {
+	if !r.sells() {
 		return b
 	}
-	for i, p := range r.peers {
+	for i, p := range r.clients() {
 		provider := &worker{run: r, peer: p, rng: rand.New(rand.NewPCG(r.Seed, uint64(3000+i)))}
 		s := provider.stall()
 		b.providers.wg.Go(func() { provider.work(selling, s.change) })
@@ -67,14 +73,14 @@ type stall struct {
 func (w *worker) stall() stall {
 	s := stall{live: make(map[string]bool), doubt: make(map[string]bool)}
 	for i := range offersEach {
-		s.names = append(s.names, fmt.Sprintf("%s-offer-%d", w.peer.name, i+1))
+		s.names = append(s.names, fmt.Sprint(w.peer.name, marketID, i+1))
 	}
 	return s
 }
 
 // change registers, updates or withdraws one offer.
 func (s *stall) change(w *worker, ctx context.Context) {
-	w.think(ctx, rethink)
+	w.think(ctx, time.Duration(w.pace())*rethink)
 	name := s.names[w.rng.IntN(len(s.names))]
 	if s.doubt[name] && !s.look(w, ctx, name) {
 		return
@@ -117,10 +123,15 @@ func (s *stall) look(w *worker, ctx context.Context, name string) bool {
 
 // ask asks for all offers, and judges the answer.
 func (w *worker) ask(ctx context.Context) {
-	if await.Pause(ctx, askEvery) != nil {
+	if await.Pause(ctx, time.Duration(w.pace()+1)/2*askEvery) != nil {
 		return
 	}
-	switch a, err := w.askAll(ctx, w.client); {
+	at, troubled := w.now(), w.peer.troubled.Load()
+	a, err := w.askAll(ctx, w.client)
+	if ctx.Err() == nil {
+		w.seen.answers.note(w.peer.name, at, w.now()-at, troubled || w.peer.troubled.Load(), err)
+	}
+	switch {
 	case err == nil:
 		w.seen.offers.Judge(a)
 	case ctx.Err() == nil:
@@ -130,7 +141,7 @@ func (w *worker) ask(ctx context.Context) {
 
 // askAll asks for all offers, with a question that no cache knows.
 func (w *worker) askAll(ctx context.Context, c *operator.Client) (history.Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	least := market.PlainUptime / 2 * w.rng.Float64()
 	q := query.Query{Type: market.PlainType, Limit: queries.MaxLimit, Explain: true}
@@ -142,7 +153,11 @@ func (w *worker) askAll(ctx context.Context, c *operator.Client) (history.Answer
 	}
 	a.Answered, a.Complete = w.now(), view.Complete
 	a.Note = fmt.Sprintf("source %s, %s%v", view.Source, view.Reason, view.Notes)
+	a.Complete = a.Complete && len(view.Results) < queries.MaxLimit // what strangers add may leave no room
 	for _, result := range view.Results {
+		if !w.registers(result.Record) {
+			continue
+		}
 		version, err := strconv.Atoi(result.Record.Metadata.Version)
 		if err != nil || version == 0 {
 			return a, fault.New("nemesis.askAll", fault.Internal, "%s has the version %q", result.Record.ID, result.Record.Metadata.Version)
@@ -152,9 +167,14 @@ func (w *worker) askAll(ctx context.Context, c *operator.Client) (history.Answer
 	return a, nil
 }
 
+// registers reports whether a record is of the load. On a stage others have offers too.
+func (r *run) registers(v records.View) bool {
+	return r.Stage == nil || slices.Contains(r.ids, v.ProviderID) && strings.Contains(v.ID, marketID)
+}
+
 // settleMarket waits until every peer has exactly the offers of the last changes, and looks for distrust.
 func (r *run) settleMarket(ctx context.Context) {
-	if r.Upgrade == "" {
+	if !r.sells() {
 		return
 	}
 	for i, p := range r.net.Peers {
@@ -172,14 +192,16 @@ func (r *run) settleMarket(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			r.violated("P", "%v", err)
 		}
-		r.noteDistrust(ctx, i)
+		if r.Stage == nil { // else some peers lie
+			r.noteDistrust(ctx, i)
+		}
 	}
 }
 
 // noteDistrust reads the metrics of a peer's process: all peers are honest.
 func (r *run) noteDistrust(ctx context.Context, i int) {
 	p := r.peers[i]
-	transport := &http.Transport{DialContext: r.lan.Dial(i)}
+	transport := &http.Transport{DialContext: r.ground.Dial(i)}
 	defer transport.CloseIdleConnections()
 	found, err := network.Distrust(ctx, &http.Client{Transport: transport}, p.HTTP)
 	switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -29,20 +30,24 @@ type peer struct {
 
 	binary string // of its next process; empty means Config.Binary
 
-	paused bool // written by disturb only
+	paused   bool        // written by disturb only
+	troubled atomic.Bool // under a fault
 }
 
-// adapt prepares the next process of the peer.
-func (p *peer) adapt(s *process.Spec) {
+// adapt prepares the next process of a peer.
+func (r *run) adapt(p *peer, s *process.Spec) {
 	s.Place, s.Log = p.Place, p.log
 	if p.binary != "" {
 		s.Binary = p.binary
+	}
+	if r.Stage != nil {
+		r.Stage.Adapt(p.index, s)
 	}
 }
 
 // options dial the API of the peer from its own host.
 func (r *run) options(i int) []grpc.DialOption {
-	dial := r.lan.Dial(i)
+	dial := r.ground.Dial(i)
 	return []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dial(ctx, "tcp", address) })}
 }
 

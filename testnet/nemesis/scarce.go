@@ -27,8 +27,9 @@ const (
 
 // loseAll drops three of ten packets between all hosts, as a bad radio link does.
 func loseAll(ctx context.Context, f *faults, _ victims) error {
-	f.lan.Lose(lossPart)
-	f.ends = append(f.ends, func() { f.lan.Lose(0) })
+	f.ground.Lose(lossPart)
+	f.ends = append(f.ends, func() { f.ground.Lose(0) })
+	f.trouble(f.rest()...)
 	return await.Pause(ctx, f.outage())
 }
 
@@ -51,7 +52,9 @@ func flapLink(ctx context.Context, f *faults, v victims) error {
 
 // stepClock sets the clock of a voter to another time, before or after, and back.
 func stepClock(ctx context.Context, f *faults, v victims) error {
-	data := f.net.Peers[voter(f, v)].Data
+	i := voter(f, v)
+	f.trouble(i)
+	data := f.net.Peers[i].Data
 	offset := f.span(time.Minute, farthest)
 	if f.rng.IntN(2) == 0 {
 		offset = -offset
@@ -62,14 +65,18 @@ func stepClock(ctx context.Context, f *faults, v victims) error {
 
 // fillDisk takes all space from a voter. Its member stops, and the peer goes on.
 func fillDisk(ctx context.Context, f *faults, v victims) error {
-	d := f.peers[voter(f, v)].disk
+	i := voter(f, v)
+	f.trouble(i)
+	d := f.peers[i].disk
 	f.ends = append(f.ends, func() { f.must(d.Free()) })
 	return errors.Join(d.Fill(), await.Pause(ctx, f.outage()))
 }
 
 // starveOfFiles lets a voter open hardly any descriptor more: neither connections nor files.
 func starveOfFiles(ctx context.Context, f *faults, v victims) error {
-	restore, err := f.net.Peers[voter(f, v)].LimitFiles(spareFiles)
+	i := voter(f, v)
+	f.trouble(i)
+	restore, err := f.net.Peers[i].LimitFiles(spareFiles)
 	if err != nil {
 		return err
 	}
@@ -80,7 +87,9 @@ func starveOfFiles(ctx context.Context, f *faults, v victims) error {
 // starveOfMemory lets a voter map hardly any memory more. A Go program then ends, like one that the kernel kills for want
 // of memory.
 func starveOfMemory(ctx context.Context, f *faults, v victims) error {
-	p := f.net.Peers[voter(f, v)]
+	i := voter(f, v)
+	f.trouble(i)
+	p := f.net.Peers[i]
 	restore, err := p.LimitMemory(spareMemory)
 	if err != nil {
 		return err
@@ -103,7 +112,7 @@ func (f *faults) must(err error) {
 // mend ends all cuts.
 func (f *faults) mend() {
 	for _, c := range f.cuts {
-		f.lan.Mend(c[0], c[1])
+		f.ground.Mend(c[0], c[1])
 	}
 	f.cuts = nil
 }

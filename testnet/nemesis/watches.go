@@ -40,13 +40,13 @@ func (r *run) startWatches(ctx context.Context) *watches {
 		w.passed = append(w.passed, passed)
 		w.wg.Go(func() { r.follow(ctx, r.seen.ledger.Follow(name), passed, at) })
 	}
-	for _, p := range r.peers {
+	for _, p := range r.clients() {
 		follow(p.name, func() (*peer, time.Duration) { return p, 0 })
 	}
 	for i := range wanderers {
 		rng := rand.New(rand.NewPCG(r.Seed, uint64(2000+i)))
 		follow(fmt.Sprintf("wanderer-%d", i+1), func() (*peer, time.Duration) {
-			return r.peers[rng.IntN(len(r.peers))], time.Duration(rng.Int64N(int64(stay)))
+			return r.clients()[rng.IntN(len(r.clients()))], time.Duration(rng.Int64N(int64(stay)))
 		})
 	}
 	return w

@@ -27,6 +27,8 @@ type Quality struct {
 	Loss    float64       // part of the packets that is lost: 0 to 1
 	Reorder float64       // part of the packets that is overtaken: 0 to 1
 	Late    time.Duration // additional delay of an overtaken packet
+	// Far is what the way between two ports adds to Delay; nil: nothing. It must be fast.
+	Far func(from, to *Port) time.Duration
 }
 
 // Network carries IP packets between its ports by destination: to the port with that address, to
@@ -52,6 +54,42 @@ type Port struct {
 	space   *Space
 	name    string
 	device  device
+	line    *line // nil: as fast as this machine
+}
+
+// line is a slow link: what it carries waits its turn.
+type line struct {
+	perSecond int // bytes
+	mu        sync.Mutex
+	free      time.Time // when it has carried all so far
+}
+
+// fullLine is the longest wait at a slow link; later packets are lost, as in a full buffer.
+const fullLine = 300 * time.Millisecond
+
+// take returns how long a packet waits and goes. It reports false for a full link. A nil line is no link.
+func (l *line) take(size int, now time.Time) (time.Duration, bool) {
+	if l == nil {
+		return 0, true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	begin := now
+	if l.free.After(now) {
+		begin = l.free
+	}
+	if begin.Sub(now) > fullLine {
+		return 0, false
+	}
+	l.free = begin.Add(time.Duration(size) * time.Second / time.Duration(l.perSecond))
+	return l.free.Sub(now), true
+}
+
+// Slow bounds what the port carries in each direction, in bytes a second. Call it before the first packet.
+func (p *Port) Slow(perSecond int) {
+	p.network.mu.Lock()
+	defer p.network.mu.Unlock()
+	p.line = &line{perSecond: perSecond}
 }
 
 // NewNetwork returns a network without ports. Callers must call Close.
@@ -212,7 +250,16 @@ func (n *Network) pass(from, to *Port, packet []byte) {
 		n.dropped.Add(1)
 		return
 	}
-	delay := q.Delay
+	out, sent := from.line.take(len(packet), time.Now())
+	in, heard := to.line.take(len(packet), time.Now())
+	if !sent || !heard {
+		n.dropped.Add(1)
+		return
+	}
+	delay := q.Delay + max(out, in)
+	if q.Far != nil {
+		delay += q.Far(from, to)
+	}
 	if q.Reorder > 0 && n.random() < q.Reorder {
 		delay += q.Late
 	}

@@ -3,6 +3,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +47,9 @@ type Config struct {
 
 	Adapt func(i int, s *process.Spec)  // changes the start of peer i; may be nil
 	Dial  func(i int) []grpc.DialOption // dial options of clients; nil means the default
+
+	Enough   int                             // peers that each must know at the start; 0: all, at most 20
+	Launched func(i int, p *process.Process) // hears of every process of peer i; may be nil
 
 	Log  io.Writer // receives the logs of all peers; may be nil
 	Keep bool      // keep the data directories after the stop
@@ -169,6 +173,9 @@ func (n *Network) launch(ctx context.Context, i int, bootstrap []string) error {
 			return err
 		}
 		n.Peers[i], n.places[i] = p, p.Place
+		if c.Launched != nil {
+			c.Launched(i, p.Process)
+		}
 		err = p.awaitAddress(ctx)
 		if err == nil {
 			return n.openShop(i)
@@ -278,7 +285,7 @@ func (n *Network) awaitReady(ctx context.Context) error {
 	for _, p := range n.Peers {
 		err := await.Until(ctx, time.Until(limit), p.Name+" knows all peers", func(ctx context.Context) error {
 			v, err := p.Look(ctx)
-			switch others := min(len(n.Peers)-1, enough); {
+			switch others := cmp.Or(n.config.Enough, min(len(n.Peers)-1, enough)); {
 			case err != nil:
 				return p.excuse(err)
 			case !v.Ready:

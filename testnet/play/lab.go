@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -47,7 +46,7 @@ func parseLab(c call) (l laboratory, err error) {
 	names := f.String("scenario", "all", "comma-separated `names`, or all")
 	f.BoolVar(&l.Short, "short", false, "fewer peers and shorter times")
 	f.IntVar(&l.runs, "runs", 1, "of each scenario")
-	f.IntVar(&l.parallel, "parallel", 1, "scenarios beside each other; their output follows when they end, and the figures of floods are wrong")
+	f.IntVar(&l.parallel, "parallel", 1, "scenarios beside each other; their output follows when they end")
 	f.BoolVar(&l.must, "must", false, "fail on a machine that cannot run the lab")
 	f.StringVar(&l.Dir, "data", "", "`directory` for data and logs (default a temporary one)")
 	err = c.parse(f, func() (err error) {
@@ -86,15 +85,11 @@ func chosen(list string) ([]lab.Scenario, error) {
 
 // run reports whether every property held in every run.
 func (l *laboratory) run(ctx context.Context, people io.Writer) (held bool, err error) {
-	const op = "testnet.lab"
 	var done func(bool)
 	if l.Dir, l.Binary, done, err = workshop(ctx, "lab", l.Dir); err != nil {
 		return false, err
 	}
 	defer func() { done(held) }()
-	if l.Program, err = os.Executable(); err != nil {
-		return false, fault.As(op, fault.Unavailable, err)
-	}
 	var (
 		all  sync.WaitGroup
 		mu   sync.Mutex // guards held, and people where several play
@@ -121,7 +116,7 @@ func (l *laboratory) run(ctx context.Context, people io.Writer) (held bool, err 
 	}
 	all.Wait()
 	if ctx.Err() != nil {
-		return false, fault.Wrap(op, ctx.Err())
+		return false, fault.Wrap("testnet.lab", ctx.Err())
 	}
 	return held, nil
 }

@@ -19,7 +19,7 @@ import (
 	"syscall"
 
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/testnet/lab/flood"
+	"github.com/blackhole/blackhole/testnet/night/flood"
 )
 
 // Exit codes.
@@ -52,6 +52,7 @@ func subcommands() []subcommand {
 		{"agents", "agents that share files, by hold and by lock files", playAgents},
 		{"upgrade", "a rolling upgrade from the previous version", upgrade},
 		{"lab", "homes behind NAT, lossy links, wrong clocks (root on Linux)", playLab},
+		{"night", "a night among attackers and faults, with one judge (root on Linux)", playNight},
 		{"prove", "the tests behind a promise of RELIABILITY.md", nil}, // by command testnet
 		{flood.Command, "", func(ctx context.Context, c call) (bool, error) {
 			return true, flood.Run(ctx, c.args, os.Stdin, c.stdout)

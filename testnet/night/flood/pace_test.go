@@ -11,7 +11,7 @@ import (
 // TestPace: a flood sends no more than its rate, whatever the number of messages at a time, and ends with its context.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPace(100)
+		p := newPace(100, 1)
 		for range 50 {
 			require.True(t, p.turn(t.Context(), 20))
 		}

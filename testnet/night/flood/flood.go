@@ -1,4 +1,4 @@
-// Package flood is the attacker of the lab's scenario of that name. It speaks the real protocols to one peer, from hosts in
+// Package flood is the attackers of a night. Each speaks the real protocols, from hosts in
 // several address prefixes. Both its rate and its processor time are
 // bounded: without bounds it would take the processor from the peer, and the lab would measure the scheduler.
 package flood
@@ -32,6 +32,15 @@ type Order struct {
 	Target  []string      // addresses of the victim, with its id
 	From    []netip.Addr  // addresses of this machine: a host at each. A host dials the victim by its own family
 	Most    time.Duration // the flood ends by itself after this time
+	Part    float64       // of the rate of the row and of the processor: 0 to 1
+	Goods   []Good        // what sellers sell
+}
+
+// Good is what a seller sells to the holders of grants.
+type Good struct {
+	Key    string
+	At     []string // addresses of the seller, with its id
+	Public bool     // strangers can dial them
 }
 
 // Report is what a flood did, written as JSON at its end.
@@ -40,6 +49,7 @@ type Report struct {
 	Accepted int64            // by the victim, as far as it answers
 	Refused  map[string]int64 // messages by the reason of the refusal, or of the failure
 	Hosts    int              // identities used
+	Stolen   int64            // bytes of goods without a grant
 	Seconds  float64
 	Cores    float64 // processor time a second
 }
@@ -51,20 +61,22 @@ type Row struct {
 	Rate  int // messages a second, of all hosts together
 
 	play func(context.Context, *hostile) // of one host, until the context ends
+
+	Stands bool // it lasts for a whole night
 }
 
 // Rows lists all kinds of floods, after a control that sends nothing: what it does to others is the doing of the common machine.
 func Rows() []Row {
 	return []Row{
-		{"none", "no message: the attackers only use as much of a processor as a flood may", 1000, compute},
-		{"store", "STORE of signed records for the cells of the honest offers, 100 of each provider", 1000, storeRecords},
-		{"gossip", "signed records on the topics of the honest offers, 100 of each provider", 400, gossipValid},
-		{"forged", "forged records on the same topics, with a new identity after 16", 400, gossipForged},
-		{"dht", "lookups, and values of the group's key and of a foreign one", 800, floodDHT},
-		{"greetings", "questions, garbage and silence on the group's protocols", 600, greet},
-		{"connections", "Noise handshakes, and TCP connections without one", 200, connect},
-		{"query", "QUERY and RESOLVE of the cells of the honest offers, 100 results each", 400, askQueries},
-		{"sync", "SYNC with false sums, and PULL of unknown records", 400, askSyncs},
+		{"none", "no message: the attackers only use as much of a processor as a flood may", 1000, compute, false},
+		{"store", "STORE of signed records for the cells of the honest offers, 100 of each provider", 1000, storeRecords, false},
+		{"gossip", "signed records on the topics of the honest offers, 100 of each provider", 400, gossipValid, false},
+		{"forged", "forged records on the same topics, with a new identity after 16", 400, gossipForged, false},
+		{"dht", "lookups, and values of the group's key and of a foreign one", 800, floodDHT, false},
+		{"greetings", "questions, garbage and silence on the group's protocols", 600, greet, false},
+		{"connections", "Noise handshakes, and TCP connections without one", 200, connect, false},
+		{"query", "QUERY and RESOLVE of the cells of the honest offers, 100 results each", 400, askQueries, false},
+		{"sync", "SYNC with false sums, and PULL of unknown records", 400, askSyncs, false},
 	}
 }
 
@@ -124,7 +136,7 @@ func addresses(all []string) (to peer.AddrInfo, err error) {
 // flood plays a row at every address until ctx ends.
 func flood(ctx context.Context, row Row, o Order, target peer.AddrInfo) Report {
 	t := &tally{refused: map[string]int64{}}
-	p := newPace(row.Rate)
+	p := newPace(row.Rate, o.Part)
 	var work sync.WaitGroup
 	for _, from := range o.From {
 		work.Go(func() {
@@ -173,4 +185,9 @@ func (t *tally) send(n int64, reason string) {
 		reason = "other"
 	}
 	t.refused[reason] += n
+}
+
+// Standing lists the kinds that last for a whole night.
+func Standing() []Row {
+	return slices.DeleteFunc(Rows(), func(r Row) bool { return !r.Stands })
 }

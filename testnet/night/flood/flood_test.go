@@ -67,7 +67,7 @@ func TestStore(t *testing.T) {
 		}
 	})
 	order, err := json.Marshal(Order{
-		Row: "store", Network: "main", From: []netip.Addr{loopback}, Most: time.Minute,
+		Row: "store", Network: "main", From: []netip.Addr{loopback}, Most: time.Minute, Part: 1,
 		Target: []string{keeper.Addrs()[0].String() + "/p2p/" + keeper.ID().String()},
 	})
 	require.NoError(t, err)

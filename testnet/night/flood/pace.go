@@ -19,10 +19,12 @@ type pace struct {
 	limiter *rate.Limiter
 	began   time.Time
 	before  time.Duration // processor time at the begin
+	cores   float64
 }
 
-func newPace(each int) *pace {
-	return &pace{limiter: rate.NewLimiter(rate.Limit(each), max(each/10, 1)), began: time.Now(), before: process.Own()}
+func newPace(each int, part float64) *pace {
+	most := part * float64(each)
+	return &pace{limiter: rate.NewLimiter(rate.Limit(most), max(int(most/10), 1)), began: time.Now(), before: process.Own(), cores: part * cores}
 }
 
 // turn waits until n messages may be sent. It reports false at the end.
@@ -32,7 +34,7 @@ func (p *pace) turn(ctx context.Context, n int) bool {
 			return false
 		}
 	}
-	for (process.Own() - p.before).Seconds() > cores*time.Since(p.began).Seconds()+0.1 {
+	for (process.Own() - p.before).Seconds() > p.cores*time.Since(p.began).Seconds()+0.1 {
 		if await.Pause(ctx, 5*time.Millisecond) != nil {
 			return false
 		}
