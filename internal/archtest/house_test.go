@@ -259,7 +259,7 @@ func fences() []fence {
 				"github.com/libp2p/go-libp2p/core/record",
 				"github.com/libp2p/zeroconf",
 			},
-			rooms:  []string{"internal/platform/p2p", "internal/platform/rpc", "internal/coordination", "internal/sim", "internal/discovery", "internal/trade", "pkg/gossip", "pkg/discovery", "examples/embed", "bench/buyer", "testnet/lab/flood"},
+			rooms:  []string{"internal/platform/p2p", "internal/platform/rpc", "internal/coordination", "internal/sim", "internal/discovery", "internal/trade", "pkg/gossip", "pkg/discovery", "examples/embed", "bench/buyer", "testnet/night/flood"},
 			reason: "only the network packages know the network; the others name peers and keys and no more",
 		},
 		{

@@ -22,6 +22,7 @@ const (
 
 	sellers   = 4 // the first and the last peers: some of them are members of the group, and some never
 	stock     = 5 // units of each offer
+	unit      = "slot"
 	longest   = 8 * time.Second
 	freeAgain = longest + longest/20 + 20*time.Second // after the last request: the time of a grant, its margin, and looks at it
 )
@@ -45,7 +46,7 @@ func (r *run) openSales(ctx context.Context) (all []sale, err error) {
 		s := sale{seller: r.peers[at], name: "sale-" + r.peers[at].name}
 		offer := market.Plain(s.name, 1)
 		offer.Metadata.Endpoints, offer.Metadata.Access = nil, records.AccessPeer
-		offer.Metadata.Stock = &records.Stock{Unit: "slot", Total: stock, MaxTTL: uint32(longest.Seconds()), MaxPerConsumer: stock}
+		offer.Metadata.Stock = &records.Stock{Unit: unit, Total: stock, MaxTTL: uint32(longest.Seconds()), MaxPerConsumer: stock}
 		err := await.Until(ctx, formLimit, "an offer of "+s.seller.name, func(ctx context.Context) error {
 			receipt, err := r.net.Peers[at].Offers().Register(ctx, offer)
 			if fault.KindOf(err) == fault.Conflict { // an earlier attempt had no answer
@@ -155,7 +156,8 @@ func (r *run) settleSales(ctx context.Context, sales []sale) {
 	for _, s := range sales {
 		err := await.Until(ctx, freeAgain+r.Recovery, "all units of "+s.name+" are free again", func(ctx context.Context) error {
 			all, err := r.net.Peers[s.seller.index].Offers().Grants(ctx)
-			if err == nil && (len(all.Stocks) != 1 || all.Stocks[0].Free != stock) {
+			free := client.Stock{ID: s.name, Unit: unit, Free: stock, Total: stock}
+			if err == nil && !slices.Contains(all.Stocks, free) {
 				err = fault.New("nemesis.settle", fault.Conflict, "%v", all.Stocks)
 			}
 			return err

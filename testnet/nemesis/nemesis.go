@@ -190,7 +190,9 @@ func (r *run) play(ctx context.Context) error {
 	buyers.stop()
 	if err == nil {
 		r.settle(ctx, watches)
+		r.say("the watches and the keys of all peers were compared")
 		r.settleMarket(ctx)
+		r.say("the offers at all peers were compared")
 		r.settleSales(ctx, sales)
 	}
 	watches.stop()

@@ -44,12 +44,16 @@ func askQueries(ctx context.Context, h *hostile) {
 				Key: fmt.Sprintf("/blackhole/services/%s/_/u33dc0/%s/x-%d", kind, h.host.ID(), asked),
 			}}}
 		default:
-			least := float64(asked) / 1e9 // no cache knows the question
-			q := query.Query{Type: kind, Limit: 100}
-			q.MinUptime = &least
-			return &keeperv1.Request{Op: &keeperv1.Request_Query{Query: &keeperv1.QueryRequest{Query: queries.Proto(q), Cells: cells[asked%len(cells):][:1]}}}
+			return hotQuery(cells[asked%len(cells)], float64(asked)/1e9)
 		}
 	})
+}
+
+// hotQuery asks for all of a hot cell. No cache knows a new least uptime.
+func hotQuery(cell string, least float64) *keeperv1.Request {
+	q := query.Query{Type: kind, Limit: 100}
+	q.MinUptime = &least
+	return &keeperv1.Request{Op: &keeperv1.Request_Query{Query: &keeperv1.QueryRequest{Query: queries.Proto(q), Cells: []string{cell}}}}
 }
 
 // askSyncs compares with the keeper as if everything differed, and pulls what does not exist.

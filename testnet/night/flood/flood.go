@@ -69,13 +69,21 @@ type Row struct {
 func Rows() []Row {
 	return []Row{
 		{"none", "no message: the attackers only use as much of a processor as a flood may", 1000, compute, false},
-		{"store", "STORE of signed records for the cells of the honest offers, 100 of each provider", 1000, storeRecords, false},
+		{"store", "STORE of signed records for the cells of the honest offers, 100 of each provider", 1000, storing(spam), false},
 		{"gossip", "signed records on the topics of the honest offers, 100 of each provider", 400, gossipValid, false},
 		{"forged", "forged records on the same topics, with a new identity after 16", 400, gossipForged, false},
 		{"dht", "lookups, and values of the group's key and of a foreign one", 800, floodDHT, false},
 		{"greetings", "questions, garbage and silence on the group's protocols", 600, greet, false},
 		{"connections", "Noise handshakes, and TCP connections without one", 200, connect, false},
 		{"query", "QUERY and RESOLVE of the cells of the honest offers, 100 results each", 400, askQueries, false},
+		{"bare", "STORE of offers with nothing to call, 100 of each provider, with stock and the best price", 200, storing(bare), false},
+		{"stuffed", "STORE of offers with every word that a buyer may look for", 200, storing(stuffed), false},
+		{"holders", "units of what is sold, taken by one identity after the other and never used", 10, hold, false},
+		{"thieves", "streams to what is sold without a grant, with tokens of others", 50, steal, false},
+		{"squatters", "places of a relay, taken by one identity after the other", 20, squat, false},
+		{"deaf", "QUERY whose answers nobody reads, 32 at once from each address", 100, deaf, false},
+		{"liars", "keepers with ground ids that withhold, answer late, or repeat old answers", 1000, lie, true},
+		{"facades", "shops whose endpoints answer to half of the address prefixes alone", 10, facades, true},
 		{"sync", "SYNC with false sums, and PULL of unknown records", 400, askSyncs, false},
 	}
 }
@@ -150,7 +158,7 @@ func flood(ctx context.Context, row Row, o Order, target peer.AddrInfo) Report {
 	defer t.mu.Unlock()
 	seconds := time.Since(p.began).Seconds()
 	return Report{
-		Sent: t.sent, Accepted: t.accepted, Refused: t.refused, Hosts: t.hosts,
+		Stolen: t.stolen, Sent: t.sent, Accepted: t.accepted, Refused: t.refused, Hosts: t.hosts,
 		Seconds: seconds, Cores: (process.Own() - p.before).Seconds() / seconds,
 	}
 }
@@ -164,6 +172,14 @@ type tally struct {
 	sent, accepted int64
 	refused        map[string]int64
 	hosts          int
+	stolen         int64
+}
+
+// steal counts bytes of goods.
+func (t *tally) steal(n int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stolen += n
 }
 
 func (t *tally) host() {

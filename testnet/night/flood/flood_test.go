@@ -30,7 +30,7 @@ func ended(t *testing.T) context.Context {
 // TestStore: a keeper gets signed records of 100 for each provider, and the report counts what it answers.
 func TestStore(t *testing.T) {
 	loopback := netip.MustParseAddr("127.0.0.1")
-	keeper, err := newHost(loopback)
+	keeper, err := newHost(loopback, nil)
 	require.NoError(t, err)
 	defer keeper.Close()
 	var mu sync.Mutex // guards of

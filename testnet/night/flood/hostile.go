@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	dht "github.com/libp2p/go-libp2p-kad-dht"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -33,13 +34,14 @@ type hostile struct {
 	pace   *pace
 	tally  *tally
 
-	host host.Host // nil: not yet
+	host  host.Host    // nil: not yet
+	table *dht.IpfsDHT // nil: it is no server of the DHT
 }
 
 // appear makes a host with a new identity, connected to the victim. served are protocols that the host claims to speak.
 func (h *hostile) appear(ctx context.Context, served ...protocol.ID) error {
 	h.leave()
-	made, err := newHost(h.from)
+	made, err := newHost(h.from, nil)
 	if err != nil {
 		return err
 	}
@@ -89,6 +91,10 @@ func (h *hostile) await(ctx context.Context, served ...protocol.ID) bool {
 
 // leave ends the present host.
 func (h *hostile) leave() {
+	if h.table != nil {
+		_ = h.table.Close()
+		h.table = nil
+	}
 	if h.host != nil {
 		_ = h.host.Close() // nobody minds
 		h.host = nil

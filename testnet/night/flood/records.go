@@ -35,8 +35,9 @@ const (
 // provider signs records of the hot cells. Its uptime of 0 excludes them from the honest questions, so that no answer may leave
 // out an honest record for a better one.
 type provider struct {
-	key  crypto.PrivKey
-	made int
+	key   crypto.PrivKey
+	made  int
+	offer func(i int) records.Offer
 }
 
 // next returns a record of a provider, and changes the provider after 100.
@@ -49,32 +50,45 @@ func (p *provider) next(h *hostile) (*records.Record, error) {
 		p.key, p.made = key, 0
 	}
 	p.made++
-	lat, lon, up := latitude, longitude, 0.0
 	now := time.Now()
-	return records.Sign(h.order.Network, p.key, records.Offer{
-		ID:           fmt.Sprintf("spam-%d", p.made),
-		Metadata:     records.Metadata{Type: kind, Name: "spam", Endpoints: []string{"https://spam.example.com"}},
-		Capabilities: &records.Capabilities{Compute: &records.Compute{CPUCores: 8}},
-		Location:     &records.Location{Latitude: &lat, Longitude: &lon},
-		Health:       &records.Health{Status: "HEALTHY", UptimePercent: &up},
-	}, records.Stamp{Sequence: records.NextSequence(0, now), Issued: now, Expires: now.Add(time.Hour)})
+	return records.Sign(h.order.Network, p.key, p.offer(p.made), records.Stamp{Sequence: records.NextSequence(0, now), Issued: now, Expires: now.Add(time.Hour)})
 }
 
-// storeRecords stores records for all their cells.
-func storeRecords(ctx context.Context, h *hostile) {
-	var p provider
+// spam is an offer of the hot cells.
+func spam(i int) records.Offer {
+	o, up := plain(fmt.Sprintf("spam-%d", i), kind), 0.0
+	o.Metadata.Endpoints, o.Health = []string{"https://spam.example.com"}, &records.Health{Status: "HEALTHY", UptimePercent: &up}
+	return o
+}
+
+// store makes a request to keep some records for all their cells.
+func (p *provider) store(h *hostile, n int) (*keeperv1.StoreRequest, error) {
+	store := &keeperv1.StoreRequest{}
+	for range n {
+		r, err := p.next(h)
+		if err != nil {
+			return nil, err
+		}
+		item := &keeperv1.StoreItem{Envelope: r.Envelope()}
+		for _, c := range r.Cells() {
+			item.Cells = append(item.Cells, c.String())
+		}
+		store.Items = append(store.Items, item)
+	}
+	return store, nil
+}
+
+// storing stores records of such offers.
+func storing(offer func(i int) records.Offer) func(context.Context, *hostile) {
+	return func(ctx context.Context, h *hostile) { storeRecords(ctx, h, offer) }
+}
+
+func storeRecords(ctx context.Context, h *hostile, offer func(i int) records.Offer) {
+	p := provider{offer: offer}
 	h.converse(ctx, protocol.ID(h.order.Network.Protocol("keeper", "1.0.0")), func() (proto.Message, proto.Message, int) {
-		store := &keeperv1.StoreRequest{}
-		for range recordsAtOnce {
-			r, err := p.next(h)
-			if err != nil {
-				continue // impossible: the offer is valid
-			}
-			item := &keeperv1.StoreItem{Envelope: r.Envelope()}
-			for _, c := range r.Cells() {
-				item.Cells = append(item.Cells, c.String())
-			}
-			store.Items = append(store.Items, item)
+		store, err := p.store(h, recordsAtOnce)
+		if err != nil {
+			panic("flood: " + err.Error()) // impossible: the offer is valid
 		}
 		return &keeperv1.Request{Op: &keeperv1.Request_Store{Store: store}}, &keeperv1.Response{}, len(store.Items)
 	}, func(m proto.Message, n int) {
@@ -99,7 +113,7 @@ func reason(r *peerv1.Refusal) string {
 
 // gossipValid publishes signed records.
 func gossipValid(ctx context.Context, h *hostile) {
-	var p provider
+	p := provider{offer: spam}
 	h.publish(ctx, 0, func() ([]byte, error) {
 		r, err := p.next(h)
 		if err != nil {
@@ -111,7 +125,7 @@ func gossipValid(ctx context.Context, h *hostile) {
 
 // gossipForged publishes records with a false signature.
 func gossipForged(ctx context.Context, h *hostile) {
-	var p provider
+	p := provider{offer: spam}
 	h.publish(ctx, recordsOfForger, func() ([]byte, error) {
 		r, err := p.next(h)
 		if err != nil {
