@@ -80,7 +80,11 @@ func (n *night) play(ctx context.Context, row flood.Row, at, victim *site, long 
 	for _, g := range n.books.goods {
 		o.Goods = append(o.Goods, flood.Good{Key: g.key, At: n.peers[g.seller].addresses(), Public: n.peers[g.seller].public()})
 	}
-	end, err := flood.Start(context.WithoutCancel(ctx), n.Program, o, at.space.Do, logs)
+	within := at.space.Do
+	if row.Name == flood.Callers {
+		o.Fronts, within = flood.Fronts{HTTP: httpAddress, DNS: dnsAddress}, victim.space.Do
+	}
+	end, err := flood.Start(context.WithoutCancel(ctx), n.Program, o, within, logs)
 	if err != nil {
 		n.trouble("%s cannot play %s: %v", at.name, row.Name, err)
 		return

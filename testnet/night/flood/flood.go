@@ -22,6 +22,9 @@ import (
 // Command is the first argument of a program that is a flood.
 const Command = "flood"
 
+// Callers is the name of the row that plays at the host of its victim.
+const Callers = "callers"
+
 // Ready is the line that a flood writes once it begins.
 const Ready = "ready"
 
@@ -34,6 +37,7 @@ type Order struct {
 	Most    time.Duration // the flood ends by itself after this time
 	Part    float64       // of the rate of the row and of the processor: 0 to 1
 	Goods   []Good        // what sellers sell
+	Fronts  Fronts        // of the row Callers, which runs at the host of the victim
 }
 
 // Good is what a seller sells to the holders of grants.
@@ -82,6 +86,7 @@ func Rows() []Row {
 		{"thieves", "streams to what is sold without a grant, with tokens of others", 50, steal, false},
 		{"squatters", "places of a relay, taken by one identity after the other", 20, squat, false},
 		{"deaf", "QUERY whose answers nobody reads, 32 at once from each address", 100, deaf, false},
+		{Callers, "a program at the host of a peer: it registers, writes, asks, watches without reading, and keeps connections", 200, call, false},
 		{"liars", "keepers with ground ids that withhold, answer late, or repeat old answers", 1000, lie, true},
 		{"facades", "shops whose endpoints answer to half of the address prefixes alone", 10, facades, true},
 		{"sync", "SYNC with false sums, and PULL of unknown records", 400, askSyncs, false},

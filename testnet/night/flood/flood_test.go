@@ -92,3 +92,32 @@ func TestStore(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, full, 2)
 }
+
+// TestLies: a keeper that withholds tells less in the form of the whole; one that repeats knows no change.
+func TestLies(t *testing.T) {
+	q := &keeperv1.QueryResponse{Total: 8}
+	for i := range 8 {
+		q.Envelopes = append(q.Envelopes, []byte{byte(i)})
+	}
+	resp := &keeperv1.Response{Op: &keeperv1.Response_Query{Query: q}}
+	withhold(resp)
+	require.Len(t, q.Envelopes, int(q.Total))
+	require.Less(t, len(q.Envelopes), 8)
+
+	old := map[uint64][]byte{}
+	req := &keeperv1.Request{Op: &keeperv1.Request_Resolve{Resolve: &keeperv1.ResolveRequest{Key: "k"}}}
+	answer := func(text string) *keeperv1.Response {
+		return &keeperv1.Response{Op: &keeperv1.Response_Resolve{Resolve: &keeperv1.ResolveResponse{Envelope: []byte(text)}}}
+	}
+	require.Equal(t, "first", string(repeat(old, req, answer("first")).GetResolve().GetEnvelope()))
+	require.Equal(t, "first", string(repeat(old, req, answer("second")).GetResolve().GetEnvelope()))
+}
+
+// TestOffersAreValid: what attackers sign is what an honest provider could.
+func TestOffersAreValid(t *testing.T) {
+	for _, offer := range []func(int) records.Offer{spam, bare, stuffed} {
+		for i := range 3 {
+			require.NoError(t, offer(i).Validate())
+		}
+	}
+}
