@@ -133,6 +133,7 @@ func (d *Desk) serve(s libp2p.Stream) error {
 		_ = codec.WriteMessage(&pb.OpenResponse{Refusal: rpc.Refuse(err)})
 		return err
 	}
+	s = &opened{s, codec}
 	var l line
 	var t *traffic
 	check := req.GetCheckOffer() != ""
@@ -161,6 +162,15 @@ func (d *Desk) serve(s libp2p.Stream) error {
 	l.pump(s, l.conn, &t.counters, &d.sold)
 	return nil
 }
+
+// opened is a stream behind its first messages. What the other side sent right after them was read with them.
+type opened struct {
+	libp2p.Stream
+	codec *rpc.Codec
+}
+
+// Read implements io.Reader.
+func (o *opened) Read(p []byte) (int, error) { return o.codec.Read(p) }
 
 // opening accounts for a stream, and bounds the time of its first messages.
 func opening(s libp2p.Stream, strict bool) (*rpc.Codec, error) {

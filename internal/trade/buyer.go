@@ -557,7 +557,7 @@ func begin(
 		return nil, rpc.Classify(ctx, err)
 	}
 	_ = s.SetDeadline(time.Time{})
-	return s, nil
+	return &opened{s, codec}, nil
 }
 
 // approach looks for a direct way to a provider: a relay carries bytes as the last resort. The two peers punch a

@@ -1,12 +1,16 @@
 package trade
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"testing"
 	"time"
 
+	libp2p "github.com/libp2p/go-libp2p/core/network"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protodelim"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/platform/bounded"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -51,6 +55,39 @@ func TestStrangersCheck(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list.GetGiven(), 1)
 	require.Zero(t, list.GetGiven()[0].GetSentBytes()+list.GetGiven()[0].GetReceivedBytes())
+}
+
+// TestBytesRightAfterTheOpening: either side may speak at once, as servers of SSH and of mail do, and nothing of that is lost.
+func TestBytesRightAfterTheOpening(t *testing.T) {
+	frame := func(m proto.Message, rest string) []byte {
+		var b bytes.Buffer
+		_, err := protodelim.MarshalTo(&b, m)
+		require.NoError(t, err)
+		b.WriteString(rest)
+		return b.Bytes()
+	}
+	provider, seller := newSide(t), newSide(t)
+	provider.Host.SetStreamHandler(AccessProtocol(name), func(s libp2p.Stream) {
+		defer s.Close()
+		_, _ = s.Write(frame(&pb.OpenResponse{}, "SSH-2.0-first"))
+	})
+	buyer := newSide(t, provider, seller)
+	s, err := begin(t.Context(), buyer.Host, name, provider.Host.ID(), &pb.OpenRequest{Token: 7})
+	require.NoError(t, err)
+	heard, err := io.ReadAll(s)
+	require.NoError(t, err)
+	require.Equal(t, "SSH-2.0-first", string(heard))
+
+	seller.sell(t, 4)
+	seller.serve(t, echo)
+	s, err = buyer.Host.NewStream(t.Context(), seller.Host.ID(), AccessProtocol(name))
+	require.NoError(t, err)
+	_, err = s.Write(frame(&pb.OpenRequest{CheckOffer: "gpu"}, "hello "))
+	require.NoError(t, err)
+	require.NoError(t, s.CloseWrite())
+	heard, err = io.ReadAll(s)
+	require.NoError(t, err)
+	require.Equal(t, string(frame(&pb.OpenResponse{}, "hello end")), string(heard))
 }
 
 // TestCheckIsBounded: however much a stranger and a service say, and however long they wait, little goes through.

@@ -120,6 +120,9 @@ func (f *Format) decode(b []byte, m proto.Message) error {
 	return nil
 }
 
+// Read implements io.Reader: it reads what follows the last message. The Codec may have read further from the stream already.
+func (c *Codec) Read(p []byte) (int, error) { return c.r.Read(p) }
+
 // WriteMessage writes m in one frame. It returns LimitReached without memory for the frame,
 // Internal if m does not encode, and the stream's errors unchanged.
 func (c *Codec) WriteMessage(m proto.Message) error {
