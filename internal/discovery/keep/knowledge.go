@@ -60,6 +60,7 @@ type knowledge struct {
 type member struct {
 	Peer
 	since  time.Time // it entered the table, or contact returned
+	came   time.Time // it entered the table
 	met    bool      // compared since
 	silent bool      // not connected: ignored for completeness until it reconnects
 	tries  int       // failed attempts
@@ -102,7 +103,7 @@ func (w *knowledge) observe(t *Table, now time.Time) {
 func (w *knowledge) enter(p Peer, now time.Time, near bool) {
 	_, returned := w.lost[p.Id]
 	delete(w.lost, p.Id)
-	w.members[p.Id] = &member{Peer: p, since: now, met: !near, due: now}
+	w.members[p.Id] = &member{Peer: p, since: now, came: now, met: !near, due: now}
 	if returned || w.informed && w.whole {
 		w.regained = now
 		w.epoch.Add(1)
@@ -190,6 +191,15 @@ func (w *knowledge) Due(most int, now time.Time) (ids []peer.ID, next time.Time)
 	}
 	slices.Sort(ids)
 	return ids, next
+}
+
+// Refused reports whether a member has had so long to compare that nobody waits for it: else one peer that compares with nobody
+// would keep a new network from its first complete answer.
+func (w *knowledge) Refused(id peer.ID, now time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m, ok := w.members[id]
+	return ok && now.Sub(m.came) >= meetFor && now.Sub(w.started) >= meetFor
 }
 
 // Met ends a comparison with a member: Informed is what the partner says of itself.

@@ -254,7 +254,8 @@ func (y *Syncer) Round(ctx context.Context) bool {
 		if o.Alone || len(o.Done) > 0 {
 			y.Know.CaughtUp(began.Add(-y.viewOf(table).lifetime())) // partners answer from views as old as that
 		}
-		if o.Alone || o.Fresh() && len(peers) > 0 && len(o.Done) == len(peers) {
+		awaited := func(id peer.ID) bool { _, done := o.Done[id]; return !done && !y.Know.Refused(id, began) }
+		if o.Alone || o.Fresh() && len(o.Done) > 0 && !slices.ContainsFunc(peers, awaited) {
 			y.Know.SetInformed(true, y.Clock())
 		}
 		y.Know.TellJoining(table.Serving || len(table.Peers) == 0, y.Clock())

@@ -198,6 +198,27 @@ func TestNewNetwork(t *testing.T) {
 	})
 }
 
+// One peer that compares with nobody keeps a new network, or one that was restarted as a whole, from no complete answer for long.
+func TestNewNetworkBesideASilentPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCluster(t, 4)
+		w.nodes[3].silent()
+		for _, c := range w.nodes[3].host.Network().Conns() {
+			require.NoError(t, c.Close(), "no stream of before is left")
+		}
+		for _, n := range w.nodes {
+			n.sync.Know.SetInformed(false, time.Now())
+		}
+		c := records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global}
+		time.Sleep(protocol.SyncEvery)
+		require.Contains(t, w.nodes[0].authority.Doubt(c), "since it joined", "the silent one may come late")
+		time.Sleep(time.Minute + 2*protocol.SyncEvery)
+		for _, n := range w.nodes[:3] {
+			require.NotContains(t, n.authority.Doubt(c), "since it joined")
+		}
+	})
+}
+
 // The first peer of a network is complete at once.
 func TestFounder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
