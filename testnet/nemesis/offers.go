@@ -153,6 +153,9 @@ func (w *worker) askAll(ctx context.Context, c *operator.Client) (history.Answer
 	}
 	a.Answered, a.Complete = w.now(), view.Complete
 	a.Note = fmt.Sprintf("source %s, %s%v", view.Source, view.Reason, view.Notes)
+	if !view.Complete {
+		w.seen.answers.incomplete(view.Reason)
+	}
 	a.Complete = a.Complete && len(view.Results) < queries.MaxLimit // what strangers add may leave no room
 	for _, result := range view.Results {
 		if !w.registers(result.Record) {

@@ -3,6 +3,7 @@ package nemesis
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"sync"
 	"time"
@@ -54,13 +55,14 @@ func (s *Scene) Troubled(i int) bool { return s.run.peers[i].troubled.Load() }
 
 // Answers are the times of questions for offers.
 type Answers struct {
-	Asked    int      `json:"asked"`
-	Second   int      `json:"second"` // answered within 1 s
-	Five     int      `json:"five"`   // answered within 5 s
-	Failed   int      `json:"failed"` // without an answer within 10 s
-	Troubled int      `json:"troubled"`
-	Slowest  float64  `json:"slowest"` // seconds
-	Late     []string `json:"late,omitempty"`
+	Asked    int            `json:"asked"`
+	Second   int            `json:"second"` // answered within 1 s
+	Five     int            `json:"five"`   // answered within 5 s
+	Failed   int            `json:"failed"` // without an answer within 10 s
+	Troubled int            `json:"troubled"`
+	Slowest  float64        `json:"slowest"` // seconds
+	Reasons  map[string]int `json:"reasons"` // of incomplete answers
+	Late     []string       `json:"late,omitempty"`
 }
 
 const mostLate = 40 // lines about late answers
@@ -98,7 +100,22 @@ func (a *answers) note(from string, at, took time.Duration, troubled bool, err e
 func (a *answers) counts() Answers {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.all
+	all := a.all
+	all.Reasons = maps.Clone(a.all.Reasons)
+	return all
+}
+
+// incomplete counts an answer by the reason that it gives.
+func (a *answers) incomplete(reason string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.all.Reasons == nil {
+		a.all.Reasons = make(map[string]int)
+	}
+	if a.all.Reasons[reason] == 0 && len(a.all.Reasons) >= mostLate {
+		reason = "others"
+	}
+	a.all.Reasons[reason]++
 }
 
 // settle chooses the ground: that of the stage, or a LAN, or this machine.

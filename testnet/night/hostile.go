@@ -41,7 +41,14 @@ func (n *night) attack(ctx context.Context) {
 	}
 	defer logs.Close()
 	rng := rand.New(rand.NewPCG(n.Seed, 2))
-	standing, turns := flood.Standing(), slices.DeleteFunc(flood.Rows(), func(r flood.Row) bool { return r.Name == "none" || r.Stands })
+	var standing, turns []flood.Row
+	for _, r := range n.Roles {
+		if r.Stands {
+			standing = append(standing, r)
+		} else {
+			turns = append(turns, r)
+		}
+	}
 	rng.Shuffle(len(turns), func(i, j int) { turns[i], turns[j] = turns[j], turns[i] })
 	var mu sync.Mutex // guards next and rng
 	next := 0
@@ -56,10 +63,13 @@ func (n *night) attack(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	for i, at := range n.hostile {
-		if i < len(standing) && i < len(n.hostile)/2 {
+		if i < len(standing) && (i < len(n.hostile)/2 || len(turns) == 0) {
 			_, victim := draw(standing)
 			work.Go(func() { n.play(ctx, standing[i], at, victim, n.Duration+time.Hour, logs) })
 			continue
+		}
+		if len(turns) == 0 {
+			break
 		}
 		work.Go(func() {
 			for ctx.Err() == nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/testnet/nemesis"
+	"github.com/blackhole/blackhole/testnet/night/flood"
 	"github.com/blackhole/blackhole/testnet/process"
 )
 
@@ -39,6 +40,7 @@ type Config struct {
 	Duration time.Duration
 	Peers    int           // LeastPeers to MostPeers; a third of them is hostile
 	Part     float64       // of the rates of the floods, 0 to 1
+	Roles    []flood.Row   // of the attackers; none: they do nothing
 	Pause    time.Duration // the longest pause or cut
 	Recovery time.Duration // from the end of a fault until all are served
 	Progress io.Writer

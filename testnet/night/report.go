@@ -76,6 +76,9 @@ func (r *Report) Show(w io.Writer) error {
 	for _, what := range slices.Sorted(maps.Keys(r.Failed)) {
 		fmt.Fprintf(w, "  in vain %d times: %s\n", r.Failed[what], what)
 	}
+	for _, why := range slices.Sorted(maps.Keys(r.Nemesis.Questions.Reasons)) {
+		fmt.Fprintf(w, "  incomplete %d times: %s\n", r.Nemesis.Questions.Reasons[why], why)
+	}
 	for _, line := range slices.Concat(r.Hidden, r.Nemesis.Questions.Late, r.Troubles) {
 		fmt.Fprintf(w, "  %s\n", line)
 	}

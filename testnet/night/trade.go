@@ -111,7 +111,11 @@ func (n *night) openGoods(ctx context.Context) (stop func(), err error) {
 	for i, p := range n.peers[:len(n.peers)-1] {
 		if i%3 == 2 {
 			g := good{seller: i, text: textOf(i)}
-			if err := listen(i, fmt.Sprint("127.0.0.1:", goodsPort), func(c net.Conn) { _, _ = c.Write(g.text) }); err != nil {
+			if err := listen(i, fmt.Sprint("127.0.0.1:", goodsPort), func(c net.Conn) {
+				if k, err := c.Write(g.text); err != nil {
+					n.trouble("a service of %s wrote %d bytes: %v", p.name, k, err)
+				}
+			}); err != nil {
 				return stop, err
 			}
 			o := market.Plain("goods-"+p.name, 1)
@@ -287,6 +291,7 @@ func (n *night) fetch(ctx context.Context, i int, c *operator.Client, g client.G
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
+		n.scene.Say("%s got %d bytes from %s in %.1f s: %v", n.peers[i].name, len(rest)+1, g.ProviderID, time.Since(began).Seconds(), err)
 		return first, nil, fault.New("night.fetch", fault.Unavailable, "the end of what was bought is lost: %w", err)
 	}
 	return first, append(one, rest...), nil

@@ -10,6 +10,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/lab"
 	"github.com/blackhole/blackhole/testnet/night"
+	"github.com/blackhole/blackhole/testnet/night/flood"
 )
 
 // playNight lets honest and hostile peers live together, and judges the promises to the honest.
@@ -24,6 +25,7 @@ func playNight(ctx context.Context, c call) (held bool, err error) {
 	f.Float64Var(&n.Part, "part", 0.1, "of its full rate and of half a processor that each attacker uses, above 0 to 1")
 	f.DurationVar(&n.Pause, "pause", time.Minute, "longest time that a process is stopped or a network cut")
 	f.DurationVar(&n.Recovery, "recovery", 90*time.Second, "longest time from the end of a fault until all clients are served")
+	roles := f.String("roles", "all", "comma-separated `names` of what attackers play, or all; none: a control that only computes")
 	must := f.Bool("must", false, "fail on a machine that cannot play it")
 	report := f.String("report", "", "`directory` for the report as page and as JSON (default that of data)")
 	f.StringVar(&n.Dir, "data", "", "`directory` for data, logs and history (default a temporary one)")
@@ -40,7 +42,8 @@ func playNight(ctx context.Context, c call) (held bool, err error) {
 		case n.Recovery < time.Second:
 			return fault.Invalidf("-recovery", n.Recovery, "must be at least 1s, not %v", n.Recovery)
 		}
-		return nil
+		n.Roles, err = flood.Find(*roles)
+		return err
 	}); err != nil {
 		return false, err
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -93,14 +94,24 @@ func Rows() []Row {
 	}
 }
 
-// find returns a row.
-func find(name string) (Row, error) {
+// Find returns the rows of a list of names; "all" means all but the control. Error: Invalid.
+func Find(list string) (some []Row, err error) {
 	rows := Rows()
-	i := slices.IndexFunc(rows, func(r Row) bool { return r.Name == name })
-	if i < 0 {
-		return Row{}, fault.Invalidf("row", name, "there is no flood %q", name)
+	if list == "all" {
+		return rows[1:], nil
 	}
-	return rows[i], nil
+	for name := range strings.SplitSeq(list, ",") {
+		i := slices.IndexFunc(rows, func(r Row) bool { return r.Name == name })
+		if i < 0 {
+			var known []string
+			for _, r := range rows {
+				known = append(known, r.Name)
+			}
+			return nil, fault.Invalidf("roles", name, "must be all, or of %s", strings.Join(known, ","))
+		}
+		some = append(some, rows[i])
+	}
+	return some, nil
 }
 
 // Run is the program. Its argument is an Order. It writes Ready, floods until its input ends, which the parent holds open, and
@@ -114,7 +125,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	if err := json.Unmarshal([]byte(args[0]), &o); err != nil {
 		return fault.As(op, fault.Invalid, err)
 	}
-	row, err := find(o.Row)
+	rows, err := Find(o.Row)
 	if err != nil {
 		return err
 	}
@@ -131,7 +142,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	if _, err := io.WriteString(out, Ready+"\n"); err != nil {
 		return fault.As(op, fault.Unavailable, err)
 	}
-	report := flood(ctx, row, o, target)
+	report := flood(ctx, rows[0], o, target)
 	return fault.As(op, fault.Unavailable, json.NewEncoder(out).Encode(report))
 }
 
@@ -206,9 +217,4 @@ func (t *tally) send(n int64, reason string) {
 		reason = "other"
 	}
 	t.refused[reason] += n
-}
-
-// Standing lists the kinds that last for a whole night.
-func Standing() []Row {
-	return slices.DeleteFunc(Rows(), func(r Row) bool { return !r.Stands })
 }

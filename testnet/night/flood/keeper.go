@@ -84,7 +84,7 @@ func lie(ctx context.Context, h *hostile) {
 	id := protocol.ID(h.order.Network.Protocol("keeper", "1.0.0"))
 	for ctx.Err() == nil {
 		if _, err := h.settle(ctx); err != nil {
-			h.tally.send(1, "it does not join: "+short(err))
+			h.tally.send(1, "it does not join: "+err.Error())
 			if await.Pause(ctx, keeperRejoin) != nil {
 				return
 			}

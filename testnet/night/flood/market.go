@@ -61,7 +61,7 @@ func plain(id, of string) records.Offer {
 func facades(ctx context.Context, h *hostile) {
 	key, err := h.settle(ctx)
 	if err != nil {
-		h.tally.send(1, "it does not join: "+short(err))
+		h.tally.send(1, "it does not join: "+err.Error())
 		return
 	}
 	l, err := net.Listen("tcp", netip.AddrPortFrom(h.from, 80).String())
