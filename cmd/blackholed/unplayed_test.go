@@ -52,6 +52,7 @@ func unplayed() map[string]string {
 		"testnet/README.md: go run ./testnet oracle":                        long,
 		"testnet/README.md: go run ./testnet upgrade":                       long,
 		"testnet/README.md: sudo go run ./testnet lab -scenario homes":      ci,
+		"testnet/README.md: sudo go run ./testnet night":                    long,
 	}
 }
 

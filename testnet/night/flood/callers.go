@@ -18,9 +18,7 @@ type Fronts struct{ HTTP, DNS string }
 // call is a program on the host of the peer, with ordinary rights: it registers, writes, asks, watches without reading, and
 // keeps connections silent.
 func call(ctx context.Context, h *hostile) {
-	if h.from != h.order.From[0] {
-		return // one program
-	}
+	// A program for each address of the attacker: three.
 	var silent held
 	defer func() { silent.close() }()
 	c := &http.Client{Timeout: callLimit}
@@ -60,7 +58,7 @@ func call(ctx context.Context, h *hostile) {
 		case 2:
 			h.tally.send(1, rest("GET", "/v1/coordination/keys?prefix=true", ""))
 		case 3:
-			h.tally.send(1, rest("PUT", "/v1/session/create", `{"TTL":"86400s"}`))
+			h.tally.send(1, rest("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"find_offers","arguments":{"type":"compute"}}}`))
 		case 4:
 			h.tally.send(1, open("GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"))
 		case 5:
