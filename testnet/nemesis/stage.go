@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -107,6 +108,13 @@ func (a *answers) counts() Answers {
 
 // incomplete counts an answer by the reason that it gives.
 func (a *answers) incomplete(reason string) {
+	words := strings.Fields(reason)
+	for i, w := range words { // numbers, times and names differ from answer to answer
+		if strings.ContainsAny(w, "0123456789") {
+			words[i] = "N"
+		}
+	}
+	reason = strings.Join(words, " ")
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.all.Reasons == nil {

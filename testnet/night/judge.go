@@ -136,6 +136,7 @@ func (n *night) figures(r *nemesis.Report) (all []Figure) {
 	q := r.Questions
 	add("questions at peers without a fault", "%d: %.2f %% answered within 1 s, %.2f %% within 5 s, %d failed, slowest %.1f s; %d more at peers under a fault",
 		q.Asked, percent(q.Second, q.Asked), percent(q.Five, q.Asked), q.Failed, q.Slowest, q.Troubled)
+	add("lateness of this program", "%.2f s at most: what it asked then waited for the machine", n.late.Seconds())
 	add("complete answers", "%d of %d; %d lacked a change that not all keepers had", r.Answers.Complete, r.Answers.Complete+r.Answers.Incomplete, r.Answers.Late)
 	b := n.books
 	failed := 0

@@ -57,7 +57,8 @@ type night struct {
 	attacks    map[string]*Attack
 	distrusted []string // log lines of honest peers about honest ones
 	samples    map[string][]Sample
-	troubles   []string // of this program: what it could not do
+	late       time.Duration // of this program, at most
+	troubles   []string      // of this program: what it could not do
 }
 
 // Run plays a night. The error concerns the run itself; the report has what was broken.
@@ -142,6 +143,7 @@ func (n *night) beside(ctx context.Context, s *nemesis.Scene) error {
 	var work sync.WaitGroup
 	work.Go(func() { n.attack(ctx) })
 	work.Go(func() { n.sample(ctx) })
+	work.Go(func() { n.lateness(ctx) })
 	n.customers(ctx, &work)
 	work.Wait()
 	return nil

@@ -12,7 +12,10 @@ import (
 	"github.com/blackhole/blackhole/testnet/network"
 )
 
-const sampleEvery = 10 * time.Second
+const (
+	sampleEvery = 10 * time.Second
+	lateEvery   = 100 * time.Millisecond
+)
 
 // Sample is what a peer had at a time: its memory, descriptors, and bytes of streams with other peers so far.
 type Sample struct {
@@ -46,6 +49,15 @@ func (n *night) sample(ctx context.Context) {
 			n.samples[p.name] = append(n.samples[p.name], s)
 			n.mu.Unlock()
 		}
+	}
+}
+
+// lateness measures by how much this program runs late: what it waits for on a busy machine is not the doing of the peers.
+func (n *night) lateness(ctx context.Context) {
+	for began := time.Now(); await.Pause(ctx, lateEvery) == nil; began = time.Now() {
+		n.mu.Lock()
+		n.late = max(n.late, time.Since(began)-lateEvery)
+		n.mu.Unlock()
 	}
 }
 
