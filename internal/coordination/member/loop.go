@@ -35,9 +35,6 @@ type loop struct {
 	holding bool        // hold runs
 }
 
-// holdFor is how long a commit index waits for entries to leave with.
-const holdFor = time.Millisecond
-
 // run is the goroutine.
 func (l *loop) run() {
 	defer close(l.done)
@@ -80,7 +77,7 @@ func (l *loop) poll(tick <-chan time.Time) bool {
 	return true
 }
 
-// release lets the next turn send what the Replica has held for holdFor.
+// release lets the next turn send what the Replica has held.
 func (l *loop) release() {
 	l.holding = false
 	l.replica.Release()
@@ -140,7 +137,7 @@ func (l *loop) turn() error {
 	}
 	l.finish(out)
 	if l.replica.Holds() && !l.holding {
-		l.hold.Reset(holdFor)
+		l.hold.Reset(replica.HoldFor)
 		l.holding = true
 	}
 	if sent || len(out.Answers) > 0 {

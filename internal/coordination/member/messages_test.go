@@ -3,25 +3,28 @@ package member_test
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/raft/v3/raftpb"
 
-	"github.com/blackhole/blackhole/internal/coordination/machine"
+	"github.com/blackhole/blackhole/internal/coordination/replica"
 )
 
-// A commit costs an append and an acknowledgement for each follower: the next append tells the commit index, or a message of its
-// own a millisecond later. A reader at a follower does not wait for that.
+// While commits follow each other, one costs an append and an acknowledgement for each follower: the next append tells the commit
+// index. A reader at a follower does not wait for that, nor do the watches there of a commit that is alone.
 func TestMessagesOfACommit(t *testing.T) {
 	three(t, nil, func(t *testing.T, n *network) {
 		l := n.leader(t, nil)
 		time.Sleep(10 * time.Second) // all have joined
-		has := func(e *end, key string) (found bool) {
-			e.View(func(m *machine.Machine) { _, found = m.Get(key) })
+		has := func(e *end, key string) bool {
+			space, _ := e.Keyspace()
+			_, found := space.Get(key)
 			return found
 		}
 		const commits = 100
+		l.do(t, put("first", "v"))
 		before := n.sent(pb.MsgApp, pb.MsgAppResp)
 		for i := range commits {
 			l.do(t, put(fmt.Sprint("key", i), "v"))
@@ -37,8 +40,17 @@ func TestMessagesOfACommit(t *testing.T) {
 		require.True(t, has(f, last))
 		require.Equal(t, began, time.Now(), "the reader has waited")
 
+		time.Sleep(time.Second)
+		began = time.Now()
 		l.do(t, put("alone", "v"))
-		time.Sleep(time.Millisecond)
-		require.Eventually(t, func() bool { return has(f, "alone") }, time.Millisecond, time.Microsecond)
+		synctest.Wait()
+		require.True(t, has(f, "alone"))
+		l.do(t, put("after it", "v"))
+		synctest.Wait()
+		require.False(t, has(f, "after it"))
+		require.Equal(t, began, time.Now())
+		time.Sleep(replica.HoldFor)
+		synctest.Wait()
+		require.True(t, has(f, "after it"))
 	})
 }

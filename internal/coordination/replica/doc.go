@@ -11,7 +11,7 @@
 //		late, err := r.Persist()    // the disk; an error ends the process
 //		send(late)
 //	}
-//	Release                             a millisecond after Holds
+//	Release                             HoldFor after Holds
 //
 // Time is an argument: a duration since any fixed origin, which never goes back. Raft draws the jitter
 // of elections from crypto/rand.

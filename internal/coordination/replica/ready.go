@@ -102,16 +102,21 @@ func (r *Replica) SnapshotSent(id uint64, ok bool) {
 // Ready reports whether Prepare, Apply and Persist have work.
 func (r *Replica) Ready() bool {
 	return r.turn.contradiction != nil || len(r.proposals.staged) > 0 || len(r.turn.out.Answers) > 0 || r.proposals.change.id != 0 && r.proposals.change.term == 0 ||
-		r.reads.canBegin(r) || r.node.HasReady() || r.turn.commitDue(r.now) || r.turn.released && r.Holds()
+		r.reads.canBegin(r) || r.node.HasReady() || r.turn.commitDue(r.now) || r.turn.released
 }
 
-// Holds reports whether messages wait for Release: appends without entries, which tell members a commit index. Mostly the next
-// entries tell it too, so each is kept until then, or until the owner releases it a millisecond later. One precedes the answer
-// to a member's reader, who waits for that index.
-func (r *Replica) Holds() bool { return len(r.turn.held) > 0 }
+const (
+	HoldFor     = time.Millisecond // from the beginning of Holds to Release
+	denseWithin = 10 * HoldFor     // between a commit index and the next entries: proposals follow each other
+)
+
+// Holds reports whether messages wait for Release: appends without entries, which tell members a commit index. While proposals
+// follow each other the next entries tell it too, so each is kept until then, or until the owner releases it. It is not kept if
+// the last entries came later than denseWithin. One precedes the answer to a member's reader, who waits for that index.
+func (r *Replica) Holds() bool { return len(r.turn.held) > 0 && !r.turn.released }
 
 // Release lets the next Prepare return the messages of Holds.
-func (r *Replica) Release() { r.turn.released = r.Holds() }
+func (r *Replica) Release() { r.turn.released = len(r.turn.held) > 0 }
 
 // commitRest is how long a commit index waits for entries to be written with. It is evidence after a restart: a member must
 // not lose entries that it knows to be committed, whoever leads then; see contradict.
@@ -134,21 +139,22 @@ func (r *Replica) Prepare(now time.Duration) []*pb.Message {
 	r.turn.ready = r.node.Ready()
 	r.observe()
 	r.proposals.settleChange(r)
-	return r.turn.withSums(r, r.turn.early())
+	return r.turn.withSums(r, r.turn.early(r.now))
 }
 
 // early returns the messages that leave before the disk write. Acknowledgements and votes promise durable state. A candidate also
 // writes its term before it asks for votes: not required by the algorithm, but simpler.
-func (t *turn) early() (some []*pb.Message) {
+func (t *turn) early(now time.Duration) (some []*pb.Message) {
 	for i, m := range t.ready.Messages {
 		held, to := t.held[m.GetTo()], m.GetTo()
 		switch m.GetType() {
 		case pb.MsgApp:
 			if len(m.GetEntries()) == 0 {
-				t.held[to] = m
+				t.held[to], t.told = m, now
 				continue
 			}
 			delete(t.held, to)
+			t.dense = now-t.told < denseWithin
 		case pb.MsgSnap:
 			delete(t.held, to)
 		case pb.MsgReadIndexResp:
@@ -170,8 +176,8 @@ func (t *turn) early() (some []*pb.Message) {
 			some = append(some, t.held[to])
 		}
 		clear(t.held)
-		t.released = false
 	}
+	t.released = len(t.held) > 0 && !t.dense
 	return some
 }
 
@@ -222,6 +228,7 @@ func (r *Replica) observe() {
 			r.demote()
 		}
 		clear(r.turn.held)
+		r.turn.released = false
 	}
 	if r.role.leader != was.leader || r.role.term != was.term {
 		r.reads.again(func(*round) bool { return true }) // the leader of these rounds is gone

@@ -148,7 +148,9 @@ type turn struct {
 	out     Output
 
 	held     map[uint64]*pb.Message // for each member, the last append without entries; see Holds
-	released bool
+	released bool                   // the next turn sends them
+	told     time.Duration          // when the last one came
+	dense    bool                   // the last entries came soon after one
 
 	// contradiction ends this member in the next turn; cause is the message that showed it.
 	contradiction error

@@ -166,7 +166,7 @@ func (n *node) turn() {
 	}
 	if p.replica.Holds() && !p.holding && n.process == p {
 		p.holding = true
-		n.after(time.Millisecond, func() {
+		n.after(replica.HoldFor, func() {
 			if n.process == p {
 				p.holding = false
 				p.replica.Release()
