@@ -1,19 +1,10 @@
 package etcdclient
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
-	"slices"
-	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/blackhole/blackhole/internal/tools/peers"
 	"github.com/stretchr/testify/require"
@@ -45,76 +36,16 @@ func TestSuites(t *testing.T) {
 	if chosen == "" {
 		t.Skip("takes three minutes: set ETCD_SUITES=. or a pattern of tests")
 	}
-	differences := readDifferences(t)
+	differences := peers.Differences(t, "testdata/differences.txt")
 	program, tree := peers.Build(t), unpack(t)
 	for _, suite := range suites[:len(suites)-1] {
 		tests := filepath.Join(t.TempDir(), "tests")
 		peers.Output(t, tree, "go", "test", "-c", "-o", tests, "./"+suite.folder)
-		list := strings.Fields(peers.Output(t, tree, tests, "-test.list", chosen))
-		list = slices.DeleteFunc(list, func(name string) bool { return !strings.HasPrefix(name, "Test") }) // examples
-		passed := 0
-		for _, name := range list {
-			how, differs := differences[name]
-			delete(differences, name)
-			text, ok := play(t, tests, program, name)
-			skipped := strings.Contains(text, "\n--- SKIP")
-			switch {
-			case differs && (ok || !strings.Contains(text, how.text)):
-				t.Errorf("%s: testdata/differences.txt says that it fails with %q, because it %s; now:\n%s", name, how.text, how.reason, text)
-			case differs:
-				t.Logf("differs: %s: %s", name, how.reason)
-			case !ok:
-				t.Errorf("%s fails:\n%s", name, text)
-			case skipped:
-				lines := logged.FindAllStringSubmatch(text, -1)
-				require.NotEmpty(t, lines, text)
-				t.Logf("skipped: %s: %s", name, lines[len(lines)-1][1])
-			default:
-				passed++
-			}
-		}
-		t.Logf("%s: %d of %d passed", suite.folder, passed, len(list))
+		peers.Suite{Name: suite.folder, Tests: tests, Env: []string{"ETCD_SUITE_PROGRAM=" + program}}.Play(t, chosen, differences)
 	}
 	if chosen == "." {
 		require.Empty(t, differences, "no test has these names")
 	}
-}
-
-// logged finds what a test logs. The last line of a skipped test is the reason.
-var logged = regexp.MustCompile(`(?m)^ +\w+\.go:\d+: (.*)$`)
-
-// play runs one test of etcd.
-func play(t *testing.T, tests, program, name string) (output string, ok bool) {
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
-	defer cancel()
-	run := exec.CommandContext(ctx, tests, "-test.run", "^"+name+"$", "-test.v", "-test.timeout", "90s")
-	folder := t.TempDir()
-	run.Env, run.Dir = append(os.Environ(), "ETCD_SUITE_PROGRAM="+program, "TMPDIR="+folder), folder
-	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a test that panics leaves its peer
-	run.WaitDelay = time.Second
-	run.Cancel = func() error { return syscall.Kill(-run.Process.Pid, syscall.SIGKILL) }
-	out, err := run.CombinedOutput()
-	if run.Process != nil {
-		_ = syscall.Kill(-run.Process.Pid, syscall.SIGKILL) // most often nobody is left
-	}
-	return string(out), err == nil
-}
-
-// difference is how a test must fail, and why.
-type difference struct{ text, reason string }
-
-// readDifferences returns the tests that must fail.
-func readDifferences(t *testing.T) map[string]difference {
-	text, err := os.ReadFile("testdata/differences.txt")
-	require.NoError(t, err)
-	all := map[string]difference{}
-	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
-		if parts := strings.Split(lines.Text(), " | "); len(parts) == 3 {
-			all[parts[0]] = difference{parts[1], parts[2]}
-		}
-	}
-	require.NotEmpty(t, all)
-	return all
 }
 
 // unpack makes a module of etcd's tests and what stands in the place of its server.

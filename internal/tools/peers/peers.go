@@ -64,8 +64,8 @@ func (g *Group) Add(t testing.TB) {
 	t.Helper()
 	n := len(g.Peers)
 	p := &Peer{
-		listen: "/ip4/127.0.0.1/tcp/" + port(t),
-		HTTP:   "127.0.0.1:" + port(t), GRPC: "127.0.0.1:" + port(t), Front: "127.0.0.1:" + port(t),
+		listen: "/ip4/127.0.0.1/tcp/" + Port(t),
+		HTTP:   "127.0.0.1:" + Port(t), GRPC: "127.0.0.1:" + Port(t), Front: "127.0.0.1:" + Port(t),
 		Data: filepath.Join(g.dir, fmt.Sprint(n)),
 	}
 	g.Peers = append(g.Peers, p)
@@ -233,9 +233,9 @@ func get(url string, into any) error {
 	return json.NewDecoder(answer.Body).Decode(into)
 }
 
-// port returns a free one. Systems assign none below 32,000 to clients or to listeners on port 0, so it is likely to stay free
-// until its peer listens.
-func port(t testing.TB) string {
+// Port returns a free one. Systems assign none below 32,000 to clients or to listeners on port 0, so it is likely to stay free
+// until who asked listens.
+func Port(t testing.TB) string {
 	t.Helper()
 	for range 100 {
 		port := strconv.Itoa(16_000 + rand.IntN(16_000))
