@@ -8,6 +8,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/blackhole/blackhole/internal/contract/coord/directory"
 	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -59,6 +60,8 @@ func (s *Service) Removed(n instance.Name) []instances.Removal {
 	list := s.reader.Ended(n)
 	for at, r := range list {
 		switch known, ok := s.ends.known.Peek(r.Key); {
+		case r.Peer == directory.Outside:
+			list[at].Cause = "deregistered, an outside service of Consul's API"
 		case s.reader.foreign(r.Instance):
 			list[at].Cause = fmt.Sprintf("it ended at its peer %s, which knows why, or that peer is gone", r.Peer)
 		case ok && known.Lease == r.Lease:

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord/directory"
 	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -54,6 +55,9 @@ func (f *forwarder) anywhere(ctx context.Context, k instance.Key, ends bool, her
 
 // call calls the agent of another peer.
 func (f *forwarder) call(ctx context.Context, peer string, do func(context.Context, instances.Registrar) error) error {
+	if peer == directory.Outside {
+		return fault.New("agent.call", fault.Unprocessable, "no peer answers for the instance: change it where it was registered, as an outside service of Consul's API")
+	}
 	if f.local.config.Peers == nil {
 		return fault.New("agent.call", fault.Unavailable, "this peer cannot reach other peers")
 	}

@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/blackhole/blackhole/internal/contract/coord/directory"
 	"github.com/blackhole/blackhole/internal/contract/instances"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -18,6 +20,9 @@ func (s *Service) Register(ctx context.Context, r instance.Registration) (instan
 	r.Client = cmp.Or(r.Principal, s.config.Client(ctx))
 	if err := r.Normalize(); err != nil {
 		return instances.Registered{}, fault.Wrap(op, err)
+	}
+	if strings.HasPrefix(r.ID, directory.OutsideID) {
+		return instances.Registered{}, fault.Wrap(op, fault.Invalidf("id", r.ID, "begins with %s, which is for instances that no peer answers for: choose another one", directory.OutsideID))
 	}
 	if err := s.admit(ctx, r); err != nil {
 		return instances.Registered{}, fault.Wrap(op, err)

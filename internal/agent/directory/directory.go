@@ -16,6 +16,7 @@ import (
 	"encoding/binary"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -165,27 +166,32 @@ func (d *Directory) Read(ctx context.Context, n instance.Name) ([]*instance.Inst
 	if d.feeder.shows() {
 		return nil, 0, fault.New("directory.Read", fault.Unavailable, "this peer shows instances of its own that the group refuses: ask another peer")
 	}
-	all, revision, err := d.list(ctx, directory.Span(n.Namespace, n.Service))
+	peers := directory.Span(n.Namespace, n.Service)
+	all, revision, err := d.list(ctx, peers, coord.Under(directory.OutsidePrefix+strings.TrimPrefix(peers.From, directory.Prefix)))
 	return all, revision, fault.Wrap("directory.Read", err)
 }
 
-// list reads a span at one revision, page by page.
-func (d *Directory) list(ctx context.Context, span coord.Span) (all []*instance.Instance, revision uint64, err error) {
-	q := span.Request(pageSize)
-	for {
-		got, err := coord.Range(ctx, d.Group, q)
-		if err != nil {
-			return nil, 0, err
-		}
-		for _, kv := range got.GetKvs() {
-			if i := d.decode(kv); i != nil {
-				all = append(all, i)
+// list reads spans at one revision, page by page.
+func (d *Directory) list(ctx context.Context, spans ...coord.Span) (all []*instance.Instance, revision uint64, err error) {
+	for _, span := range spans {
+		for q := span.Request(pageSize); ; {
+			q.Revision = int64(revision)
+			got, err := coord.Range(ctx, d.Group, q)
+			if err != nil {
+				return nil, 0, err
+			}
+			for _, kv := range got.GetKvs() {
+				if i := d.decode(kv); i != nil {
+					all = append(all, i)
+				}
+			}
+			revision = uint64(got.GetRevision())
+			if q.From = got.GetNext(); len(q.From) == 0 {
+				break
 			}
 		}
-		if q.Revision, q.From = got.GetRevision(), got.GetNext(); len(q.From) == 0 {
-			return all, uint64(q.Revision), nil
-		}
 	}
+	return all, revision, nil
 }
 
 // leader returns the term of the current leader, 0 if unknown, and a channel
@@ -222,16 +228,19 @@ func (d *Directory) decode(kv *apiv1.KeyVal) *instance.Instance {
 		d.Failed("directory.decode", err)
 		return nil
 	}
-	i.Revision = uint64(kv.GetModRevision())
+	if i.Revision = uint64(kv.GetModRevision()); strings.HasPrefix(i.ID, directory.OutsideID) { // anybody may have written it
+		i.Peer, i.Lease, i.Principal = directory.Outside, "", ""
+	}
 	return i
 }
 
 func directoryKey(k instance.Key) string { return directory.Key(k.Namespace, k.Service, k.ID) }
 
-// instanceKey returns the instance of an entry's key, or false for another key.
+// instanceKey returns the instance of an entry's key, or false for another key. The two kinds of entries share no id.
 func instanceKey(key string) (instance.Key, bool) {
+	key, of := directory.Inside(key)
 	namespace, service, id, ok := directory.Names(key)
-	return instance.Key{Namespace: namespace, Service: service, ID: id}, ok
+	return instance.Key{Namespace: namespace, Service: service, ID: id}, ok && of
 }
 
 // withRevision returns a copy of an instance with another revision.

@@ -216,7 +216,7 @@ func (f *feeder) follow() error {
 	f.mu.Lock()
 	f.relist = cancel
 	f.mu.Unlock()
-	watch := &apiv1.WatchKeysRequest{Key: directory.Prefix, Prefix: true, StartRevision: from}
+	watch := &apiv1.WatchKeysRequest{Key: directory.BothPrefix, Prefix: true, StartRevision: from}
 	err = f.d.Group.Watch(ctx, watch, func(r *apiv1.WatchKeysResponse) error {
 		dead.Reset(watchTimeout)
 		return f.take(r)
@@ -243,7 +243,7 @@ func (f *feeder) resume(ctx context.Context) (int64, error) {
 		f.mu.Lock()
 		before := f.own
 		f.mu.Unlock()
-		all, at, err := f.d.list(ctx, coord.Under(directory.Prefix))
+		all, at, err := f.d.list(ctx, coord.Under(directory.Prefix), coord.Under(directory.OutsidePrefix))
 		if err != nil {
 			return 0, err
 		}

@@ -138,7 +138,7 @@ func (e *Evaluator) lead(ctx context.Context, term uint64, over <-chan struct{})
 
 // read returns all relevant keys at one revision.
 func (e *Evaluator) read(ctx context.Context) (keys []*apiv1.KeyVal, at int64, err error) {
-	for _, prefix := range []string{directory.Prefix, requirements.Prefix, requirements.StatusPrefix} {
+	for _, prefix := range []string{directory.Prefix, directory.OutsidePrefix, requirements.Prefix, requirements.StatusPrefix} {
 		for q := coord.Under(prefix).Request(pageSize); ; {
 			q.Revision = at
 			bounded, cancel := context.WithTimeout(ctx, callTimeout)

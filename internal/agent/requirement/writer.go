@@ -44,8 +44,8 @@ func (w *writer) apply(kv *apiv1.KeyVal, deleted bool) {
 	} else if value == nil { // of no bytes
 		value = []byte{}
 	}
-	if strings.HasPrefix(key, directory.Prefix) {
-		w.change(key, value, at)
+	if inside, ok := directory.Inside(key); ok {
+		w.change(inside, value, at)
 	} else if name, ok := strings.CutPrefix(key, requirements.Prefix); ok {
 		w.define(name, value, at)
 	} else if name, ok := strings.CutPrefix(key, requirements.StatusPrefix); ok {

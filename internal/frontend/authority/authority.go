@@ -204,7 +204,7 @@ func (g *Gate) denied(c *caller, o object) {
 
 // CheckPrefix checks the prefix of the keys of a front's clients: it must leave out the keys of the group itself. field is the setting.
 func CheckPrefix(field, prefix string) error {
-	for _, own := range []string{coord.MembersPrefix, directory.Prefix, requirements.Prefix, requirements.StatusPrefix} {
+	for _, own := range []string{coord.MembersPrefix, directory.Prefix, directory.OutsidePrefix, requirements.Prefix, requirements.StatusPrefix} {
 		if prefix == "" || strings.HasPrefix(prefix, own) || strings.HasPrefix(own, prefix) {
 			return fault.Invalidf(field, prefix, "must not overlap %s, where the group has keys of its own", own)
 		}

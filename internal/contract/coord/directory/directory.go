@@ -12,6 +12,17 @@ import (
 // Prefix is the prefix of the keys written by directory commands alone, followed by namespace/service/id.
 const Prefix = "directory/"
 
+// Outside stands in the place of the peer of an instance that no peer answers for: it is what its registrar wrote last. Its entry is a key without
+// a lease under OutsidePrefix, with the rest as under Prefix, and an id that begins with OutsideID, as no other does.
+const (
+	Outside       = "outside"
+	OutsideID     = Outside + ":"
+	OutsidePrefix = "directory-" + Outside + "/"
+
+	// BothPrefix begins the keys of both kinds of entries, and others.
+	BothPrefix = "directory"
+)
+
 // Bounds of one batch of changes, part of the log format.
 const (
 	MaxBatch      = 1000      // puts and deletes
@@ -36,6 +47,15 @@ type Entry struct {
 // Key returns the key of an instance's entry.
 func Key(namespace, service, id string) string {
 	return Prefix + namespace + "/" + service + "/" + id
+}
+
+// Inside returns the key under Prefix that stands for an entry of either kind; false for other keys, and for an id of the other kind.
+func Inside(key string) (inside string, ok bool) {
+	id := strings.HasPrefix(key[strings.LastIndexByte(key, '/')+1:], OutsideID)
+	if rest, outside := strings.CutPrefix(key, OutsidePrefix); outside {
+		return Prefix + rest, id
+	}
+	return key, !id && strings.HasPrefix(key, Prefix)
 }
 
 // Span returns the span of a service, without a service of a namespace,
