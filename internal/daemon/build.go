@@ -332,6 +332,7 @@ func (p *parts) startConsul(web *httpapi.Config) (err error) {
 		Service: gate, Owner: gate.Owner, Plane: c.plane, Group: c.plane.Group, Peer: self, Prefix: p.config.Consul.Prefix,
 		Led:    func() bool { return c.plane.Standing().Leader != "" },
 		Logger: p.log.With("part", "consul"), Refused: web.Refused, Answers: web.Answers, Bodies: web.Bodies, Failed: p.frontFailed,
+		Metrics: web.Metrics,
 	}
 	if p.agent != nil {
 		consul.Agent = &consulapi.Agent{

@@ -108,7 +108,7 @@ func (a *agentAPI) own(ctx context.Context, id string) (list []*instance.Instanc
 	made := instanceID(id, a.Peer)
 	for _, i := range all.Instances {
 		switch {
-		case i.Peer != a.Peer || id != "" && i.ID != id && i.ID != made:
+		case i.Peer != a.Peer || id != "" && (i.ID != id && i.ID != made || i.Service == nodeService):
 		case id != "" && idOf(i, recordOf(i)) != id:
 		case id != "" && ours(i):
 			list = slices.Insert(list, 0, i)
@@ -179,7 +179,7 @@ func (a *agentAPI) services(r *request) error {
 	return a.render(r, 1, bytesOf(list), func() (any, error) {
 		out := map[string]agentService{}
 		for _, i := range list {
-			if s := agentServiceOf(i); out[s.ID].ID == "" || ours(i) {
+			if s := agentServiceOf(i); i.Service != nodeService && (out[s.ID].ID == "" || ours(i)) {
 				out[s.ID] = s
 			}
 		}
@@ -390,18 +390,23 @@ func (a *agentAPI) deregister(r *request) error {
 
 // maintain begins or ends the maintenance of a service.
 func (a *agentAPI) maintain(r *request) error {
+	return a.maintainOne(r, "service", func(r *request) (*instance.Instance, error) { return a.changeable(r, r.PathValue("id")) })
+}
+
+// maintainOne begins or ends the maintenance of an instance that its caller may change.
+func (a *agentAPI) maintainOne(r *request, what string, find func(*request) (*instance.Instance, error)) error {
 	enable := r.values.Get("enable")
 	if enable != "true" && enable != "false" {
 		return fault.Invalidf("enable", enable, "must be true or false")
 	}
-	i, err := a.changeable(r, r.PathValue("id"))
+	i, err := find(r)
 	if err != nil {
 		return err
 	}
 	return a.done(r, a.update(r.Context(), i.Key, r.local(), func(rec *record) error {
 		rec.Maintenance = nil
 		if enable == "true" {
-			reason := clean.Lines(cmp.Or(r.values.Get("reason"), "Maintenance mode is enabled for this service, but no reason was provided. This is a default message."), maxOutput)
+			reason := clean.Lines(cmp.Or(r.values.Get("reason"), "Maintenance mode is enabled for this "+what+", but no reason was provided. This is a default message."), maxOutput)
 			rec.Maintenance = &reason
 		}
 		return nil

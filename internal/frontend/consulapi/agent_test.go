@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/agent"
+	"github.com/blackhole/blackhole/internal/agent/directory"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
@@ -37,6 +38,8 @@ type peerOf struct {
 	down    atomic.Bool  // checked addresses refuse connections
 	failed  atomic.Value // last error of Config.Failed; errNone for nil
 	named   bool         // callers have names, and the rights of their roles
+
+	group *coordtest.Solo // that has the directory; nil: the peer is alone
 }
 
 func playAgent(t *testing.T, test func(t *testing.T, f *peerOf)) {
@@ -86,13 +89,18 @@ func (f *peerOf) start(t *testing.T) {
 			return here, nil
 		},
 	})
+	var group directory.Group
+	if f.group != nil {
+		group = led{f.group}
+	}
 	f.agent, err = agent.New(agent.Config{
+		Group:    group,
 		Registry: registry.Config{Dir: "instances", FS: f.disk, Self: coordtest.Peer}, Loopback: true, Now: time.Now,
 		Checks: health.Config{Random: func() uint64 { return 0 }},
 		Caller: func(ctx context.Context) string { return access.From(ctx).Name },
 	})
 	require.NoError(t, err)
-	f.front = startWith(t, nil, func(c *consulapi.Config) {
+	f.front = startWith(t, f.group, func(c *consulapi.Config) {
 		c.Agent = &consulapi.Agent{
 			Registrar: f.agent, Catalog: f.agent, Address: "127.0.0.1", Checks: checks{f.checker},
 			Limit: func(context.Context) error { return nil },
@@ -172,13 +180,13 @@ func TestRegister(t *testing.T) {
 			"TaggedAddresses":{"wan":{"Address":"192.0.2.1","Port":80}},"enable_tag_override":true,"Check":null,"Proxy":{},"Namespace":""}`)
 		e := read[[]entry](t, f.get("health/service/web?passing&tag=v2&tag=canary"))[0]
 		require.Equal(t, "web-1", e.Service.ID)
-		require.Equal(t, "127.0.0.1", e.Service.Address, "that of the node")
+		require.Equal(t, []string{"", "127.0.0.1"}, []string{e.Service.Address, e.Node.Address}, "it is that of the node")
 		require.Equal(t, 8080, e.Service.Port)
 		require.Equal(t, map[string]string{"zone_": "a"}, e.Service.Meta)
 		require.Equal(t, []string{"v2", "Canary"}, e.Service.Tags, "in the order of the registration")
 		require.Equal(t, struct{ Passing, Warning int }{5, 2}, e.Service.Weights)
 		require.Equal(t, "[]", f.get("health/service/web?tag=v3").body)
-		require.Equal(t, `{"web":["Canary","v2"]}`, f.get("catalog/services").body)
+		require.Equal(t, `{"consul":[],"web":["Canary","v2"]}`, f.get("catalog/services").body)
 		one := read[[]map[string]any](t, f.get("catalog/service/web"))[0]
 		require.Equal(t, coordtest.Peer, one["Node"])
 		require.EqualValues(t, 8080, one["ServicePort"])
@@ -196,10 +204,10 @@ func TestRegister(t *testing.T) {
 		time.Sleep(72 * time.Hour)
 		require.Equal(t, " 1", f.statuses("web"), "a service without a check stays until it is deregistered")
 		f.done("agent/service/register", `{"ID":"web-1","Name":"api","Port":1}`)
-		require.Equal(t, `{"api":[]}`, f.get("catalog/services").body, "an id has one service at a peer")
+		require.Equal(t, `{"api":[],"consul":[]}`, f.get("catalog/services").body, "an id has one service at a peer")
 		f.done("agent/service/deregister/web-1", "")
 		require.Equal(t, http.StatusNotFound, f.put("agent/service/deregister/web-1", "").code)
-		require.Equal(t, "{}", f.get("catalog/services").body)
+		require.Equal(t, `{"consul":[]}`, f.get("catalog/services").body)
 	})
 }
 
@@ -249,7 +257,7 @@ func TestRefusedServices(t *testing.T) {
 			{"agent/service/register", `{"Name":"a","Port":1,"Checks":[{"CheckID":"x","TTL":"1s"},{"CheckID":"x","TTL":"1s"}]}`, "Checks[1].CheckID occurs twice"},
 			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"CheckID":"ttl","TTL":"1s"}}`, "that of a check of the service web"},
 			{"agent/service/register?ns=x", `{"Name":"a","Port":1}`, "ns must be default"},
-			{"agent/check/register", `{"Name":"a","TTL":"1s"}`, "ServiceID is missing"},
+			{"agent/check/register", `{"Name":"a"}`, "Check needs one of"},
 			{"agent/check/register", `{"ServiceID":"web","TTL":"1s"}`, "Missing check name"},
 			{"agent/check/register", `{"ServiceID":"web","Name":"second","HTTP":"http://192.0.2.1:1/","Interval":"1s"}`, "not the instance's own"},
 			{"agent/check/register", `{"ServiceID":"n","Name":"x","TTL":"1s"}`, "not registered by the API of Consul"},
@@ -392,7 +400,7 @@ func TestDeregisterCritical(t *testing.T) {
 		time.Sleep(65 * time.Second)
 		require.Equal(t, "service:web=critical 0", f.statuses("web"), "the time begins anew")
 		time.Sleep(10 * time.Second)
-		require.Equal(t, "{}", f.get("catalog/services").body)
+		require.Equal(t, `{"consul":[]}`, f.get("catalog/services").body)
 	})
 }
 
@@ -433,7 +441,7 @@ func TestActiveChecks(t *testing.T) {
 		require.Equal(t, "ttl=passing 1", f.statuses("web"))
 		f.done("agent/check/register", `{"ServiceID":"web","Name":"last","TCP":"127.0.0.1:1","Interval":"10s","DeregisterCriticalServiceAfter":"1m"}`)
 		time.Sleep(80 * time.Second)
-		require.Equal(t, "{}", f.get("catalog/services").body)
+		require.Equal(t, `{"consul":[]}`, f.get("catalog/services").body)
 	})
 }
 

@@ -3,6 +3,7 @@ package consulapi
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"maps"
 	"net/http"
@@ -27,6 +28,9 @@ func (a *agentAPI) catalogRoutes() []httpapi.Route {
 		of("catalog/services", a.names),
 		of("catalog/service/{service}", func(r *request) error { return a.find(r, each(catalogServiceOf)) }, "tag"),
 		of("catalog/node/{node}", func(r *request) error { return a.find(r, a.node) }),
+		of("catalog/node-services/{node}", func(r *request) error { return a.find(r, a.nodeServices) }),
+		a.route("PUT /v1/catalog/register", access.RoleService, a.registerOutside),
+		a.route("PUT /v1/catalog/deregister", access.RoleService, a.deregisterOutside),
 		of("health/service/{service}", func(r *request) error { return a.find(r, each(serviceEntryOf)) }, "tag", "passing"),
 		of("health/checks/{service}", func(r *request) error { return a.find(r, a.checksOfAll) }),
 		of("health/node/{node}", func(r *request) error { return a.find(r, a.checksOfAll) }),
@@ -38,6 +42,7 @@ func (a *agentAPI) catalogRoutes() []httpapi.Route {
 type node struct {
 	ID, Node, Address, Datacenter string
 	TaggedAddresses, Meta         map[string]string
+	Locality                      *locality `json:",omitempty"`
 	CreateIndex, ModifyIndex      uint64
 }
 
@@ -46,6 +51,17 @@ func nodeOf(i *instance.Instance) node {
 		ID: i.Peer, Node: i.Peer, Address: i.Spec.Host, Datacenter: Datacenter, TaggedAddresses: map[string]string{"lan": i.Spec.Host, "wan": i.Spec.Host},
 		Meta: map[string]string{}, CreateIndex: 1, ModifyIndex: 1,
 	}
+}
+
+// nodeOf is the node of an instance: its peer, or an outside one.
+func (r *request) nodeOf(i *instance.Instance, rec *record) node {
+	if rec == nil || rec.Outside == nil {
+		return nodeOf(i)
+	}
+	if at, ok := r.nodes[rec.Outside.Node]; ok {
+		return at.node()
+	}
+	return nodeEntry{i, rec}.node() // it is being deregistered
 }
 
 type weights struct{ Passing, Warning int }
@@ -63,6 +79,7 @@ type agentService struct {
 	Datacenter        string `json:",omitempty"`
 	CreateIndex       uint64
 	ModifyIndex       uint64
+	Locality          *locality `json:",omitempty"`
 }
 
 func agentServiceOf(i *instance.Instance) agentService { return agentServiceBy(i, recordOf(i)) }
@@ -78,10 +95,14 @@ func agentServiceBy(i *instance.Instance, rec *record) agentService {
 	if addresses == nil {
 		addresses = map[string]address{}
 	}
+	host := i.Spec.Host
+	if rec.Blank {
+		host = ""
+	}
 	return agentService{
-		ID: idOf(i, rec), Service: i.Service, Tags: tagsOf(i, rec), Meta: meta, Port: i.Spec.Port, Address: i.Spec.Host,
+		ID: idOf(i, rec), Service: i.Service, Tags: tagsOf(i, rec), Meta: meta, Port: i.Spec.Port, Address: host,
 		TaggedAddresses: addresses, Weights: weights{i.Spec.Weight, max(rec.Warning, 1)}, EnableTagOverride: rec.Override, Datacenter: Datacenter,
-		CreateIndex: max(i.Revision, 1), ModifyIndex: max(i.Revision, 1),
+		CreateIndex: max(i.Revision, 1), ModifyIndex: max(i.Revision, 1), Locality: rec.Locality,
 	}
 }
 
@@ -97,21 +118,25 @@ type catalogService struct {
 	ServiceWeights                         weights
 	ServiceEnableTagOverride               bool
 	CreateIndex, ModifyIndex               uint64
+	ServiceLocality                        *locality `json:",omitempty"`
 }
 
-func catalogServiceOf(i *instance.Instance) catalogService {
-	s, n := agentServiceOf(i), nodeOf(i)
+func catalogServiceOf(r *request, i *instance.Instance) catalogService {
+	rec := recordOf(i)
+	s, n := agentServiceBy(i, rec), r.nodeOf(i, rec)
 	return catalogService{
 		n.ID, n.Node, n.Address, n.Datacenter, n.TaggedAddresses, n.Meta, s.ID, s.Service, s.Address, s.Tags, s.Meta, s.Port, s.TaggedAddresses, s.Weights,
-		s.EnableTagOverride, s.CreateIndex, s.ModifyIndex,
+		s.EnableTagOverride, s.CreateIndex, s.ModifyIndex, s.Locality,
 	}
 }
+
+const noDefinition = "{}"
 
 // healthCheck is a check in the JSON of Consul.
 type healthCheck struct {
 	Node, CheckID, Name, Status, Notes, Output, ServiceID, ServiceName, Type string
 	ServiceTags                                                              []string
-	Definition                                                               struct{}
+	Definition                                                               json.RawMessage
 	CreateIndex, ModifyIndex                                                 uint64
 }
 
@@ -128,13 +153,20 @@ func checksBy(i *instance.Instance, rec *record) []healthCheck {
 		}
 	}
 	out := []healthCheck{}
-	id := idOf(i, rec)
+	id, service, at := idOf(i, rec), i.Service, i.Peer
+	if rec.Outside != nil {
+		at = rec.Outside.Node
+	}
+	own := service == nodeService && rec.ID == "" // it is of the node
+	if own {
+		id, service = "", ""
+	}
 	bad := false
 	show := func(of, name, kind, status, notes, output string) {
 		bad = bad || status == critical
 		out = append(out, healthCheck{
-			Node: i.Peer, CheckID: of, Name: name, Status: status, Notes: notes, Output: output, ServiceID: id, ServiceName: i.Service, Type: kind,
-			ServiceTags: tagsOf(i, rec), CreateIndex: max(i.Revision, 1), ModifyIndex: max(i.Revision, 1),
+			Node: at, CheckID: of, Name: name, Status: status, Notes: notes, Output: output, ServiceID: id, ServiceName: service, Type: kind,
+			ServiceTags: tagsOf(i, rec), Definition: json.RawMessage(noDefinition), CreateIndex: max(i.Revision, 1), ModifyIndex: max(i.Revision, 1),
 		})
 	}
 	for _, c := range rec.Checks {
@@ -145,14 +177,19 @@ func checksBy(i *instance.Instance, rec *record) []healthCheck {
 			}
 		}
 		show(c.ID, c.Name, c.Type, status, c.Notes, output)
+		if len(c.Definition) > 0 {
+			out[len(out)-1].Definition = c.Definition
+		}
 	}
-	if rec.Maintenance != nil {
+	if rec.Maintenance != nil && own {
+		show("_node_maintenance", "Node Maintenance Mode", "maintenance", critical, *rec.Maintenance, "")
+	} else if rec.Maintenance != nil {
 		show("_service_maintenance:"+id, "Service Maintenance Mode", "maintenance", critical, *rec.Maintenance, "")
 	}
 	if rec.broken != "" {
 		show("note:"+id, "Record of the service", "", critical, "", "a part of the record does not pass and is left out: register the service again")
 	}
-	if i.Status != instance.StatusUp && !bad {
+	if i.Status != instance.StatusUp && !bad && !own {
 		show("status:"+id, "Status of the instance", "", critical, "", "the instance is "+i.Status.String())
 	}
 	return out
@@ -162,8 +199,22 @@ func checksBy(i *instance.Instance, rec *record) []healthCheck {
 // ended. Headers tell the contact.
 func nodeCheckOf(i *instance.Instance) healthCheck {
 	return healthCheck{
-		Node: i.Peer, CheckID: nodeCheck, Name: "Serf Health Status", Status: passing, Output: "Agent alive at the last contact to the group", ServiceTags: []string{}, CreateIndex: 1, ModifyIndex: 1,
+		Node: i.Peer, CheckID: nodeCheck, Name: "Serf Health Status", Status: passing, Output: "Agent alive at the last contact to the group", ServiceTags: []string{}, Definition: json.RawMessage(noDefinition), CreateIndex: 1, ModifyIndex: 1,
 	}
+}
+
+// nodeChecksOf are the checks of the node of an instance.
+func (r *request) nodeChecksOf(i *instance.Instance, rec *record) (all []healthCheck) {
+	at := i.Peer
+	if rec != nil && rec.Outside != nil {
+		at = rec.Outside.Node
+	} else {
+		all = append(all, nodeCheckOf(i))
+	}
+	if n, ok := r.nodes[at]; ok {
+		all = append(all, checksBy(n.Instance, n.record)...)
+	}
+	return all
 }
 
 type serviceEntry struct {
@@ -172,21 +223,21 @@ type serviceEntry struct {
 	Checks  []healthCheck
 }
 
-func serviceEntryOf(i *instance.Instance) serviceEntry {
+func serviceEntryOf(r *request, i *instance.Instance) serviceEntry {
 	rec := recordOf(i)
 	s := agentServiceBy(i, rec)
 	s.Datacenter = ""
-	return serviceEntry{nodeOf(i), s, append([]healthCheck{nodeCheckOf(i)}, checksBy(i, rec)...)}
+	return serviceEntry{r.nodeOf(i, rec), s, append(r.nodeChecksOf(i, rec), checksBy(i, rec)...)}
 }
 
 // render makes the answer of selected instances. It applies the filter.
 type render func(r *request, list []*instance.Instance) (any, error)
 
-func each[T any](of func(*instance.Instance) T) render {
+func each[T any](of func(*request, *instance.Instance) T) render {
 	return func(r *request, list []*instance.Instance) (any, error) {
 		out := make([]T, len(list))
 		for n, i := range list {
-			out[n] = of(i)
+			out[n] = of(r, i)
 		}
 		return filtered(r, out)
 	}
@@ -196,16 +247,16 @@ func each[T any](of func(*instance.Instance) T) render {
 // services too.
 func (a *agentAPI) checksOfAll(r *request, list []*instance.Instance) (any, error) {
 	out := []healthCheck{}
-	seen := map[string]bool{}
 	if r.PathValue("service") == "" {
-		seen[a.Peer] = true
-		out = append(out, nodeCheckOf(a.ownNode()))
+		for _, n := range a.nodesOf(r, list) {
+			if at, ok := r.nodes[n.Node]; ok {
+				out = append(out, r.nodeChecksOf(at.Instance, at.record)...)
+			} else {
+				out = append(out, nodeCheckOf(&instance.Instance{Peer: n.Node}))
+			}
+		}
 	}
 	for _, i := range list {
-		if r.PathValue("service") == "" && !seen[i.Peer] {
-			seen[i.Peer] = true
-			out = append(out, nodeCheckOf(i))
-		}
 		out = append(out, checksOf(i)...)
 	}
 	state, at := r.PathValue("state"), r.PathValue("node")
@@ -214,35 +265,56 @@ func (a *agentAPI) checksOfAll(r *request, list []*instance.Instance) (any, erro
 	}))
 }
 
-// nodes answers this peer and those that have instances.
+// nodes answers this peer, those that have instances, and outside nodes.
 func (a *agentAPI) nodes(r *request, list []*instance.Instance) (any, error) {
-	return filtered(r, a.nodesOf(list))
+	return filtered(r, a.nodesOf(r, list))
 }
 
-// node answers a peer with its instances; null for another one without.
-func (a *agentAPI) node(r *request, list []*instance.Instance) (any, error) {
-	services := map[string]agentService{}
-	var of *instance.Instance
-	if r.PathValue("node") == a.Peer {
-		of = a.ownNode()
+// nodeAt finds a node with its services, in the order of their ids; nil: there is none.
+func (a *agentAPI) nodeAt(r *request, list []*instance.Instance) (of *node, services []agentService) {
+	services = []agentService{}
+	for _, n := range a.nodesOf(r, list) {
+		if n.Node == r.PathValue("node") {
+			of = &n
+		}
 	}
 	for _, i := range list {
-		if i.Peer == r.PathValue("node") {
-			s := agentServiceOf(i)
-			services[s.ID], of = s, i
+		if rec := recordOf(i); r.nodeOf(i, rec).Node == r.PathValue("node") {
+			s := agentServiceBy(i, rec)
+			s.Datacenter = "" // as Consul shows it here
+			services = append(services, s)
 		}
+	}
+	slices.SortFunc(services, func(x, y agentService) int { return cmp.Compare(x.ID, y.ID) })
+	return of, services
+}
+
+// node answers a node with its services; null for one that is unknown.
+func (a *agentAPI) node(r *request, list []*instance.Instance) (any, error) {
+	of, all := a.nodeAt(r, list)
+	services := map[string]agentService{}
+	for _, s := range all {
+		services[s.ID] = s
 	}
 	kept, err := filtered(r, services)
 	if of == nil {
 		return nil, err
 	}
-	return map[string]any{"Node": nodeOf(of), "Services": kept}, err
+	return map[string]any{"Node": of, "Services": kept}, err
+}
+
+// nodeServices answers a node with a list of its services.
+func (a *agentAPI) nodeServices(r *request, list []*instance.Instance) (any, error) {
+	of, all := a.nodeAt(r, list)
+	kept, err := filtered(r, all)
+	return map[string]any{"Node": of, "Services": kept}, err
 }
 
 // selects reports whether the parameters of a request select an instance.
 func (r *request) selects(i *instance.Instance) bool {
-	if r.values.Get("node-meta") != "" {
-		return false // no node has metadata
+	rec := outsideOf(i)
+	if r.has("node-meta") && !r.selectsNode(r.nodeOf(i, rec)) {
+		return false
 	}
 	for _, tag := range r.values["tag"] {
 		if tag != "" && !slices.ContainsFunc(i.Spec.Tags, func(t string) bool { return strings.EqualFold(t, tag) }) {
@@ -253,9 +325,18 @@ func (r *request) selects(i *instance.Instance) bool {
 		if i.Status != instance.StatusUp {
 			return false // one of its checks says so
 		}
-		return !slices.ContainsFunc(checksOf(i), func(c healthCheck) bool { return c.Status != passing })
+		return !slices.ContainsFunc(append(r.nodeChecksOf(i, rec), checksOf(i)...), func(c healthCheck) bool { return c.Status != passing })
 	}
 	return true
+}
+
+// selectsNode reports whether a request selects a node by its metadata. A peer has none.
+func (r *request) selectsNode(n node) bool {
+	return !slices.ContainsFunc(r.values["node-meta"], func(pair string) bool {
+		key, value, _ := strings.Cut(pair, ":")
+		has, ok := n.Meta[key]
+		return key != "" && (!ok || has != value)
+	})
 }
 
 // find answers instances of the service in the path, or without one of all services.
@@ -277,7 +358,26 @@ func (a *agentAPI) find(r *request, as render) error {
 		if err != nil {
 			return state{}, err
 		}
-		return state{found.Index, found.Revision, bytesOf(found.Instances), func() (any, error) { return a.shown(r, found.Instances, as) }}, nil
+		now = state{index: found.Index, revision: found.Revision}
+		list := found.Instances
+		if service == servers {
+			voters, err := a.voters(ctx)
+			if err != nil {
+				return state{}, err
+			}
+			list = append(slices.Clone(list), voters...)
+		}
+		if service != "" {
+			nodes, err := a.Catalog.Discover(ctx, instance.Query{Name: instance.Name{Namespace: instance.DefaultNamespace, Service: nodeService}, Selector: every})
+			if err != nil {
+				return state{}, err
+			}
+			if now.nodes = len(nodes.Instances) > 0; now.nodes { // what they are counts too
+				now.index, list = max(now.index, nodes.Index), append(slices.Clone(list), nodes.Instances...)
+			}
+		}
+		now.bytes, now.made = bytesOf(list), func() (any, error) { return a.shown(r, r.services(list), as) }
+		return now, nil
 	})
 }
 
@@ -298,15 +398,19 @@ func namesOf(r *request, list []*instance.Instance) (any, error) {
 
 // names answers the names of services with their tags.
 func (a *agentAPI) names(r *request) error {
-	if r.values.Get("filter") != "" {
+	if r.values.Get("filter") != "" || r.has("node-meta") {
 		return a.find(r, namesOf)
 	}
 	return a.follow(r, "", func(ctx context.Context) (state, error) {
 		found, err := a.Catalog.Services(ctx, instance.DefaultNamespace)
-		return state{found.Index, found.Revision, len(found.Services) << 9, func() (any, error) {
+		return state{index: found.Index, revision: found.Revision, bytes: len(found.Services) << 9, made: func() (any, error) {
 			out := map[string][]string{}
 			for _, s := range found.Services {
 				out[s.Name] = append([]string{}, s.Tags...)
+			}
+			delete(out, nodeService)
+			if _, ok := out[servers]; !ok {
+				out[servers] = []string{}
 			}
 			return out, nil
 		}}, err
@@ -315,7 +419,7 @@ func (a *agentAPI) names(r *request) error {
 
 // shown selects and orders instances: near its own node those of this peer come first.
 func (a *agentAPI) shown(r *request, list []*instance.Instance, as render) (any, error) {
-	list = slices.DeleteFunc(slices.Clone(list), func(i *instance.Instance) bool { return !r.selects(i) })
+	list = slices.DeleteFunc(list, func(i *instance.Instance) bool { return !r.selects(i) })
 	switch r.values.Get("near") {
 	case "":
 	case "_agent", a.Peer:
@@ -340,6 +444,7 @@ type state struct {
 	revision uint64              // of the last change that the answer has
 	bytes    int                 // that the answer takes until it is text
 	made     func() (any, error) // the answer
+	nodes    bool                // it changes with nodes too
 }
 
 // bytesOf is about what instances take on their way to an answer.
@@ -369,6 +474,9 @@ func (a *agentAPI) follow(r *request, service string, read func(context.Context)
 		waiting, cancel := context.WithTimeout(r.Context(), r.wait)
 		defer cancel()
 		q := instance.Query{Name: instance.Name{Namespace: instance.DefaultNamespace, Service: service}, Selector: instance.Selector{AnyStatus: true}}
+		if now.nodes {
+			q.Service = "" // all services, the nodes among them
+		}
 		err = a.Catalog.Watch(waiting, q, after, func(b instance.Batch) error {
 			fresh, err := read(waiting)
 			if err != nil {
@@ -395,6 +503,10 @@ func (a *agentAPI) follow(r *request, service string, read func(context.Context)
 	}
 	if err != nil {
 		return err
+	}
+	if r.has("cached") { // every answer is from memory
+		r.w.Header().Set("X-Cache", "HIT")
+		r.w.Header().Set("Age", "0")
 	}
 	return a.render(r, int64(now.index), now.bytes, now.made)
 }

@@ -123,13 +123,14 @@ func (a *agentAPI) registerCheck(r *request) error {
 	if err := r.none(d.scope); err != nil {
 		return err
 	}
-	switch {
-	case d.ServiceID == "":
-		return fault.Invalidf("ServiceID", nil, "is missing: a node has no checks here, only services have")
-	case d.Name == "":
+	if d.Name == "" {
 		return fault.New("", fault.Invalid, "Missing check name")
 	}
-	i, err := a.changeable(r, d.ServiceID)
+	find := a.ownEntry
+	if d.ServiceID != "" {
+		find = func(r *request) (*instance.Instance, error) { return a.changeable(r, d.ServiceID) }
+	}
+	i, err := find(r)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package consulapi
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -251,8 +252,10 @@ func (s *Server) change(r *request, run func(*ledger) error) (revision int64, ch
 			return a.GetTxn().GetHeader().GetRevision(), true, nil
 		}
 	}
-	return 0, false, fault.New("", fault.Conflict, "others change the same keys all the time: try again")
+	return 0, false, errContended
 }
+
+var errContended = fault.New("", fault.Conflict, "others change the same keys all the time: try again")
 
 // maxTries bounds the repetitions of a change. Each one lost to a change of somebody else.
 const maxTries = 64
@@ -353,16 +356,19 @@ func (s *Server) steps(before, now *entry) (all []*apiv1.TxnStep) {
 	return all
 }
 
-// set gives an entry a value, and keeps who holds it.
-func (e *entry) set(value []byte, flags uint64) {
-	e.exists, e.value, e.flags = true, value, flags
-	e.touch()
+// set gives an entry a value after a change of who holds it. An entry that stays what it was has not changed, as in Consul.
+func (e *entry) set(was entry, value []byte, flags uint64) {
+	same := e.exists && bytes.Equal(e.value, value) && e.flags == flags && e.session == was.session && e.lockIndex == was.lockIndex
+	if e.exists, e.value, e.flags = true, value, flags; !same {
+		e.touch()
+	}
 }
 
 // put gives an entry a value without regard to who holds it, which begins its lock index anew, as in Consul.
 func (e *entry) put(value []byte, flags uint64) {
+	was := *e
 	e.lockIndex = 0
-	e.set(value, flags)
+	e.set(was, value, flags)
 }
 
 // touch marks a change. Its revision is known after the transaction.
@@ -378,18 +384,23 @@ func (e *entry) cas(index int64) error {
 }
 
 // acquire gives the entry to a session, or fails.
-func (e *entry) acquire(id sessionID, value []byte, flags uint64) error {
-	switch {
+func (e *entry) acquire(of string, value []byte, flags uint64) error {
+	was := *e
+	switch id := parseSession(of); {
+	case e.session == (sessionID{}) && e.delayed:
+		return refused("lock is delayed")
+	case of == "":
+		return errMissing
+	case id == (sessionID{}):
+		return errSession(of)
 	case e.session == id:
 	case e.session != (sessionID{}):
 		return refused("lock is already held")
-	case e.delayed:
-		return refused("lock is delayed")
 	default:
 		e.session = id
 		e.lockIndex++
 	}
-	e.set(value, flags)
+	e.set(was, value, flags)
 	return nil
 }
 
@@ -398,8 +409,9 @@ func (e *entry) release(id sessionID, value []byte, flags uint64) error {
 	if !e.exists || e.session != id || id == (sessionID{}) {
 		return refused("lock isn't held, or is held by another session")
 	}
+	was := *e
 	e.session = sessionID{}
-	e.set(value, flags)
+	e.set(was, value, flags)
 	return nil
 }
 

@@ -107,7 +107,7 @@ func TestIDsOfOthers(t *testing.T) {
 		f.done("agent/service/register", `{"ID":"web-1","Name":"web","Port":2,"Check":{"CheckID":"ttl","TTL":"10s"}}`)
 		require.Equal(t, " 1", f.statuses("aaa"), "it stays")
 		f.done("agent/service/deregister/web-1", "")
-		require.Equal(t, `{"aaa":[]}`, f.get("catalog/services").body)
+		require.Equal(t, `{"aaa":[],"consul":[]}`, f.get("catalog/services").body)
 	})
 }
 
@@ -163,7 +163,7 @@ func TestMovedID(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, f.put("agent/service/register", `{"ID":"x","Name":"api","Port":70000,"Check":{"TTL":"10s"}}`).code)
 		require.Equal(t, "service:x=passing 1", f.statuses("web"))
 		f.done("agent/service/register", `{"ID":"x","Name":"api","Port":1,"Check":{"TTL":"10s","Status":"passing"}}`)
-		require.Equal(t, `{"api":[]}`, f.get("catalog/services").body)
+		require.Equal(t, `{"api":[],"consul":[]}`, f.get("catalog/services").body)
 		time.Sleep(12 * time.Second)
 		require.Equal(t, "service:x=critical 0", f.statuses("api"))
 	})

@@ -88,9 +88,6 @@ func (s *Server) look(r *request, span coord.Span, h how, prefix bool) (out read
 func (s *Server) getKey(r *request) error {
 	prefix := r.has("recurse") || r.has("keys")
 	key, err := keyOf(r, prefix)
-	if err == nil {
-		err = r.one("recurse", "keys")
-	}
 	if err != nil {
 		return err
 	}
@@ -122,7 +119,7 @@ func (s *Server) getKey(r *request) error {
 		s.header(r, out.index)
 		s.write(r, http.StatusNotFound, "text/plain; charset=utf-8", nil)
 		return nil
-	case r.has("raw") && len(out.list) == 1 && !h.keysOnly:
+	case r.has("raw") && len(out.list) == 1 && !prefix:
 		s.header(r, out.index)
 		r.w.Header().Set("Content-Security-Policy", "sandbox")
 		s.write(r, http.StatusOK, "text/plain; charset=utf-8", out.list[0].value)
@@ -234,9 +231,9 @@ func (s *Server) putKey(r *request) error {
 	if err != nil {
 		return err
 	}
-	id := parseSession(r.values.Get("acquire") + r.values.Get("release"))
-	if (r.has("acquire") || r.has("release")) && id == (sessionID{}) {
-		return errSession(r.values.Get("acquire") + r.values.Get("release"))
+	of := r.values.Get("acquire") + r.values.Get("release")
+	if of == "" && r.has("release") {
+		return errMissing
 	}
 	value, release, err := s.body(r, maxValue)
 	if err != nil {
@@ -246,9 +243,9 @@ func (s *Server) putKey(r *request) error {
 	return s.changeOne(r, key, func(e *entry) error {
 		switch {
 		case r.has("acquire"):
-			return e.acquire(id, value, flags)
+			return e.acquire(of, value, flags)
 		case r.has("release"):
-			return e.release(id, value, flags)
+			return e.release(parseSession(of), value, flags)
 		case r.has("cas"):
 			if err := e.cas(int64(index)); err != nil {
 				return err
@@ -275,6 +272,39 @@ func (s *Server) changeOne(r *request, key string, change func(*entry) error) er
 	return s.answer(r, revision, err == nil)
 }
 
+// deleteTree deletes all keys of a span. The marks of delays that run stay.
+func (s *Server) deleteTree(r *request, span coord.Span) error {
+	ctx, cancel := bounded(r)
+	defer cancel()
+	for range maxTries {
+		txn, from := &apiv1.TxnRequest{}, span.From
+		_, err := s.visit(ctx, span, how{keysOnly: true}, func(e *entry) error {
+			if e.slowMod == 0 {
+				return nil
+			}
+			name := s.group(e.key)
+			txn.Compare = append(txn.Compare, coord.WhileAt(name+slowMark, coord.Revision(e.slowMod)), coord.WhileAt(name+heldMark, coord.Revision(e.heldMod)))
+			if e.heldMod == 0 { // nobody holds it any more
+				txn.Then = append(txn.Then, coord.Span{From: from, To: name + slowMark}.DeleteStep())
+				from = name + slowMark + "\x00"
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		txn.Then = append(txn.Then, coord.Span{From: from, To: span.To}.DeleteStep())
+		a, err := s.Service.Execute(ctx, coord.CommandOf("", txn))
+		if err != nil {
+			return err
+		}
+		if a.GetTxn().GetSucceeded() {
+			return s.answer(r, a.GetTxn().GetHeader().GetRevision(), true)
+		}
+	}
+	return errContended
+}
+
 // deleteKey deletes a key, or all keys with a prefix.
 func (s *Server) deleteKey(r *request) error {
 	key, err := keyOf(r, r.has("recurse"))
@@ -285,13 +315,7 @@ func (s *Server) deleteKey(r *request) error {
 		return err
 	}
 	if r.has("recurse") {
-		ctx, cancel := bounded(r)
-		defer cancel()
-		a, err := s.Service.Execute(ctx, coord.CommandOf("", &apiv1.TxnRequest{Then: []*apiv1.TxnStep{coord.Under(s.group(key)).DeleteStep()}}))
-		if err != nil {
-			return err
-		}
-		return s.answer(r, a.GetTxn().GetHeader().GetRevision(), true)
+		return s.deleteTree(r, s.span(key, true))
 	}
 	index, err := r.number("cas")
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 )
 
 // TestNode: a node is there without services, as tools wait for it, and tells load balancers of its services by codes.
@@ -34,6 +36,24 @@ func TestNode(t *testing.T) {
 			require.Equal(t, []any{c.code, c.status}, bare(f.get("agent/health/service/name/web?format=text")), "the worst one counts")
 			require.Equal(t, []any{200, "passing"}, bare(f.get("agent/health/service/id/b?format=text")))
 		}
+		require.Equal(t, coordtest.Peer, read[[]map[string]any](t, f.get("catalog/service/consul"))[0]["Node"], "a voter")
+		require.NotEmpty(t, read[map[string]any](t, f.get("agent/host"))["CollectionTime"])
+		require.Equal(t, 400, f.get("agent/metrics").code)
+
+		// A node has checks and a maintenance of its own, which its services share.
+		f.done("agent/check/register", `{"Name":"disk","TTL":"1h","Status":"passing"}`)
+		require.Contains(t, f.get("agent/checks").body, `"disk":{"Node":"`+self+`","CheckID":"disk","Name":"disk","Status":"passing","Notes":"","Output":"","ServiceID":"","ServiceName":""`)
+		require.Len(t, read[[]any](t, f.get("health/service/web?passing")), 1)
+		f.done("agent/check/fail/disk", "")
+		require.Empty(t, read[[]any](t, f.get("health/service/web?passing")))
+		require.Equal(t, []any{503, "critical"}, bare(f.get("agent/health/service/id/b?format=text")))
+		f.done("agent/check/deregister/disk", "")
+		f.done("agent/maintenance?enable=true&reason=disk", "")
+		require.Contains(t, f.get("health/node/"+self).body, `"CheckID":"_node_maintenance"`)
+		require.Empty(t, read[[]any](t, f.get("health/service/web?passing")))
+		f.done("agent/maintenance?enable=false", "")
+		require.Len(t, read[[]any](t, f.get("health/service/web?passing")), 1)
+		require.NotContains(t, f.get("agent/services").body+f.get("catalog/services").body, "consul-node")
 		all := f.get("agent/health/service/name/web")
 		require.Equal(t, 503, all.code)
 		var services []map[string]any

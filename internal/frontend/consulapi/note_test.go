@@ -81,7 +81,7 @@ func shows(t require.TestingT, i *instance.Instance) {
 	if rec == nil {
 		return
 	}
-	_, err := json.Marshal([]any{agentServiceBy(i, rec), checksBy(i, rec), catalogServiceOf(i), serviceEntryOf(i)})
+	_, err := json.Marshal([]any{agentServiceBy(i, rec), checksBy(i, rec), catalogServiceOf(new(request), i), serviceEntryOf(new(request), i)})
 	require.NoError(t, err)
 	for _, c := range rec.Checks {
 		require.NoError(t, c.validate())

@@ -1,6 +1,7 @@
 package consulapi
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/contract/coord/directory"
 	"github.com/blackhole/blackhole/internal/platform/clean"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -30,10 +32,15 @@ type record struct {
 	Override    bool               `json:",omitempty"` // EnableTagOverride
 	Here        bool               `json:",omitempty"` // it was registered from this host without an address, so it is there
 	Addresses   map[string]address `json:",omitempty"` // TaggedAddresses
+	Blank       bool               `json:",omitempty"` // without an address: it is at its node
+	Locality    *locality          `json:",omitempty"`
+	Outside     *outside           `json:",omitempty"` // of an instance that no peer answers for
 	Order       []int              `json:",omitempty"` // of the tags, by their places among those of the instance, which are ascending; nil: the same
 
 	broken string // why a part of it did not pass and is left out; "": all passed
 }
+
+type locality struct{ Region, Zone string }
 
 type address struct {
 	Address string
@@ -53,6 +60,8 @@ type check struct {
 	Remove time.Duration   `json:",omitempty"` // DeregisterCriticalServiceAfter
 	Status string          `json:",omitempty"`
 	Output string          `json:",omitempty"` // at the last change of the status
+
+	Definition json.RawMessage `json:",omitempty"` // of an outside check, for who runs it
 }
 
 // Statuses of checks.
@@ -109,7 +118,10 @@ func (r *record) sift(i *instance.Instance) {
 		}
 		return is
 	}
-	if bad(r.ID != "" && r.ID != i.ID && instanceID(r.ID, i.Peer) != i.ID, "ID is that of another service") {
+	if bad((r.Outside != nil) != (i.Peer == directory.Outside), "Outside is not what it is") {
+		r.Outside = nil
+	}
+	if bad(r.ID != "" && r.Outside == nil && r.ID != i.ID && instanceID(r.ID, i.Peer) != i.ID, "ID is that of another service") {
 		r.ID = ""
 	}
 	if bad(r.Maintenance != nil && len(*r.Maintenance) > maxOutput, "Maintenance is too long") {
@@ -127,7 +139,11 @@ func (r *record) sift(i *instance.Instance) {
 		if bad(c == nil || len(seen) == maxChecks, "Checks has too many, or none where one must be") {
 			return true
 		}
-		if err := c.validate(); err != nil {
+		err := c.told()
+		if r.Outside == nil && err == nil {
+			err = c.validate()
+		}
+		if err != nil {
 			return bad(true, "Checks: "+fault.FieldOf(err)+" "+fault.Message(err))
 		}
 		if bad(seen[c.ID], "Checks has an id twice") {
@@ -138,19 +154,26 @@ func (r *record) sift(i *instance.Instance) {
 	})
 }
 
-// validate applies the rules that hold for each check, whoever wrote it.
-func (c *check) validate() error {
+// told applies the rules that hold for each check, whoever runs it.
+func (c *check) told() error {
 	switch {
 	case c.ID == "":
 		return fault.Invalidf("CheckID", nil, "is missing")
 	case c.Status != passing && c.Status != warning && c.Status != critical:
 		return fault.Invalidf("Status", c.Status, "must be passing, warning or critical")
+	}
+	c.Output = clean.Lines(c.Output, maxOutput)
+	return nil
+}
+
+// validate applies the rules that hold for each check that a peer runs or hears of.
+func (c *check) validate() error {
+	switch {
 	case c.TTL < 0 || c.Remove < 0:
 		return fault.Invalidf("TTL", nil, "must not be negative")
 	case (c.TTL > 0) == (c.Run != nil) || (c.TTL > 0) != (c.Type == "ttl"):
 		return fault.Invalidf("Check", nil, "needs one of TTL, HTTP, TCP and GRPC")
 	}
-	c.Output = clean.Lines(c.Output, maxOutput)
 	if c.Run == nil {
 		return nil
 	}
@@ -277,6 +300,13 @@ func void(value json.RawMessage) bool {
 	return none(v)
 }
 
+// strictly reports whether a value has no other fields than those of an object.
+func strictly(value json.RawMessage, object any) bool {
+	d := json.NewDecoder(bytes.NewReader(value))
+	d.DisallowUnknownFields()
+	return d.Decode(object) == nil
+}
+
 // lenient drops fields without a value, which would have no effect, and the underscores of names: Consul takes both
 // ways to write them.
 func lenient(text []byte) ([]byte, error) {
@@ -285,10 +315,11 @@ func lenient(text []byte) ([]byte, error) {
 		return nil, fault.Invalidf("body", nil, "must be a JSON object")
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if void(fields[name]) {
+		plain := strings.ReplaceAll(name, "_", "")
+		// That a service speaks for itself in a mesh, which is not here, changes nothing else about it.
+		if native := (struct{ Native bool }{}); void(fields[name]) || strings.EqualFold(plain, "connect") && strictly(fields[name], &native) {
 			continue
 		}
-		plain := strings.ReplaceAll(name, "_", "")
 		if err := unsupported(strings.ToLower(plain)); err != nil {
 			return nil, fault.Invalidf(name, nil, "%w", err)
 		}
@@ -375,6 +406,7 @@ type serviceDefinition struct {
 	Meta              map[string]string
 	TaggedAddresses   map[string]address
 	EnableTagOverride bool
+	Locality          *locality
 	Weights           *struct{ Passing, Warning int }
 	Check             *checkDefinition
 	Checks            []*checkDefinition
@@ -394,6 +426,9 @@ func (d *serviceDefinition) registration(
 	if d.Name == "" {
 		return reg, nil, fault.New("", fault.Invalid, "Missing service name")
 	}
+	if d.Name == nodeService {
+		return reg, nil, fault.Invalidf("Name", d.Name, "stands for nodes: choose another one")
+	}
 	for _, p := range d.Ports { // the first one, or the default; an instance has one
 		if d.Port == 0 || p.Default {
 			d.Port = p.Port
@@ -412,7 +447,7 @@ func (d *serviceDefinition) registration(
 			old = was
 		}
 	}
-	rec = &record{Override: d.EnableTagOverride, Addresses: d.TaggedAddresses, Maintenance: old.Maintenance, Order: orderOf(d.Tags)}
+	rec = &record{Override: d.EnableTagOverride, Blank: d.Address == "", Locality: d.Locality, Addresses: d.TaggedAddresses, Maintenance: old.Maintenance, Order: orderOf(d.Tags)}
 	if plainID(reg.ID, peer) != d.ID {
 		rec.ID = d.ID
 	}

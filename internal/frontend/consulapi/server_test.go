@@ -49,7 +49,7 @@ func start(t *testing.T, solo *coordtest.Solo) *front {
 // startWith makes a server with changed settings, over a new group without one.
 func startWith(t *testing.T, solo *coordtest.Solo, change func(*consulapi.Config)) *front {
 	if solo == nil {
-		solo = coordtest.New(coordtest.Config{Now: time.Now, After: func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }})
+		solo = newSolo()
 	}
 	gate := authority.New(authority.Config{Service: solo, Peer: coordtest.Peer, Front: consulapi.Front, Open: true})
 	c := consulapi.Config{Service: gate, Owner: gate.Owner, Plane: solo, Group: solo.Group, Led: func() bool { return true }, Peer: coordtest.Peer, Prefix: "consul/"}
@@ -67,6 +67,10 @@ func startWith(t *testing.T, solo *coordtest.Solo, change func(*consulapi.Config
 	}
 	synctest.Wait() // the server knows the sessions of its node
 	return f
+}
+
+func newSolo() *coordtest.Solo {
+	return coordtest.New(coordtest.Config{Now: time.Now, After: func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }})
 }
 
 // answer is an answer with its index.
@@ -211,7 +215,7 @@ func TestRefusedRequests(t *testing.T) {
 			{"PUT", "session/create", `{"Name":"` + strings.Repeat("x", 129) + `"}`, 400, "Name"},
 			{"PUT", "session/renew/x", "", 404, "Session id 'x' not found"},
 			{"PUT", "txn", `[{"Service":{}}]`, 400, "no operation of KV"},
-			{"PUT", "txn", `[{"KV":{"Verb":"x","Key":"a"}}]`, 400, "Verb"},
+			{"PUT", "txn", `[{"KV":{"Verb":"x","Key":"a"}}]`, 409, "unknown KV verb"},
 			{"PUT", "txn", "[" + strings.Repeat(`{"KV":{"Verb":"get","Key":"a"}},`, 128) + `{"KV":{"Verb":"get","Key":"a"}}]`, 413, "too many operations"},
 		} {
 			a := f.call(c.method, "/v1/"+c.path, c.body)
@@ -503,8 +507,8 @@ func TestCompactedIndex(t *testing.T) {
 		f := start(t, coordtest.New(coordtest.Config{Now: time.Now, After: func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }, Limits: limits}))
 		f.yes("PUT", "kv/p/a", "1")
 		at := f.get("kv/p/?recurse").index
-		for range 10 {
-			f.yes("PUT", "kv/q", "1")
+		for n := range 10 {
+			f.yes("PUT", "kv/q", fmt.Sprint(n))
 		}
 		one := f.wait(fmt.Sprint("kv/p/a?index=", at))
 		now := f.get(fmt.Sprint("kv/p/?recurse&index=", at))
@@ -619,7 +623,7 @@ func TestBounds(t *testing.T) {
 			all = append(all, f.wait(fmt.Sprint("kv/a?index=", index)))
 		}
 		require.Equal(t, http.StatusTooManyRequests, f.get(fmt.Sprint("kv/a?index=", index)).code)
-		f.yes("PUT", "kv/a", "")
+		f.yes("PUT", "kv/a", "x")
 		for _, w := range all {
 			require.Equal(t, http.StatusOK, w.ends(t).code)
 		}

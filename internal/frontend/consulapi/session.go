@@ -87,6 +87,8 @@ func (id sessionID) delay() time.Duration {
 // errSession is the error of Consul for an id without a session.
 func errSession(id string) error { return fmt.Errorf("invalid session %q", id) }
 
+var errMissing = fault.New("", fault.Invalid, "missing session")
+
 var errNoSession = errors.New("invalid session: it has ended, or is another caller's")
 
 // sessionError turns the refusal of a lease into that of its session.
@@ -163,7 +165,7 @@ func (d *duration) UnmarshalJSON(text []byte) (err error) {
 		v, err = time.ParseDuration(word)
 	}
 	if *d = duration(v); err != nil || v < 0 {
-		return fault.Invalidf("body", string(text), "has %s where a duration such as 10s must be", text)
+		return fault.Invalidf("body", string(text), "has the invalid duration %s: it must be such as 10s", text)
 	}
 	return nil
 }

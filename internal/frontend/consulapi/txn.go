@@ -76,6 +76,17 @@ func (s *Server) txn(r *request) error {
 	var failed []txnError
 	revision, changed, err := s.change(r, func(l *ledger) error {
 		results, failed = nil, nil
+		for n, op := range ops { // before anything else, as in Consul
+			if strings.ToLower(op.KV.Verb) != "lock" {
+				continue
+			}
+			if e, err := l.get(op.KV.Key); err == nil && e.session == (sessionID{}) && e.delayed {
+				failed = append(failed, txnError{n, fmt.Sprintf("failed to lock key %q due to lock delay", op.KV.Key)})
+			}
+		}
+		if len(failed) > 0 {
+			return refused("the transaction")
+		}
 		for n := range ops {
 			some, err := l.do(&ops[n])
 			var no refused
@@ -92,9 +103,9 @@ func (s *Server) txn(r *request) error {
 		return nil
 	})
 	r.reads = !changed
-	if errors.Is(err, errNoSession) { // the group knows: it has ended, or is another caller's
+	if errors.Is(err, errNoSession) { // one of them has ended meanwhile
 		for n, op := range ops {
-			if verb := strings.ToLower(op.KV.Verb); verb == "lock" {
+			if strings.ToLower(op.KV.Verb) == "lock" {
 				failed = append(failed, txnError{n, fmt.Sprintf("failed to operate on key %q: %v", op.KV.Key, err)})
 			}
 		}
@@ -107,7 +118,9 @@ func (s *Server) txn(r *request) error {
 	}
 	out := txnAnswer{Results: []txnResult{}}
 	for _, e := range results {
-		if e.modified < 0 { // changed here
+		if !e.exists {
+			e.modified = 0
+		} else if e.modified < 0 { // changed here
 			if e.modified = revision; e.created == 0 {
 				e.created = revision
 			}
@@ -131,9 +144,9 @@ func (l *ledger) do(op *txnOp) ([]*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, held := parseSession(o.Session), e.session != (sessionID{})
-	if (verb == "lock" || verb == "unlock") && id == (sessionID{}) {
-		return nil, refused(errSession(o.Session).Error())
+	id := parseSession(o.Session)
+	if (verb == "lock" || verb == "unlock") && o.Session == "" {
+		return nil, refused("missing session")
 	}
 	shown := func(value bool) []*entry {
 		as := *e
@@ -151,7 +164,14 @@ func (l *ledger) do(op *txnOp) ([]*entry, error) {
 			e.put(o.Value, o.Flags)
 		}
 	case "lock":
-		no = e.acquire(id, o.Value, o.Flags)
+		if id != (sessionID{}) && e.session != id { // the group learns of it from a key that the ledger leaves to it alone
+			if _, err := l.s.lease(l.ctx, id.lease()); fault.KindOf(err) == fault.NotFound {
+				return nil, refused(errNoSession.Error())
+			}
+		}
+		if no = e.acquire(o.Session, o.Value, o.Flags); no != nil {
+			no = refused(no.Error())
+		}
 	case "unlock":
 		no = e.release(id, o.Value, o.Flags)
 	case "get", "get-or-empty":
@@ -165,7 +185,9 @@ func (l *ledger) do(op *txnOp) ([]*entry, error) {
 			no = refused("key doesn't exist")
 		}
 	case "check-session":
-		if e.exact = true; !held || e.session != id {
+		if e.exact = true; !e.exists {
+			no = refused("key doesn't exist")
+		} else if e.session.String() != o.Session {
 			no = refused("current session does not match")
 		}
 	case "check-not-exists":
@@ -182,7 +204,7 @@ func (l *ledger) do(op *txnOp) ([]*entry, error) {
 			return nil, nil
 		}
 	default:
-		return nil, fault.Invalidf("Verb", o.Verb, "is not a verb of KV")
+		return nil, refused(fmt.Sprintf("unknown KV verb %q", o.Verb))
 	}
 	return shown(false), no
 }
