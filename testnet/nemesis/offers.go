@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/operator"
@@ -180,25 +181,33 @@ func (r *run) settleMarket(ctx context.Context) {
 	if !r.sells() {
 		return
 	}
+	rule := "P"
+	if r.Stage != nil {
+		rule = "S" // no wrong answer, but none for long
+	}
+	var all sync.WaitGroup
 	for i, p := range r.net.Peers {
 		w := &worker{run: r, peer: r.peers[i], rng: rand.New(rand.NewPCG(r.Seed, uint64(5000+i)))}
-		err := await.Until(ctx, lateness, w.peer.name+" has exactly the offers of the last changes", func(ctx context.Context) error {
-			a, err := w.askAll(ctx, p.Client)
-			if err != nil {
-				return err
+		all.Go(func() {
+			err := await.Until(ctx, lateness, w.peer.name+" has exactly the offers of the last changes", func(ctx context.Context) error {
+				a, err := w.askAll(ctx, p.Client)
+				if err != nil {
+					return err
+				}
+				if differs := r.seen.offers.Differs(a); differs != "" || !a.Complete {
+					return fault.New("nemesis.settle", fault.Conflict, "complete %v; %s%s", a.Complete, differs, a.Note)
+				}
+				return nil
+			})
+			if err != nil && ctx.Err() == nil {
+				r.violated(rule, "%v", err)
 			}
-			if differs := r.seen.offers.Differs(a); differs != "" || !a.Complete {
-				return fault.New("nemesis.settle", fault.Conflict, "complete %v; %s%s", a.Complete, differs, a.Note)
+			if r.Stage == nil { // else some peers lie
+				r.noteDistrust(ctx, i)
 			}
-			return nil
 		})
-		if err != nil && ctx.Err() == nil {
-			r.violated("P", "%v", err)
-		}
-		if r.Stage == nil { // else some peers lie
-			r.noteDistrust(ctx, i)
-		}
 	}
+	all.Wait()
 }
 
 // noteDistrust reads the metrics of a peer's process: all peers are honest.

@@ -31,8 +31,8 @@ type Attack struct {
 	Refused  map[string]int64 `json:"refused"`
 }
 
-// attack lets every attacker play one role after the other against drawn servers, until ctx ends. Standing roles have an attacker
-// for the whole night.
+// attack lets every attacker play one role after the other against drawn servers, until ctx ends. Standing roles have
+// an attacker for the whole night.
 func (n *night) attack(ctx context.Context) {
 	logs, err := os.Create(filepath.Join(n.Dir, "attackers.log"))
 	if err != nil {
@@ -49,6 +49,7 @@ func (n *night) attack(ctx context.Context) {
 			turns = append(turns, r)
 		}
 	}
+	rng.Shuffle(len(standing), func(i, j int) { standing[i], standing[j] = standing[j], standing[i] })
 	rng.Shuffle(len(turns), func(i, j int) { turns[i], turns[j] = turns[j], turns[i] })
 	var mu sync.Mutex // guards next and rng
 	next := 0
@@ -57,7 +58,8 @@ func (n *night) attack(ctx context.Context) {
 		defer mu.Unlock()
 		row = rows[next%len(rows)]
 		next++
-		public := slices.DeleteFunc(slices.Clone(n.peers), func(s *site) bool { return !s.public() || s.kind == idle })
+		hidden := func(s *site) bool { return !s.public() || s.kind == idle }
+		public := slices.DeleteFunc(slices.Clone(n.peers), hidden)
 		return row, public[rng.IntN(len(public))]
 	}
 	var work sync.WaitGroup
@@ -86,7 +88,9 @@ func (n *night) attack(ctx context.Context) {
 // play plays one role at one attacker, for a time.
 func (n *night) play(ctx context.Context, row flood.Row, at, victim *site, long time.Duration, logs *os.File) {
 	n.scene.Say("%s plays %s against %s", at.name, row.Name, victim.name)
-	o := flood.Order{Row: row.Name, Network: network.Default("public"), Target: victim.addresses(), From: at.froms, Most: long, Part: n.Part}
+	o := flood.Order{
+		Row: row.Name, Network: network.Default("public"), Target: victim.addresses(), From: at.froms, Most: long, Part: n.Part,
+	}
 	for _, g := range n.books.goods {
 		o.Goods = append(o.Goods, flood.Good{Key: g.key, At: n.peers[g.seller].addresses(), Public: n.peers[g.seller].public()})
 	}
@@ -112,7 +116,8 @@ func (n *night) play(ctx context.Context, row flood.Row, at, victim *site, long 
 		a = &Attack{About: row.About, Refused: map[string]int64{}}
 		n.attacks[row.Name] = a
 	}
-	a.Shifts, a.Sent, a.Accepted, a.Hosts, a.Stolen = a.Shifts+1, a.Sent+r.Sent, a.Accepted+r.Accepted, a.Hosts+r.Hosts, a.Stolen+r.Stolen
+	a.Shifts, a.Sent, a.Accepted = a.Shifts+1, a.Sent+r.Sent, a.Accepted+r.Accepted
+	a.Hosts, a.Stolen = a.Hosts+r.Hosts, a.Stolen+r.Stolen
 	for reason, times := range r.Refused {
 		a.Refused[reason] += times
 	}

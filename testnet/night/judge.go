@@ -30,10 +30,15 @@ type Line struct {
 // rules are the checks of the nemesis, each with what breaks if it does.
 func rules() []Line {
 	return []Line{
-		{Promise: "C5", What: "wrong complete answers"}, {Promise: "T1", What: "units sold twice, or one request granted twice"},
-		{Promise: "T3", What: "units that did not become free"}, {Promise: "L3", What: "locks with two holders"},
-		{Promise: "L1", What: "tokens that did not rise"}, {Promise: "L2", What: "writes with an old token"},
-		{Promise: "D1", What: "lost acknowledged writes"}, {Promise: "V1", What: "peers that did not serve after a fault"},
+		{Promise: "C5", What: "wrong complete answers"},
+		{Promise: "T1", What: "units sold twice, or one request granted twice"},
+		{Promise: "T3", What: "units that did not become free"},
+		{Promise: "L3", What: "locks with two holders"},
+		{Promise: "L1", What: "tokens that did not rise"},
+		{Promise: "L2", What: "writes with an old token"},
+		{Promise: "D1", What: "lost acknowledged writes"},
+		{Promise: "S", What: "peers without a complete and exact answer for 2 min after all attacks"},
+		{Promise: "V1", What: "peers that did not serve after a fault"},
 		{Promise: "X1", What: "peers that ended by themselves, unexpected errors"},
 	}
 }
@@ -62,8 +67,10 @@ func (n *night) judge(r *nemesis.Report) (lines []Line) {
 			l.Detail = v.Detail
 		}
 	}
-	of["V1"].Checked, of["T3"].Checked, of["X1"].Checked = len(r.Recoveries), of["T1"].Checked, len(n.peers)
-	return append(lines, rest, n.goodsLine(), n.stolenLine(), n.trustLine(), n.hiddenLine(), n.askedLine(), n.memoryLine())
+	of["V1"].Checked, of["T3"].Checked = len(r.Recoveries), of["T1"].Checked
+	of["X1"].Checked, of["S"].Checked = len(n.peers), len(n.peers)
+	own := []Line{rest, n.goodsLine(), n.stolenLine(), n.trustLine(), n.hiddenLine(), n.askedLine(), n.memoryLine()}
+	return append(lines, own...)
 }
 
 func (l Line) breaks(all []string) Line {
@@ -97,9 +104,11 @@ func (n *night) trustLine() Line {
 
 func (n *night) hiddenLine() Line {
 	l := Line{Promise: "C27", What: "honest offers hidden for more than 60 s, or in more than 0.5 % of looks", Checked: n.books.looks}
-	if n.books.longest > mostHidden || float64(n.books.unseen) > partHidden*float64(n.books.looks) {
-		l.Broken = n.books.unseen
-		l.Detail = fmt.Sprintf("%d looks in vain, the longest row of them %.0f s: %s", n.books.unseen, n.books.longest.Seconds(), strings.Join(n.books.lines, "; "))
+	b := n.books
+	if b.longest > mostHidden || float64(b.unseen) > partHidden*float64(b.looks) {
+		l.Broken = b.unseen
+		l.Detail = fmt.Sprintf("%d looks in vain, the longest row of them %.0f s: %s",
+			b.unseen, b.longest.Seconds(), strings.Join(b.lines, "; "))
 	}
 	return l
 }
@@ -111,7 +120,8 @@ func (n *night) askedLine() Line {
 		for minute, times := range of {
 			if l.Checked++; times > most {
 				l.Broken++
-				l.Detail = fmt.Sprintf("the shop of %s was asked %d times in minute %d, more than %d", n.peers[seller].name, times, minute, most)
+				l.Detail = fmt.Sprintf("the shop of %s was asked %d times in minute %d, more than %d",
+					n.peers[seller].name, times, minute, most)
 			}
 		}
 	}
@@ -119,12 +129,14 @@ func (n *night) askedLine() Line {
 }
 
 func (n *night) memoryLine() Line {
-	l := Line{Promise: "memory", What: fmt.Sprintf("peers with more than %d MiB above their start", mostMemory>>20), Checked: len(n.samples)}
+	what := fmt.Sprintf("peers with more than %d MiB above their start", mostMemory>>20)
+	l := Line{Promise: "memory", What: what, Checked: len(n.samples)}
 	for name, all := range n.samples {
 		most := slices.MaxFunc(all, func(a, b Sample) int { return int(a.Memory>>10) - int(b.Memory>>10) })
 		if most.Memory > all[0].Memory+mostMemory {
 			l.Broken++
-			l.Detail = fmt.Sprintf("%s had %d MiB after %.0f s, and %d at the start", name, most.Memory>>20, most.At, all[0].Memory>>20)
+			l.Detail = fmt.Sprintf("%s had %d MiB after %.0f s, and %d at the start",
+				name, most.Memory>>20, most.At, all[0].Memory>>20)
 		}
 	}
 	return l
@@ -134,17 +146,21 @@ func (n *night) memoryLine() Line {
 func (n *night) figures(r *nemesis.Report) (all []Figure) {
 	add := func(what, format string, args ...any) { all = append(all, Figure{what, fmt.Sprintf(format, args...)}) }
 	q := r.Questions
-	add("questions at peers without a fault", "%d: %.2f %% answered within 1 s, %.2f %% within 5 s, %d failed, slowest %.1f s; %d more at peers under a fault",
+	add("questions at peers without a fault",
+		"%d: %.2f %% answered within 1 s, %.2f %% within 5 s, %d failed, slowest %.1f s; %d more at peers under a fault",
 		q.Asked, percent(q.Second, q.Asked), percent(q.Five, q.Asked), q.Failed, q.Slowest, q.Troubled)
 	add("lateness of this program", "%.2f s at most: what it asked then waited for the machine", n.late.Seconds())
-	add("complete answers", "%d of %d; %d lacked a change that not all keepers had", r.Answers.Complete, r.Answers.Complete+r.Answers.Incomplete, r.Answers.Late)
+	add("complete answers", "%d of %d; %d lacked a change that not all keepers had",
+		r.Answers.Complete, r.Answers.Complete+r.Answers.Incomplete, r.Answers.Late)
 	b := n.books
 	failed := 0
 	for _, times := range b.failed {
 		failed += times
 	}
-	add("purchases", "%d, %d in vain at peers without a fault; the first byte after %.2f s (median), %.2f s (95 %%), %.2f s at most", len(b.bought), failed,
-		sample.Quantile(b.bought, 0.5).Seconds(), sample.Quantile(b.bought, 0.95).Seconds(), sample.Quantile(b.bought, 1).Seconds())
+	after := func(q float64) float64 { return sample.Quantile(b.bought, q).Seconds() }
+	add("purchases",
+		"%d, %d in vain at peers without a fault; the first byte after %.2f s (median), %.2f s (95 %%), %.2f s at most",
+		len(b.bought), failed, after(0.5), after(0.95), after(1))
 	add("honest shops", "%d of %d looks in vain, the longest row %.0f s", b.unseen, b.looks, b.longest.Seconds())
 	busiest := 0
 	for _, of := range b.asked {
@@ -169,9 +185,11 @@ func (n *night) figures(r *nemesis.Report) (all []Figure) {
 			if s.Received < before.Received || before.Received == 0 || s.Received == 0 {
 				continue // it was restarted, or did not answer
 			}
-			received, sent, seconds = received+s.Received-before.Received, sent+s.Sent-before.Sent, seconds+s.At-before.At
+			received, sent = received+s.Received-before.Received, sent+s.Sent-before.Sent
+			seconds += s.At - before.At
 		}
-		add("traffic of an idle honest peer", "%.1f KB/s received, %.1f KB/s sent", received/1000/max(seconds, 1), sent/1000/max(seconds, 1))
+		seconds = max(seconds, 1)
+		add("traffic of an idle honest peer", "%.1f KB/s received, %.1f KB/s sent", received/1000/seconds, sent/1000/seconds)
 	}
 	return all
 }

@@ -1,8 +1,10 @@
-// Package night lets honest and hostile peers live together. It is the nemesis at large: whole daemons in homes, offices and
-// servers of cities far apart, under its faults and its load, with its checks. Beside it attackers play floods, liars and thieves
-// by the public protocols, sellers and buyers trade real bytes, and one judge has a line for each promise to the honest.
+// Package night lets honest and hostile peers live together. It is the nemesis at large: whole daemons in homes,
+// offices and servers of cities far apart, under its faults and its load, with its checks. Beside it attackers play
+// floods, liars and thieves by the public protocols, sellers and buyers trade real bytes, and one judge has a line for
+// each promise to the honest.
 //
-// One seed decides who lives where and who attacks whom, and the faults. Real processes run freely: a seed gives a similar night.
+// One seed decides who lives where, who attacks whom, and the faults. Real processes run freely: a seed gives a
+// similar night.
 package night
 
 import (
@@ -68,13 +70,15 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		w.Close()
 		return nil, err
 	}
-	n := &night{Config: c, world: w, books: newBooks(), attacks: map[string]*Attack{}, samples: map[string][]Sample{}}
+	n := &night{
+		Config: c, world: w, books: newBooks(), attacks: map[string]*Attack{}, samples: map[string][]Sample{},
+	}
 	for _, line := range w.table() {
 		fmt.Fprintln(c.Progress, line)
 	}
 	r, err := nemesis.Run(ctx, nemesis.Config{
-		Binary: c.Binary, Dir: c.Dir, Seed: c.Seed, Duration: c.Duration, Founders: founders, Others: len(w.peers) - founders,
-		Buyers: buyers, Pause: c.Pause, Recovery: c.Recovery, Progress: c.Progress,
+		Binary: c.Binary, Dir: c.Dir, Seed: c.Seed, Duration: c.Duration,
+		Founders: founders, Others: len(w.peers) - founders, Buyers: buyers, Pause: c.Pause, Recovery: c.Recovery, Progress: c.Progress,
 		Stage: &nemesis.Stage{
 			Ground: w, Adapt: n.adapt, Enough: knows, Idle: 1, Beside: n.beside,
 			Launched: func(i int, p *process.Process) { w.peers[i].process.Store(p) },
@@ -96,7 +100,8 @@ func (n *night) adapt(i int, s *process.Spec) {
 			s.Bootstrap = append(s.Bootstrap, other.addresses()...)
 		}
 	}
-	s.Settings = append(s.Settings, "COORDINATION_ENABLED=true", "COORDINATION_CLIENTS=network", fmt.Sprintf("DISCOVERY_LIMITS_INDEX_BYTES=%d", indexBytes))
+	s.Settings = append(s.Settings, "COORDINATION_ENABLED=true", "COORDINATION_CLIENTS=network",
+		fmt.Sprintf("DISCOVERY_LIMITS_INDEX_BYTES=%d", indexBytes))
 	if at.kind == leaf {
 		s.Settings = append(s.Settings, "LEAF=on")
 	}

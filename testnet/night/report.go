@@ -40,8 +40,9 @@ func (n *night) conclude(r *nemesis.Report) *Report {
 	n.books.mu.Lock()
 	defer n.books.mu.Unlock()
 	return &Report{
-		Seed: n.Seed, Seconds: n.Duration.Seconds(), Load: loadAverage(), World: n.table(), Promises: n.judge(r), Figures: n.figures(r), Attacks: n.attacks,
-		Failed: n.books.failed, Hidden: n.books.lines, Troubles: n.troubles, Samples: n.samples, Nemesis: r,
+		Seed: n.Seed, Seconds: n.Duration.Seconds(), Load: loadAverage(), World: n.table(),
+		Promises: n.judge(r), Figures: n.figures(r), Attacks: n.attacks, Nemesis: r,
+		Failed: n.books.failed, Hidden: n.books.lines, Troubles: n.troubles, Samples: n.samples,
 	}
 }
 

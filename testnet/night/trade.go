@@ -85,7 +85,7 @@ func textOf(seller int) []byte {
 	return text.Bytes()
 }
 
-// openGoods lets every third peer sell, and every server but the idle one show a shop. stop ends their services.
+// openGoods lets every third peer sell, and servers show a shop. stop ends their services.
 func (n *night) openGoods(ctx context.Context) (stop func(), err error) {
 	var open []net.Listener
 	var work sync.WaitGroup

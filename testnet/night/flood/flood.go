@@ -89,6 +89,7 @@ func Rows() []Row {
 		{"deaf", "QUERY whose answers nobody reads, 32 at once from each address", 100, deaf, false},
 		{Callers, "a program at the host of a peer: it registers, writes, asks, watches without reading, and keeps connections", 200, call, false},
 		{"liars", "keepers with ground ids that withhold, answer late, or repeat old answers", 1000, lie, true},
+		{"mute", "keepers that ask all others to compare, every 3 s, and answer nobody", 10, mute, true},
 		{"facades", "shops whose endpoints answer to half of the address prefixes alone", 10, facades, true},
 		{"sync", "SYNC with false sums, and PULL of unknown records", 400, askSyncs, false},
 	}

@@ -28,6 +28,7 @@ const (
 	oldAnswers   = 4096            // that one keeper remembers
 	lateBy       = 3 * time.Second // of a slow keeper
 	keeperRejoin = 20 * time.Second
+	muteAsks     = 3 * time.Second
 )
 
 // ground makes the identity closest to a key of the DHT, of some tries.
@@ -121,6 +122,29 @@ func lie(ctx context.Context, h *hostile) {
 			}
 		})
 		for h.host.Network().Connectedness(h.target.ID) == network.Connected && await.Pause(ctx, time.Second) == nil {
+		}
+	}
+}
+
+// mute is a keeper that asks all others to compare, again and again, and answers nobody.
+func mute(ctx context.Context, h *hostile) {
+	id := protocol.ID(h.order.Network.Protocol("keeper", "1.0.0"))
+	for ctx.Err() == nil {
+		_, err := h.settle(ctx)
+		if err != nil {
+			h.tally.send(1, "it does not join: "+short(err))
+			_ = await.Pause(ctx, keeperRejoin)
+			continue
+		}
+		h.host.SetStreamHandler(id, func(s network.Stream) { drain(s) })
+		honest := h.target
+		for h.host.Network().Connectedness(honest.ID) == network.Connected && await.Pause(ctx, muteAsks) == nil {
+			for _, other := range h.table.RoutingTable().ListPeers() {
+				h.target.ID = other
+				req := &keeperv1.Request{Op: &keeperv1.Request_Sync{Sync: &keeperv1.SyncRequest{Whole: true, Sums: random(32)}}}
+				h.tally.send(1, because(h.once(ctx, id, req, &keeperv1.Response{})))
+			}
+			h.target = honest
 		}
 	}
 }
