@@ -111,11 +111,8 @@ func (n *night) openGoods(ctx context.Context) (stop func(), err error) {
 	for i, p := range n.peers[:len(n.peers)-1] {
 		if i%3 == 2 {
 			g := good{seller: i, text: textOf(i)}
-			if err := listen(i, fmt.Sprint("127.0.0.1:", goodsPort), func(c net.Conn) {
-				if k, err := c.Write(g.text); err != nil {
-					n.trouble("a service of %s wrote %d bytes: %v", p.name, k, err)
-				}
-			}); err != nil {
+			sells := func(c net.Conn) { _, _ = c.Write(g.text) } // a connection that a fault cuts is no finding
+			if err := listen(i, fmt.Sprint("127.0.0.1:", goodsPort), sells); err != nil {
 				return stop, err
 			}
 			o := market.Plain("goods-"+p.name, 1)
@@ -228,7 +225,8 @@ func (n *night) buy(ctx context.Context, i int, c *operator.Client) {
 	ctx, cancel := context.WithTimeout(ctx, buyLimit)
 	defer cancel()
 	began, before := time.Now(), n.troubled(i)
-	taken, err := c.Offers().Take(ctx, query.Query{Type: goodsType, Limit: 10, Sort: query.SortRandom}, client.Want{Units: 1, For: heldFor})
+	q := query.Query{Type: goodsType, Limit: 10, Sort: query.SortRandom}
+	taken, err := c.Offers().Take(ctx, q, client.Want{Units: 1, For: heldFor})
 	var first time.Duration
 	var text []byte
 	if err == nil {
@@ -240,7 +238,8 @@ func (n *night) buy(ctx context.Context, i int, c *operator.Client) {
 		case at < 0:
 			err = fault.New("night.buy", fault.Unavailable, "a stranger sold nothing: %w", err)
 		case err == nil && !bytes.Equal(text, n.books.goods[at].text):
-			n.books.note(&n.books.wrong, "%s got %d bytes of %s that it does not sell", n.peers[i].name, len(text), n.peers[n.books.goods[at].seller].name)
+			n.books.note(&n.books.wrong, "%s got %d bytes of %s that it does not sell",
+				n.peers[i].name, len(text), n.peers[n.books.goods[at].seller].name)
 		case n.troubled(n.books.goods[at].seller):
 			before = true
 		}
@@ -270,7 +269,9 @@ func (b *books) note(to *[]string, format string, args ...any) {
 }
 
 // fetch reads what a grant is for, by a connection through the peer.
-func (n *night) fetch(ctx context.Context, i int, c *operator.Client, g client.Grant, began time.Time) (first time.Duration, text []byte, err error) {
+func (n *night) fetch(
+	ctx context.Context, i int, c *operator.Client, g client.Grant, began time.Time,
+) (first time.Duration, text []byte, err error) {
 	_, state, err := c.Offers().Connect(ctx, g, "127.0.0.1:0")
 	if err != nil {
 		return 0, nil, err
@@ -291,7 +292,7 @@ func (n *night) fetch(ctx context.Context, i int, c *operator.Client, g client.G
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		n.scene.Say("%s got %d bytes from %s in %.1f s: %v", n.peers[i].name, len(rest)+1, g.ProviderID, time.Since(began).Seconds(), err)
+		n.scene.Say("%s got %d bytes of %s in %.1f s: %v", n.peers[i].name, len(rest)+1, g.Key, time.Since(began).Seconds(), err)
 		return first, nil, fault.New("night.fetch", fault.Unavailable, "the end of what was bought is lost: %w", err)
 	}
 	return first, append(one, rest...), nil
@@ -300,7 +301,7 @@ func (n *night) fetch(ctx context.Context, i int, c *operator.Client, g client.G
 // troubled reports whether a peer is under a fault, or was a short time ago.
 func (n *night) troubled(i int) bool { return n.scene.Troubled(i) }
 
-// look asks a peer for shops, and notes which honest ones are missing although their providers had no trouble for a time.
+// look asks a peer for shops, and notes which honest ones are missing although their providers are long without trouble.
 func (n *night) look(ctx context.Context, i int, c *operator.Client) {
 	now := n.scene.Now()
 	n.books.mu.Lock()

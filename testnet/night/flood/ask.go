@@ -77,7 +77,7 @@ func askSyncs(ctx context.Context, h *hostile) {
 
 // askKeeper asks on the protocol of keepers.
 func (h *hostile) askKeeper(ctx context.Context, next func() *keeperv1.Request) {
-	h.converse(ctx, protocol.ID(h.order.Network.Protocol("keeper", "1.0.0")), func() (proto.Message, proto.Message, int) {
+	h.converse(ctx, h.keepers(), func() (proto.Message, proto.Message, int) {
 		return next(), &keeperv1.Response{}, 1
 	}, func(m proto.Message, n int) { h.tally.send(int64(n), reason(m.(*keeperv1.Response).Refusal)) })
 }

@@ -15,8 +15,8 @@ import (
 // Fronts are the addresses of a peer's APIs, on the loopback of its host.
 type Fronts struct{ HTTP, DNS string }
 
-// call is a program on the host of the peer, with ordinary rights: it registers, writes, asks, watches without reading, and
-// keeps connections silent.
+// call is a program on the host of the peer, with ordinary rights: it registers, writes, asks, watches without reading,
+// and keeps connections silent.
 func call(ctx context.Context, h *hostile) {
 	// A program for each address of the attacker: three.
 	var silent held
@@ -58,15 +58,18 @@ func call(ctx context.Context, h *hostile) {
 		case 2:
 			h.tally.send(1, rest("GET", "/v1/coordination/keys?prefix=true", ""))
 		case 3:
-			h.tally.send(1, rest("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"find_offers","arguments":{"type":"compute"}}}`))
+			h.tally.send(1, rest("POST", "/mcp",
+				`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"find_offers","arguments":{"type":"compute"}}}`))
 		case 4:
 			h.tally.send(1, open("GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"))
 		case 5:
 			h.tally.send(1, open(""))
 		case 6:
-			h.tally.send(1, open("PUT /v1/coordination/keys/half HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048576\r\n\r\n"+large))
+			h.tally.send(1, open("PUT /v1/coordination/keys/half HTTP/1.1\r\nHost: localhost\r\n"+
+				"Content-Length: 1048576\r\n\r\n"+large))
 		default:
-			_, _, err := (&dns.Client{Timeout: time.Second}).ExchangeContext(ctx, new(dns.Msg).SetQuestion("greedy.service.blackhole.", dns.TypeA), h.order.Fronts.DNS)
+			q := new(dns.Msg).SetQuestion("greedy.service.blackhole.", dns.TypeA)
+			_, _, err := (&dns.Client{Timeout: time.Second}).ExchangeContext(ctx, q, h.order.Fronts.DNS)
 			h.tally.send(1, because(err))
 		}
 	}

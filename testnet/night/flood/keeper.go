@@ -51,6 +51,11 @@ func ground(to string) (best crypto.PrivKey, err error) {
 	return best, nil
 }
 
+// keepers is the protocol of keepers.
+func (h *hostile) keepers() protocol.ID {
+	return protocol.ID(h.order.Network.Protocol("keeper", "1.0.0"))
+}
+
 // settle makes the host a server of the DHT, with an id close to a hot cell.
 func (h *hostile) settle(ctx context.Context) (crypto.PrivKey, error) {
 	cell, err := records.ParseCellKey(hotCells()[0])
@@ -66,8 +71,9 @@ func (h *hostile) settle(ctx context.Context) (crypto.PrivKey, error) {
 		return nil, err
 	}
 	h.tally.host()
-	h.table, err = dht.New(h.host, dht.ProtocolPrefix(protocol.ID(h.order.Network.Prefix())), dht.Mode(dht.ModeServer),
-		dht.DisableValues(), dht.DisableProviders(), dht.BootstrapPeers(peer.AddrInfo{ID: h.target.ID, Addrs: h.reachable()}))
+	known := peer.AddrInfo{ID: h.target.ID, Addrs: h.reachable()}
+	h.table, err = dht.New(h.host, dht.ProtocolPrefix(protocol.ID(h.order.Network.Prefix())),
+		dht.Mode(dht.ModeServer), dht.DisableValues(), dht.DisableProviders(), dht.BootstrapPeers(known))
 	if err != nil {
 		return nil, err
 	}
@@ -77,12 +83,13 @@ func (h *hostile) settle(ctx context.Context) (crypto.PrivKey, error) {
 	return key, h.table.Bootstrap(ctx)
 }
 
-// lie is a keeper near the hot cells that has nothing itself: it asks the target, and answers with less, late, or what it heard before.
+// lie is a keeper near the hot cells that has nothing itself: it asks the target, and answers with less, late, or what
+// it heard before.
 func lie(ctx context.Context, h *hostile) {
 	var mu sync.Mutex // guards old
 	old := map[uint64][]byte{}
 	style := int(h.from.As4()[0]) % 3
-	id := protocol.ID(h.order.Network.Protocol("keeper", "1.0.0"))
+	id := h.keepers()
 	for ctx.Err() == nil {
 		if _, err := h.settle(ctx); err != nil {
 			h.tally.send(1, "it does not join: "+err.Error())
@@ -128,7 +135,7 @@ func lie(ctx context.Context, h *hostile) {
 
 // mute is a keeper that asks all others to compare, again and again, and answers nobody.
 func mute(ctx context.Context, h *hostile) {
-	id := protocol.ID(h.order.Network.Protocol("keeper", "1.0.0"))
+	id := h.keepers()
 	for ctx.Err() == nil {
 		_, err := h.settle(ctx)
 		if err != nil {
@@ -141,7 +148,8 @@ func mute(ctx context.Context, h *hostile) {
 		for h.host.Network().Connectedness(honest.ID) == network.Connected && await.Pause(ctx, muteAsks) == nil {
 			for _, other := range h.table.RoutingTable().ListPeers() {
 				h.target.ID = other
-				req := &keeperv1.Request{Op: &keeperv1.Request_Sync{Sync: &keeperv1.SyncRequest{Whole: true, Sums: random(32)}}}
+				sync := &keeperv1.SyncRequest{Whole: true, Sums: random(32)}
+				req := &keeperv1.Request{Op: &keeperv1.Request_Sync{Sync: sync}}
 				h.tally.send(1, because(h.once(ctx, id, req, &keeperv1.Response{})))
 			}
 			h.target = honest

@@ -50,7 +50,9 @@ func stuffed(i int) records.Offer {
 // plain is an offer at the place of the honest ones, without claims of health.
 func plain(id, of string) records.Offer {
 	lat, lon := latitude, longitude
-	o := records.Offer{ID: id, Metadata: records.Metadata{Type: of, Name: id}, Location: &records.Location{Latitude: &lat, Longitude: &lon}}
+	o := records.Offer{
+		ID: id, Metadata: records.Metadata{Type: of, Name: id}, Location: &records.Location{Latitude: &lat, Longitude: &lon},
+	}
 	if of == kind {
 		o.Capabilities = &records.Capabilities{Compute: &records.Compute{CPUCores: 64}}
 	}
@@ -69,7 +71,7 @@ func facades(ctx context.Context, h *hostile) {
 		h.tally.send(1, "it does not listen")
 		return
 	}
-	server := &http.Server{ReadHeaderTimeout: callLimit, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := &http.Server{ReadHeaderTimeout: callLimit, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if from, err := netip.ParseAddrPort(r.RemoteAddr); err == nil && from.Addr().Unmap().As4()[1]%2 == 0 {
 			return
 		}
@@ -87,7 +89,7 @@ func facades(ctx context.Context, h *hostile) {
 	for ctx.Err() == nil {
 		store, err := p.store(h, 3)
 		if err == nil {
-			err = h.once(ctx, protocol.ID(h.order.Network.Protocol("keeper", "1.0.0")), &keeperv1.Request{Op: &keeperv1.Request_Store{Store: store}}, &keeperv1.Response{})
+			err = h.once(ctx, h.keepers(), &keeperv1.Request{Op: &keeperv1.Request_Store{Store: store}}, &keeperv1.Response{})
 		}
 		h.tally.send(3, because(err))
 		if p.made = 0; await.Pause(ctx, time.Minute) != nil {
@@ -209,8 +211,7 @@ func squat(ctx context.Context, h *hostile) {
 
 // deaf asks for much and reads nothing of it.
 func deaf(ctx context.Context, h *hostile) {
-	id := protocol.ID(h.order.Network.Protocol("keeper", "1.0.0"))
-	cells := hotCells()
+	id, cells := h.keepers(), hotCells()
 	for h.await(ctx) {
 		var silent held
 		for h.host.Network().Connectedness(h.target.ID) == network.Connected && h.pace.turn(ctx, 1) {

@@ -85,7 +85,7 @@ func storing(offer func(i int) records.Offer) func(context.Context, *hostile) {
 
 func storeRecords(ctx context.Context, h *hostile, offer func(i int) records.Offer) {
 	p := provider{offer: offer}
-	h.converse(ctx, protocol.ID(h.order.Network.Protocol("keeper", "1.0.0")), func() (proto.Message, proto.Message, int) {
+	h.converse(ctx, h.keepers(), func() (proto.Message, proto.Message, int) {
 		store, err := p.store(h, recordsAtOnce)
 		if err != nil {
 			panic("flood: " + err.Error()) // impossible: the offer is valid
