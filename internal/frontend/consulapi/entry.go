@@ -418,7 +418,7 @@ func (e *entry) release(id sessionID, value []byte, flags uint64) error {
 // remove deletes the entry.
 func (e *entry) remove() {
 	if e.exists {
-		*e = entry{key: e.key, delayed: e.delayed, exact: e.exact}
+		*e = entry{key: e.key, delayed: e.delayed, exact: e.exact, created: e.created} // which stays if it is written again at once
 		e.touch()
 	}
 }

@@ -413,6 +413,9 @@ func (x *draft) enter(d *outsideService, node, address string) error {
 			if err != nil {
 				return err
 			}
+			if e.now != nil { // its checks go with it
+				rec.Checks = e.rec.Checks
+			}
 			e.now = nil
 		}
 	}

@@ -119,7 +119,7 @@ func (s *Server) txn(r *request) error {
 	out := txnAnswer{Results: []txnResult{}}
 	for _, e := range results {
 		if !e.exists {
-			e.modified = 0
+			e.created, e.modified = 0, 0
 		} else if e.modified < 0 { // changed here
 			if e.modified = revision; e.created == 0 {
 				e.created = revision

@@ -24,10 +24,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDifferential plays the same random calls at Consul itself and at a peer, and compares what they answer: codes, keys, values, flags, lock indexes,
-// which indexes are equal, sessions, the operations of transactions that fail, outside services with their nodes and checks. The words of errors may
-// differ. What else may stands in docs/howto/from-consul.md, and is asked for there. CONSUL_DIFFERENTIAL is the number of calls, CONSUL_SEED the seed, CONSUL_PROGRAM
-// a program of Consul, which otherwise is built.
+// TestDifferential plays the same random calls at Consul itself and at a peer, and compares what they answer: codes, keys, values, flags, lock
+// indexes, which indexes of a key are equal, sessions, the operations of transactions that fail, outside services with their nodes and checks.
+// The words of errors may differ. What else may stands in docs/howto/from-consul.md, and is asked for there. CONSUL_DIFFERENTIAL is the number
+// of calls, CONSUL_SEED the seed, CONSUL_PROGRAM a program of Consul, which otherwise is built.
 func TestDifferential(t *testing.T) {
 	calls, err := strconv.Atoi(os.Getenv("CONSUL_DIFFERENTIAL"))
 	if err != nil {
@@ -403,8 +403,12 @@ func (d *differential) session() {
 
 func (d *differential) txn() {
 	var ops []any
+	changes := []string{"set", "cas", "lock"}
+	if d.IntN(2) == 0 && d.differs("a key that one transaction deletes and writes again keeps its `CreateIndex`") {
+		changes = []string{"delete", "delete-tree", "delete-cas"}
+	}
 	for range d.IntN(5) {
-		verb := pick(d, "set", "cas", "lock", "unlock", "get", "get-or-empty", "get-tree", "check-index", "check-session", "check-not-exists", "delete", "delete-tree", "delete-cas", "none")
+		verb := pick(d, append(changes, "unlock", "get", "get-or-empty", "get-tree", "check-index", "check-session", "check-not-exists", "none")...)
 		key := d.key()
 		op := map[string]any{"Verb": verb, "Key": key}
 		if d.IntN(3) > 0 {
@@ -434,8 +438,10 @@ func (d *differential) node() string { return d.prefix + pick(d, "-n1", "-n2", "
 
 // service is one of a few ids of a service, with its name.
 func (d *differential) service() (id, name string) {
-	id = pick(d, "s1", "s2", "s3")
-	return id, d.prefix + "-" + pick(d, "web", "db")
+	if n := d.IntN(3); d.differs("the checks of an outside service that gets another name go with it") {
+		id, name = fmt.Sprint("s", n), d.prefix+[]string{"-web", "-db", "-web"}[n]
+	}
+	return id, name
 }
 
 func (d *differential) check() map[string]any {
