@@ -181,26 +181,31 @@ func (r *run) settleMarket(ctx context.Context) {
 	if !r.sells() {
 		return
 	}
-	rule := "P"
-	if r.Stage != nil {
-		rule = "S" // no wrong answer, but none for long
-	}
 	var all sync.WaitGroup
+	var mu sync.Mutex // guards the report
 	for i, p := range r.net.Peers {
 		w := &worker{run: r, peer: r.peers[i], rng: rand.New(rand.NewPCG(r.Seed, uint64(5000+i)))}
 		all.Go(func() {
+			lacks := true // it says that it may lack some
 			err := await.Until(ctx, lateness, w.peer.name+" has exactly the offers of the last changes", func(ctx context.Context) error {
 				a, err := w.askAll(ctx, p.Client)
 				if err != nil {
 					return err
 				}
-				if differs := r.seen.offers.Differs(a); differs != "" || !a.Complete {
+				lacks = !a.Complete
+				if differs := r.seen.offers.Differs(a); differs != "" || lacks {
 					return fault.New("nemesis.settle", fault.Conflict, "complete %v; %s%s", a.Complete, differs, a.Note)
 				}
 				return nil
 			})
-			if err != nil && ctx.Err() == nil {
-				r.violated(rule, "%v", err)
+			switch {
+			case err == nil || ctx.Err() != nil:
+			case lacks && r.Stage != nil: // attackers that left were most of what it knew: C10
+				mu.Lock()
+				r.report.Unsettled = append(r.report.Unsettled, err.Error())
+				mu.Unlock()
+			default:
+				r.violated("P", "%v", err)
 			}
 			if r.Stage == nil { // else some peers lie
 				r.noteDistrust(ctx, i)

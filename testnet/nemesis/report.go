@@ -22,13 +22,14 @@ type Report struct {
 	Skipped    []string                  `json:"skipped,omitempty"`
 	Events     int                       `json:"events"`
 	Watches    int                       `json:"watches"`
-	Resumed    int                       `json:"resumed"`    // watches resumed at another peer
-	Answers    history.Answers           `json:"answers"`    // to questions for all offers, during an upgrade
-	Trades     history.Trades            `json:"trades"`     // requests for units of offers
-	Questions  Answers                   `json:"questions"`  // the same questions, by time
-	Leaders    int                       `json:"leaders"`    // terms with an observed leader
-	Recoveries []float64                 `json:"recoveries"` // from the end of a fault until every peer answers
-	Freed      []float64                 `json:"freed"`      // from the death of a client to the end of its locks
+	Resumed    int                       `json:"resumed"`             // watches resumed at another peer
+	Answers    history.Answers           `json:"answers"`             // to questions for all offers, during an upgrade
+	Trades     history.Trades            `json:"trades"`              // requests for units of offers
+	Questions  Answers                   `json:"questions"`           // the same questions, by time
+	Unsettled  []string                  `json:"unsettled,omitempty"` // peers of a stage without a complete answer after all
+	Leaders    int                       `json:"leaders"`             // terms with an observed leader
+	Recoveries []float64                 `json:"recoveries"`          // from the end of a fault until every peer answers
+	Freed      []float64                 `json:"freed"`               // from the death of a client to the end of its locks
 	Checks     []Check                   `json:"checks"`
 	Violations []history.Violation       `json:"violations"`
 	Kept       string                    `json:"kept,omitempty"` // directory of data, logs and history

@@ -37,7 +37,6 @@ func rules() []Line {
 		{Promise: "L1", What: "tokens that did not rise"},
 		{Promise: "L2", What: "writes with an old token"},
 		{Promise: "D1", What: "lost acknowledged writes"},
-		{Promise: "S", What: "peers without a complete and exact answer for 2 min after all attacks"},
 		{Promise: "V1", What: "peers that did not serve after a fault"},
 		{Promise: "X1", What: "peers that ended by themselves, unexpected errors"},
 	}
@@ -68,7 +67,7 @@ func (n *night) judge(r *nemesis.Report) (lines []Line) {
 		}
 	}
 	of["V1"].Checked, of["T3"].Checked = len(r.Recoveries), of["T1"].Checked
-	of["X1"].Checked, of["S"].Checked = len(n.peers), len(n.peers)
+	of["X1"].Checked = len(n.peers)
 	own := []Line{rest, n.goodsLine(), n.stolenLine(), n.trustLine(), n.hiddenLine(), n.askedLine(), n.memoryLine()}
 	return append(lines, own...)
 }
@@ -152,6 +151,9 @@ func (n *night) figures(r *nemesis.Report) (all []Figure) {
 	add("lateness of this program", "%.2f s at most: what it asked then waited for the machine", n.late.Seconds())
 	add("complete answers", "%d of %d; %d lacked a change that not all keepers had",
 		r.Answers.Complete, r.Answers.Complete+r.Answers.Incomplete, r.Answers.Late)
+	if lacking := r.Unsettled; len(lacking) > 0 {
+		add("peers without a complete answer 2 min after all attacks", "%d of %d: %s", len(lacking), len(n.peers), lacking[0])
+	}
 	b := n.books
 	failed := 0
 	for _, times := range b.failed {

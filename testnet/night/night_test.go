@@ -86,7 +86,7 @@ func TestReport(t *testing.T) {
 	report := n.conclude(r)
 	var text, page bytes.Buffer
 	require.NoError(t, report.Show(&text))
-	require.Contains(t, text.String(), "0 of 17 promises broken")
+	require.Contains(t, text.String(), "0 of 16 promises broken")
 	require.Contains(t, text.String(), "2.0 KB/s received, 1.0 KB/s sent")
 	require.NoError(t, report.WritePage(&page))
 	require.Contains(t, page.String(), "<polyline")
