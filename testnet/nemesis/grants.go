@@ -49,7 +49,7 @@ func (r *run) openSales(ctx context.Context) (all []sale, err error) {
 		offer.Metadata.Stock = &records.Stock{Unit: unit, Total: stock, MaxTTL: uint32(longest.Seconds()), MaxPerConsumer: stock}
 		err := await.Until(ctx, formLimit, "an offer of "+s.seller.name, func(ctx context.Context) error {
 			receipt, err := r.net.Peers[at].Offers().Register(ctx, offer)
-			if fault.KindOf(err) == fault.Conflict { // an earlier attempt had no answer
+			if fault.KindOf(err) == fault.Exists { // an earlier attempt had no answer
 				receipt, err = r.net.Peers[at].Offers().Update(ctx, offer)
 			}
 			s.key = receipt.Key

@@ -148,7 +148,7 @@ func (n *night) offer(ctx context.Context, i int, o records.Offer, serve string)
 	defer c.Close()
 	err = await.Until(ctx, openLimit, n.peers[i].name+" offers "+o.ID, func(ctx context.Context) error {
 		r, err := c.Offers().Register(ctx, o)
-		if fault.KindOf(err) == fault.Conflict { // an earlier attempt had no answer
+		if fault.KindOf(err) == fault.Exists { // an earlier attempt had no answer
 			r, err = c.Offers().Update(ctx, o)
 		}
 		if key = r.Key; err == nil && serve != "" {
