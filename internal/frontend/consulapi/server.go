@@ -324,11 +324,10 @@ func told(err error, token bool) (code int, text string) {
 	case fault.NotFound, fault.Gone:
 		code = http.StatusNotFound
 	case fault.Unauthentic, fault.Forbidden:
-		words := "Permission denied: "
-		if token && fault.KindOf(err) == fault.Unauthentic { // nobody has it
-			words = "ACL not found: "
+		code, text = http.StatusForbidden, "Permission denied: "+text
+		if token && fault.KindOf(err) == fault.Unauthentic { // nobody has it: clients compare these words
+			return code, "ACL not found"
 		}
-		code, text = http.StatusForbidden, words+text
 	case fault.TooLarge:
 		code = http.StatusRequestEntityTooLarge
 	case fault.LimitReached, fault.PoolExhausted:
