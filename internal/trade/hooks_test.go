@@ -194,7 +194,9 @@ func TestHooks(t *testing.T) {
 
 		time.Sleep(110 * time.Second)
 		require.Equal(t, []string{"on_grant held, end owed", "on_end expired, end owed"}, s.called())
-		require.Nil(t, s.durable(t, ""), "forgotten after its margin")
+		require.True(t, s.durable(t, "").GetFree())
+		time.Sleep(105 * time.Second)
+		require.Nil(t, s.durable(t, ""), "forgotten after as long a time again")
 
 		e, err = s.ask(t.Context(), "r2")
 		require.NoError(t, err)

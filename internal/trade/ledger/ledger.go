@@ -117,8 +117,8 @@ func (l *Ledger) Entries() []*pb.Entry { return l.state.GetEntries() }
 
 func timeOf(e *pb.Entry) time.Duration { return time.Duration(e.TtlMs) * time.Millisecond }
 
-// spanOf is the full time of an entry in its state. One that was given back is remembered, for repetitions of its
-// request.
+// spanOf is the full time of an entry in its state. One that has ended is remembered, for repetitions of its request: a second
+// effect would be paid twice.
 func spanOf(e *pb.Entry) time.Duration {
 	switch ttl := timeOf(e); e.State {
 	case api.Grant_STATE_HELD:
@@ -126,10 +126,11 @@ func spanOf(e *pb.Entry) time.Duration {
 	case api.Grant_STATE_ACTIVE:
 		return ttl
 	case api.Grant_STATE_EXPIRED:
-		return ttl / marginPart
-	default:
-		return ttl + ttl/marginPart
+		if !e.Free {
+			return ttl / marginPart
+		}
 	}
+	return timeOf(e) + timeOf(e)/marginPart
 }
 
 // Live reports whether a state gives the right to the units.
@@ -140,7 +141,7 @@ func Live(s api.Grant_State) bool {
 // counts reports whether the units of an entry are not free.
 func (l *Ledger) counts(e *pb.Entry) bool {
 	_, timed := l.ends[e.Token]
-	return Live(e.State) || e.State == api.Grant_STATE_EXPIRED && timed
+	return Live(e.State) || e.State == api.Grant_STATE_EXPIRED && timed && !e.Free
 }
 
 func (l *Ledger) entry(token uint64) *pb.Entry {
@@ -480,8 +481,8 @@ func (l *Ledger) Revoke(token uint64, reason string, now time.Duration) (*pb.Ent
 	return e, nil
 }
 
-// Expire ends the states whose time is over, and forgets the entries whose last one it was. One that owes a command
-// is remembered, and its units are free. It reports whether the ledger changed.
+// Expire ends the states whose time is over, frees the units of grants that expired, and forgets the entries whose last state it
+// was. One that owes a command is remembered. It reports whether the ledger changed.
 func (l *Ledger) Expire(now time.Duration) bool {
 	changed := false
 	keep := l.state.GetEntries()[:0]
@@ -495,10 +496,16 @@ func (l *Ledger) Expire(now time.Duration) bool {
 			changed = true
 			e.TtlMs = uint64(spanOf(e).Milliseconds()) // a hold was shorter than the grant
 			l.enter(e, api.Grant_STATE_EXPIRED, end)
-			if l.ends[e.Token] > now {
-				keep = append(keep, e)
-				continue
-			}
+			end = l.ends[e.Token]
+		}
+		if timed && end <= now && e.State == api.Grant_STATE_EXPIRED && !e.Free {
+			changed, e.Free = true, true
+			l.enter(e, e.State, end)
+			end = l.ends[e.Token]
+		}
+		if end > now {
+			keep = append(keep, e)
+			continue
 		}
 		changed = changed || timed || e.Owed == 0
 		delete(l.ends, e.Token)

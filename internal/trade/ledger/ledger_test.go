@@ -26,7 +26,7 @@ func ask(units uint32, id string) *api.ReserveRequest {
 	return &api.ReserveRequest{Key: "/k/gpu", Units: units, TtlMs: 100_000, RequestId: id}
 }
 
-// TestTimes: a grant ends at its time, and its units are free a twentieth later. A restart gives it its full time.
+// TestTimes: a grant ends at its time, its units are free a twentieth later, and it is remembered as long again. A restart gives it its full time.
 func TestTimes(t *testing.T) {
 	l, offer := New(), terms(4)
 	e, err := l.Reserve(Consumer{ID: "a"}, ask(1, "r1"), offer, 0, epoch())
@@ -42,6 +42,13 @@ func TestTimes(t *testing.T) {
 	require.Equal(t, 105*time.Second, next)
 	require.True(t, l.Expire(105*time.Second))
 	require.Equal(t, uint32(4), l.Free(offer))
+	repeated, err := l.Reserve(Consumer{ID: "a"}, ask(1, "r1"), offer, 106*time.Second, epoch())
+	require.NoError(t, err)
+	require.Equal(t, e.Token, repeated.Token, "a late repetition has no second effect")
+	require.Equal(t, api.Grant_STATE_EXPIRED, repeated.State)
+	require.Equal(t, uint32(4), Load(l.State(), nil, 106*time.Second).Free(offer), "a restart knows that they are free")
+	require.False(t, l.Expire(210*time.Second-1))
+	require.True(t, l.Expire(210*time.Second))
 	require.Empty(t, l.Entries())
 
 	e, err = l.Reserve(Consumer{ID: "a"}, ask(1, "r2"), offer, 0, epoch().Add(-time.Hour))
@@ -371,6 +378,7 @@ func TestOwed(t *testing.T) {
 			require.Equal(t, uint32(3), l.Free(offer))
 			require.True(t, l.Expire(105*time.Second))
 			require.Equal(t, uint32(4), l.Free(offer))
+			require.True(t, l.Expire(210*time.Second))
 			require.Len(t, l.Entries(), 1)
 			_, ok := l.Next()
 			require.False(t, ok, "no time changes it")

@@ -529,6 +529,7 @@ type Entry struct {
 	Handover   string                 `protobuf:"bytes,18,opt,name=handover,proto3" json:"handover,omitempty"` // what the provider's command gave for the holder
 	// 0: no command owes anything. Else on_grant has begun, and on_end is owed once the grant has ended: 1, and one more for each failure.
 	Owed          uint32 `protobuf:"varint,19,opt,name=owed,proto3" json:"owed,omitempty"`
+	Free          bool   `protobuf:"varint,20,opt,name=free,proto3" json:"free,omitempty"` // of one that expired: a twentieth of its time has passed, and its units are free
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -696,6 +697,13 @@ func (x *Entry) GetOwed() uint32 {
 	return 0
 }
 
+func (x *Entry) GetFree() bool {
+	if x != nil {
+		return x.Free
+	}
+	return false
+}
+
 var File_blackhole_trade_v1_trade_proto protoreflect.FileDescriptor
 
 const file_blackhole_trade_v1_trade_proto_rawDesc = "" +
@@ -733,7 +741,7 @@ const file_blackhole_trade_v1_trade_proto_rawDesc = "" +
 	"last_token\x18\x01 \x01(\x04R\tlastToken\x123\n" +
 	"\aentries\x18\x02 \x03(\v2\x19.blackhole.trade.v1.EntryR\aentries\x12\x1d\n" +
 	"\n" +
-	"longest_ms\x18\x03 \x01(\x04R\tlongestMs\"\x9c\x04\n" +
+	"longest_ms\x18\x03 \x01(\x04R\tlongestMs\"\xb0\x04\n" +
 	"\x05Entry\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\x04R\x05token\x12\x19\n" +
 	"\boffer_id\x18\x02 \x01(\tR\aofferId\x12\x1f\n" +
@@ -757,7 +765,8 @@ const file_blackhole_trade_v1_trade_proto_rawDesc = "" +
 	"\x06reason\x18\x10 \x01(\tR\x06reason\x12\x10\n" +
 	"\x03key\x18\x11 \x01(\tR\x03key\x12\x1a\n" +
 	"\bhandover\x18\x12 \x01(\tR\bhandover\x12\x12\n" +
-	"\x04owed\x18\x13 \x01(\rR\x04owedB\b\n" +
+	"\x04owed\x18\x13 \x01(\rR\x04owed\x12\x12\n" +
+	"\x04free\x18\x14 \x01(\bR\x04freeB\b\n" +
 	"\x06_priceBAZ?github.com/blackhole/blackhole/proto/blackhole/trade/v1;tradev1b\x06proto3"
 
 var (
