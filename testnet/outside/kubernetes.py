@@ -334,6 +334,15 @@ def deployment(name, replicas):
                      "template": {"metadata": {"labels": {"app": name}}, "spec": {"automountServiceAccountToken": False, "containers": [container]}}}}
 
 
+def empty(folder):
+    """Removes what a folder has, which can be a mount."""
+    for entry in os.scandir(folder):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.remove(entry.path)
+
+
 def until(what, seconds, done):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -355,7 +364,7 @@ class Trial:
         if options.full:
             for p in self.peers:
                 os.mkdir(p.data)
-                subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512m", "tmpfs", p.data], check=True)
+                subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512m,mode=700", "tmpfs", p.data], check=True)
         self.cluster = Cluster(folder, os.path.abspath(options.programs), self.peers)
         self.each = options.pods // DEPLOYMENTS
 
@@ -500,7 +509,7 @@ class Trial:
         self.cluster.scale(self.each // 2)  # what the backup lacks
         for p in self.peers:
             p.end()
-            shutil.rmtree(p.data if p is not first else os.path.join(p.data, "coordination"))
+            empty(p.data if p is not first else os.path.join(p.data, "coordination"))
         again = subprocess.run([first.binary, "group", "restore", saved, "--data", first.data, "--yes"], capture_output=True, text=True)
         if again.returncode != 0:
             sys.exit(f"group restore: {again.stderr}")
@@ -573,6 +582,9 @@ def main():
             t.stop()
             if o.keep:
                 shutil.copytree(folder, o.keep, dirs_exist_ok=True)
+            if o.full:
+                for p in t.peers:
+                    subprocess.run(["umount", p.data], check=False)
     print("ok")
 
 
