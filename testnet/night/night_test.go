@@ -112,10 +112,10 @@ func TestKinds(t *testing.T) {
 func TestSeed(t *testing.T) {
 	table := func(seed uint64) []string {
 		w, err := newWorld(LeastPeers, rand.New(rand.NewPCG(seed, 1)))
-		defer w.Close()
 		if err != nil {
 			t.Skipf("no namespaces: %v", err)
 		}
+		defer w.Close()
 		return w.table()
 	}
 	first := table(1)

@@ -20,9 +20,6 @@ var libraries = map[string]struct {
 	but                  map[string]string // tests that are left out, and why
 }{
 	"Traefik by etcd": {module: "github.com/kvtools/etcdv3", version: "v1.0.3", running: []string{"etcd", "4001"}},
-	"Traefik by Consul": {module: "github.com/kvtools/consul", version: "v1.0.2", running: []string{"consul", "8500"}, but: map[string]string{
-		"TestConsulStore|TestGetActiveSession": "need a setting of Consul for sessions below 10 s",
-	}},
 	"Vitess by etcd": {module: "vitess.io/vitess", version: "v0.24.4", pkg: "/go/vt/topo/etcd2topo", but: map[string]string{
 		"TestEtcd2TopoGetTabletsPartialResults": "calls a program of Vitess, vtctldclient",
 	}},
