@@ -13,23 +13,21 @@ import (
 	"github.com/blackhole/blackhole/testnet/process"
 )
 
-// libraries are stores of other programs over etcd or Consul, whose own tests are played.
-var libraries = map[string]struct {
-	module, version, pkg string
-	running              []string          // the program that its tests want running, and its port; none: they start it
-	but                  map[string]string // tests that are left out, and why
-}{
-	"Traefik by etcd": {module: "github.com/kvtools/etcdv3", version: "v1.0.3", running: []string{"etcd", "4001"}},
-	"Vitess by etcd": {module: "vitess.io/vitess", version: "v0.24.4", pkg: "/go/vt/topo/etcd2topo", but: map[string]string{
-		"TestEtcd2TopoGetTabletsPartialResults": "calls a program of Vitess, vtctldclient",
-	}},
-	"Vitess by Consul": {module: "vitess.io/vitess", version: "v0.24.4", pkg: "/go/vt/topo/consultopo"},
-}
-
-// TestLibraries plays them, each test with peers in a network namespace of its own. OUTSIDE has the kind go: they take minutes to compile.
+// TestLibraries plays the own tests of stores of other programs over etcd or Consul, each with peers in a network namespace of its own. OUTSIDE has the
+// kind go: they take minutes to compile.
 func TestLibraries(t *testing.T) {
 	binary := other(t)
-	for name, l := range libraries {
+	for name, l := range map[string]struct {
+		module, version, pkg string
+		running              []string          // the program that its tests want running, and its port; none: they start it
+		but                  map[string]string // tests that are left out, and why
+	}{
+		"Traefik by etcd": {module: "github.com/kvtools/etcdv3", version: "v1.0.3", running: []string{"etcd", "4001"}},
+		"Vitess by etcd": {module: "vitess.io/vitess", version: "v0.24.4", pkg: "/go/vt/topo/etcd2topo", but: map[string]string{
+			"TestEtcd2TopoGetTabletsPartialResults": "calls a program of Vitess, vtctldclient",
+		}},
+		"Vitess by Consul": {module: "vitess.io/vitess", version: "v0.24.4", pkg: "/go/vt/topo/consultopo"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			folder := module(t, l.module, l.version)
 			tests := filepath.Join(folder, "tests")
