@@ -97,7 +97,7 @@ func TestSessionLives(t *testing.T) {
 func TestSessionTTL(t *testing.T) {
 	bubble(t, func(t *testing.T, p *fixture) {
 		c := p.open("alice")
-		require.Equal(t, 5*time.Second, p.session(c, time.Second).TTL(), "moved into the limits")
+		require.Equal(t, 2*time.Second, p.session(c, time.Second).TTL(), "moved into the limits")
 		_, err := c.Locks().Session(t.Context(), TTL(time.Microsecond))
 		require.ErrorIs(t, err, fault.Invalid)
 		require.Equal(t, "ttl", fault.FieldOf(err))
