@@ -60,7 +60,7 @@ type night struct {
 	distrusted []string // log lines of honest peers about honest ones
 	samples    map[string][]Sample
 	late       time.Duration // of this program, at most
-	troubles   []string      // of this program: what it could not do
+	troubles   []string      // what this program could not do
 }
 
 // Run plays a night. The error concerns the run itself; the report has what was broken.

@@ -68,8 +68,10 @@ func (e *exporter) round(ctx context.Context) (report, error) {
 			did.note = fmt.Sprintf("%s stays as it is: the peer says %s", id, found.Reason)
 			return nil
 		}
-		want, count := s.slices(found.Instances)
-		did.found += count
+		want, count, left := s.slices(found.Instances)
+		if did.found += count; left > 0 {
+			did.note = fmt.Sprintf("%s lacks %d instances: others do not reach their hosts, or they serve none of its ports", id, left)
+		}
 		changed, err := e.put(ctx, want, kept)
 		did.changed += changed
 		if err != nil && !refused.add(id, err) {
@@ -101,7 +103,7 @@ func queryOf(name string) instance.Query {
 
 // written returns the slices that carry the exporter's label, by namespace/service and name.
 func (e *exporter) written(ctx context.Context) (map[string]map[string]endpointSlice, error) {
-	ours := make(map[string]map[string]endpointSlice)
+	ours, count := make(map[string]map[string]endpointSlice), 0
 	query := url.Values{"labelSelector": {managedLabel + "=" + manager}}
 	err := pages(ctx, e.to, e.to.path(slicesAPI, e.to.namespace), query, func(s *endpointSlice) error {
 		id := s.Metadata.Namespace + "/" + s.Metadata.Labels[serviceLabel]
@@ -109,6 +111,9 @@ func (e *exporter) written(ctx context.Context) (map[string]map[string]endpointS
 			ours[id] = make(map[string]endpointSlice)
 		}
 		ours[id][s.Metadata.Name] = *s
+		if count++; count > maxEndpoints {
+			return fault.New("", fault.LimitReached, "has more than %d slices of this program: synchronize it by namespaces", maxEndpoints)
+		}
 		return nil
 	})
 	return ours, err
@@ -149,21 +154,26 @@ type group struct {
 }
 
 // slices returns the EndpointSlices of a service: one for each family of addresses and each port, or several if it is
-// large. It returns the number of instances in them, too.
-func (s *clusterService) slices(list []*instance.Instance) (all []endpointSlice, count int) {
+// large. It returns the number of instances in them, too, and of those that are left out though no cluster has them.
+func (s *clusterService) slices(list []*instance.Instance) (all []endpointSlice, count, left int) {
 	groups := make(map[group][]endpoint)
 	for _, i := range list {
-		family := reachable(i.Spec.Host)
-		if family == "" || i.Spec.Port == 0 || i.Spec.Metadata[sourceKey] == fromKubernetes {
+		if i.Spec.Metadata[sourceKey] == fromKubernetes {
 			continue
 		}
-		count++
+		family, served := reachable(i.Spec.Host), false
 		ready := i.Status == instance.StatusUp
 		for _, p := range s.Spec.Ports {
-			if len(s.Spec.Ports) == 1 || slices.Contains(i.Spec.Tags, p.Name) {
+			if family != "" && i.Spec.Port != 0 && (len(s.Spec.Ports) == 1 || slices.Contains(i.Spec.Tags, p.Name)) {
+				served = true
 				g := group{family: family, name: p.Name, protocol: cmp.Or(p.Protocol, "TCP"), port: i.Spec.Port}
 				groups[g] = append(groups[g], endpoint{Addresses: []string{i.Spec.Host}, Conditions: conditions{Ready: &ready}, Zone: i.Spec.Zone})
 			}
+		}
+		if served {
+			count++
+		} else {
+			left++
 		}
 	}
 	for g, list := range groups {
@@ -172,7 +182,7 @@ func (s *clusterService) slices(list []*instance.Instance) (all []endpointSlice,
 			all = append(all, s.slice(g, n, part))
 		}
 	}
-	return all, count
+	return all, count, left
 }
 
 func (s *clusterService) slice(g group, n int, endpoints []endpoint) endpointSlice {

@@ -109,6 +109,8 @@ func TestExport(t *testing.T) {
 	did, err := e.round(t.Context())
 	require.ErrorContains(t, err, "the cluster refuses 1 of them, the first is shop/selected: has a selector")
 	require.Equal(t, 5, did.changed)
+	require.Equal(t, 6, did.found)
+	require.Equal(t, "shop/two lacks 1 instances: others do not reach their hosts, or they serve none of its ports", did.note)
 	require.Len(t, api.slices, 5)
 	yes, no := true, false
 	require.Equal(t, endpointSlice{
@@ -169,7 +171,8 @@ func TestExportLarge(t *testing.T) {
 	for n := range 1001 {
 		list = append(list, here(fmt.Sprintf("10.0.%d.%d", n/250, n%250), 80, instance.StatusUp))
 	}
-	all, count := s.slices(list)
+	all, count, left := s.slices(list)
+	require.Zero(t, left)
 	require.Equal(t, 1001, count)
 	require.Len(t, all, 2)
 	require.Len(t, all[0].Endpoints, maxSlice)

@@ -71,7 +71,7 @@ type Node interface {
 // Note says what changed at a peer and why, for people.
 type Note struct {
 	At      time.Time `json:"at"`                // when this peer learned of it; a position in the history
-	Since   time.Time `json:"since,omitzero"`    // when it happened; absent if that is unknown, or is At
+	Since   time.Time `json:"since,omitzero"`    // when it happened; absent if nobody knows, or if At is the same
 	Kind    string    `json:"kind"`              // peer, leader, voters, quorum, condition, instance, lock, offer
 	Subject string    `json:"subject,omitempty"` // id or name of what changed; empty for several
 	Text    string    `json:"text"`

@@ -98,7 +98,7 @@ func TestMembersSpeakOverTCP(t *testing.T) {
 
 	a.Send([]*raftpb.Message{message(raftpb.MsgHeartbeat, 1, 2)})
 	require.Eventually(t, func() bool {
-		a.Send([]*raftpb.Message{message(raftpb.MsgHeartbeat, 1, 2)}) // those that were on their way are lost
+		a.Send([]*raftpb.Message{message(raftpb.MsgHeartbeat, 1, 2)}) // the connection that closed has lost earlier ones
 		return len(b.take()) > 0
 	}, patience, 10*time.Millisecond)
 	require.NotNil(t, dial.OverTCP(a.host, b.host.ID()), "again over TCP")

@@ -328,7 +328,7 @@ func lenient(text []byte) ([]byte, error) {
 	return json.Marshal(kept)
 }
 
-// scope are the parts of Consul that there is one of.
+// scope names a namespace and a partition. There is one of each, default.
 type scope struct{ Namespace, Partition string }
 
 // checkDefinition is a check as clients define it.

@@ -187,7 +187,7 @@ func (d *differential) play(method, path, body string) {
 		d.differs("a session that has ended gets `false` of a key that another one holds, and no error") {
 		return
 	}
-	if said[0] != said[1] { // what follows is of other names, and another difference
+	if said[0] != said[1] { // later calls use other names, so another difference is of its own
 		d.t.Errorf("call %d differs: %s %s %s\nConsul: %s\n%s\npeer: %s\n%s\nbefore it:\n%s", d.n, method, path, body, said[0], raw[0], said[1], raw[1], strings.Join(d.calls, "\n"))
 		if d.found++; d.found == mostDifferences {
 			d.t.FailNow()

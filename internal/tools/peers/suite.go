@@ -24,7 +24,7 @@ type Suite struct {
 	Elsewhere map[string]string
 }
 
-// Play runs the tests whose names match a pattern. Those of differences must fail as it says, and all others pass. It deletes the names that it met.
+// Play runs the tests whose names match a pattern. A test that differences names must fail with its text, and every other one must pass. Play deletes the names of tests that it has met from differences.
 func (s Suite) Play(t *testing.T, chosen string, differences map[string]Difference) {
 	t.Helper()
 	list := strings.Fields(Output(t, cmp.Or(s.Dir, t.TempDir()), s.Tests, "-test.list", chosen))
