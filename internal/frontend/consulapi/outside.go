@@ -428,7 +428,8 @@ func (x *draft) enter(d *outsideService, node, address string) error {
 
 // steps returns what a draft changes, and what must not have changed meanwhile. The caller must have the right to each changed service.
 func (x *draft) steps() (steps []*apiv1.TxnStep, guards []*apiv1.Compare, err error) {
-	for k, e := range x.entries {
+	for _, k := range slices.SortedFunc(maps.Keys(x.entries), instance.Key.Compare) {
+		e := x.entries[k]
 		var value []byte
 		if e.now != nil {
 			if value, err = e.value(); err != nil {
