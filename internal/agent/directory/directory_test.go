@@ -45,6 +45,7 @@ type peer struct {
 	name string
 	lost []instance.Key
 	off  bool
+	lag  time.Duration // of its watch
 	log  strings.Builder
 }
 
@@ -155,6 +156,7 @@ func (p *peer) Watch(ctx context.Context, w *apiv1.WatchKeysRequest, send func(*
 		return err
 	}
 	return p.c.Solo.Watch(ctx, w, func(b *apiv1.WatchKeysResponse) error {
+		time.Sleep(p.lag)
 		if err := p.reachable("watch"); err != nil {
 			return err
 		}
@@ -415,6 +417,28 @@ func TestIndexOfCommitted(t *testing.T) {
 		page, _, err := ops.Of(c).Range(t.Context(), ops.Query{Span: coord.Exactly(directoryKey(x.Key))}, ops.Linearizable)
 		require.NoError(t, err)
 		require.EqualValues(t, revision, page.Keys[0].ModRevision, "directory and group count alike")
+	})
+}
+
+// TestCommittedShows: also the end of an instance counts as committed only when this peer's catalog has it.
+func TestCommittedShows(t *testing.T) {
+	run(t, func(t *testing.T, c *cluster) {
+		c.elect("a")
+		a := c.add("a")
+		a.lag = 50 * time.Millisecond
+		a.Start()
+		time.Sleep(10 * time.Second)
+		x := running("storage", "x")
+		for range 3 {
+			a.Publish([]instances.Change{x})
+			_, err := a.Committed(t.Context(), x.Key)
+			require.NoError(t, err)
+			a.shows("storage", "x")
+			a.Publish([]instances.Change{{Key: x.Key}})
+			_, err = a.Committed(t.Context(), x.Key)
+			require.NoError(t, err)
+			a.shows("storage")
+		}
 	})
 }
 

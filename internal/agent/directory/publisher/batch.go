@@ -143,6 +143,9 @@ func (p *Publisher) accept(b *apiv1.PublishInstancesRequest, e *PublishDone) {
 	p.acceptPuts(b, e)
 	for _, key := range p.removed {
 		if it, ok := p.entries.items.Get(key); ok {
+			if it.known != nil {
+				p.gone = coord.Revision(e.Answer.GetHeader().GetRevision())
+			}
 			p.entries.acknowledge(key, it, nil)
 			if it.value == nil {
 				p.entries.drop(key)

@@ -83,8 +83,9 @@ type Publisher struct {
 	backOff  time.Duration // next wait after a failure
 
 	lease    leaseState
-	counter  uint32 // of generations
-	accepted uint64 // generation of the last committed batch
+	counter  uint32         // of generations
+	accepted uint64         // generation of the last committed batch
+	gone     coord.Revision // of the last committed removal of an entry
 	entries  entrySet
 	most     int // entries of one batch
 
@@ -109,11 +110,12 @@ func (p *Publisher) State() State {
 }
 
 // Committed reports whether the group has the local entry of a key, or none
-// without a local entry, and the revision of that commit; 0 for no entry.
+// without a local entry, and the revision of that commit. Without an entry it is the
+// revision of the last removal of any: of this one, or later.
 func (p *Publisher) Committed(key string) (coord.Revision, bool) {
 	it, ok := p.entries.items.Get(key)
 	if !ok {
-		return 0, true
+		return p.gone, true
 	}
 	return it.committed, it.synced()
 }
