@@ -234,8 +234,9 @@ func (m *Merger) report(own Group, step Step) {
 			about = step.Group
 		}
 		o, _ := m.others.of(about)
+		by, _ := o.seen()
 		conditions.Raise(condition.OtherGroup, fault.Problem{
-			What:   "this peer and " + m.config.Called(o.by.String()) + " belong to separate coordination groups of one network",
+			What:   "this peer and " + m.config.Called(by.String()) + " belong to separate coordination groups of one network",
 			Effect: "a lock of one does not exclude the other, and each lists its own instances",
 			Remedy: "What is next: " + outlook(own, o.describe(), step),
 		})

@@ -47,13 +47,22 @@ type allegiance struct {
 // other is another group of the network.
 type other struct {
 	membership bootstrap.Membership
-	contacts   []peer.ID // the leader first, if it is known
-	seen       time.Time // a peer of it answered; zero: only hearsay
+	contacts   []peer.ID             // the leader first, if it is known
+	spoke      map[peer.ID]time.Time // when its peers answered; none: only hearsay
 	hinted     time.Time
-	by         peer.ID // the peer that answered
 	said       Group
 	former     []machine.GroupID
 	applied    uint64 // log index of the member that described the group; 0 without a description
+}
+
+// seen returns the last peer of it that answered, and when; zeros for none.
+func (o *other) seen() (by peer.ID, at time.Time) {
+	for p, when := range o.spoke {
+		if when.After(at) || when.Equal(at) && p < by {
+			by, at = p, when
+		}
+	}
+	return by, at
 }
 
 // describe returns the latest description.
@@ -89,7 +98,7 @@ func (r *others) about(info *groupv1.GroupInfo) *other {
 	if err != nil || idOf(m) != id || len(r.known) >= maxGroups {
 		return nil
 	}
-	one = &other{membership: m}
+	one = &other{membership: m, spoke: make(map[peer.ID]time.Time)}
 	r.known[id] = one
 	return one
 }
@@ -198,12 +207,13 @@ func (r *others) answered(from peer.ID, resp *groupv1.InfoResponse) {
 	for _, o := range r.known {
 		if o != one {
 			o.contacts = slices.DeleteFunc(o.contacts, func(p peer.ID) bool { return p == from })
+			delete(o.spoke, from)
 		}
 	}
 	if one == nil {
 		return
 	}
-	one.seen, one.hinted, one.by = now, now, from
+	one.spoke[from], one.hinted = now, now
 	one.contact(r.Self, from, info)
 	one.followed(resp.GetLeft())
 	if said, ok := decodeGroup(info); ok && info.GetApplied() >= one.applied {
@@ -225,6 +235,7 @@ func (r *others) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, o := range r.known {
+		maps.DeleteFunc(o.spoke, func(_ peer.ID, at time.Time) bool { return time.Since(at) > groupMemory })
 		if len(o.contacts) == 0 || time.Since(o.hinted) > groupMemory {
 			delete(r.known, id)
 			maps.DeleteFunc(r.asked, func(_ peer.ID, said allegiance) bool { return said.group == id })
@@ -253,7 +264,7 @@ func (r *others) sighted() (ids []machine.GroupID) {
 		if o.said.Over.Over() {
 			memory = 2 * interval
 		}
-		if time.Since(o.seen) < memory {
+		if _, at := o.seen(); time.Since(at) < memory {
 			ids = append(ids, id)
 		}
 	}
@@ -270,7 +281,7 @@ func (r *others) of(id machine.GroupID) (other, bool) {
 		return other{}, false
 	}
 	c := *o
-	c.contacts = slices.Clone(o.contacts)
+	c.contacts, c.spoke = slices.Clone(o.contacts), maps.Clone(o.spoke)
 	return c, true
 }
 
