@@ -499,10 +499,12 @@ func (l *local) events(ctx context.Context, w coord.Watch, now bool) (b coord.Ba
 		if now {
 			return b, nil
 		}
-		if _, err := l.member.After(bounded, w.From-1); err != nil {
-			if ctx.Err() == nil && bounded.Err() != nil {
-				return b, nil
-			}
+		w.From, err = l.member.Await(bounded, w.Span, w.From)
+		switch {
+		case err == nil:
+		case ctx.Err() == nil && bounded.Err() != nil:
+			now = true // a last look
+		default:
 			return b, err
 		}
 	}

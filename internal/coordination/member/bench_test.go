@@ -65,6 +65,30 @@ func BenchmarkPropose(b *testing.B) {
 	}
 }
 
+// BenchmarkBesideWatches puts a key beside watches of other prefixes, a distinct one each.
+func BenchmarkBesideWatches(b *testing.B) {
+	for _, watches := range []int{0, 1000, 10_000} {
+		b.Run(fmt.Sprint(watches), func(b *testing.B) {
+			n := onDisk(b)
+			defer n.close(b)
+			l := n.leader(b, nil)
+			ctx, cancel := context.WithCancel(context.Background())
+			var all sync.WaitGroup
+			defer all.Wait()
+			defer cancel()
+			for i := range watches {
+				all.Go(func() {
+					span := coord.Under(fmt.Sprintf("watched/%d/", i))
+					for from, err := coord.FirstRevision+1, error(nil); err == nil; {
+						from, err = l.Await(ctx, span, max(from, l.Revision()+1))
+					}
+				})
+			}
+			closed(b, 16, func(i int) { l.do(b, put(fmt.Sprint("key", i), "")) })
+		})
+	}
+}
+
 // A cycle of lock and unlock, one lock for each caller.
 func BenchmarkLockCycle(b *testing.B) {
 	for _, callers := range []int{1, 64, 256} {

@@ -238,17 +238,16 @@ func (l *loop) deliver(a arrival) {
 
 // finish delivers the results of a turn. A caller with an answer sees no earlier revision afterwards.
 func (l *loop) finish(out replica.Output) {
-	moved := l.revisions.set(l.header.Revision)
+	l.revision.Store(int64(l.header.Revision))
 	for _, a := range out.Answers {
 		l.waiting[a.ID].take(a)
 		delete(l.waiting, a.ID)
 	}
 	if out.Restored {
 		l.claims.all()
+		l.watchers.replaced(l.header.Revision)
 	}
-	if moved {
-		l.revisions.Wake()
-	}
+	l.watchers.wake()
 	s := l.status.Load()
 	leader, promoted := l.replica.Leader()
 	if l.stale || out.Reconfigured || s.Promoted != promoted || s.Leader.ID != leader {

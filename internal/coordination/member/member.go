@@ -61,10 +61,11 @@ type Member struct {
 	replica *replica.Replica
 	header  coord.Header
 
-	revisions revisionNotifier
-	claims    claims
-	status    atomic.Pointer[replica.Status]
-	change    pause.Broadcast // of role, term or members
+	revision atomic.Int64 // of the state
+	watchers watchers
+	claims   claims
+	status   atomic.Pointer[replica.Status]
+	change   pause.Broadcast // of role, term or members
 
 	restoring sync.Mutex // one snapshot of the leader at a time
 	turns     atomic.Uint64
@@ -110,6 +111,7 @@ func Start(c Config) (*Member, error) {
 	applied := c.Replica.Applied
 	c.Replica.Applied = func(a replica.Applied) {
 		m.claims.applied(a.Effects)
+		m.watchers.applied(a.Effects)
 		if applied != nil {
 			applied(a)
 		}
@@ -121,12 +123,16 @@ func Start(c Config) (*Member, error) {
 	m.replica, m.header = r, r.Header()
 	m.Checkpoints.mark = func() { m.post(func(r *replica.Replica) error { replica.Mark(r); return nil }) }
 	m.publish(r.Status())
-	m.revisions.set(m.header.Revision)
+	m.revision.Store(int64(m.header.Revision))
+	m.watchers.replaced(m.header.Revision)
 	l := &loop{Member: m, waiting: make(map[uint64]taker)}
 	m.workers.Go(l.run)
 	m.workers.Go(m.watch)
 	return m, nil
 }
+
+// Revision returns the present revision of the state here.
+func (m *Member) Revision() coord.Revision { return coord.Revision(m.revision.Load()) }
 
 // Close hands the leadership to another voter if possible, within an election timeout and ctx. Then it stops
 // the member and waits for its goroutines. Waiting calls end with Unavailable. The storage stays open.

@@ -182,29 +182,50 @@ func TestWaitsForGrants(t *testing.T) {
 	})
 }
 
+// A watch sleeps through what its span does not have, and knows afterwards that there was nothing.
 func TestWakesWatchers(t *testing.T) {
 	three(t, nil, func(t *testing.T, n *network) {
 		l := n.leader(t, nil)
-		var all sync.WaitGroup
+		type woken struct {
+			from coord.Revision
+			err  error
+		}
+		spans := []coord.Span{coord.Exactly("key"), coord.Under("ke"), {From: "kex"}, coord.Exactly("kez")}
+		const mine, late = 3, 101 // spans with the key; its revision
+		var outcomes []chan woken
 		for _, e := range n.ends {
-			all.Go(func() {
-				for seen := coord.Revision(0); seen < 101; {
-					now, err := e.After(t.Context(), seen)
-					if !assert.NoError(t, err) || !assert.Greater(t, now, seen) {
-						return
-					}
-					seen = now
-				}
-			})
+			for _, span := range spans {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				outcome := make(chan woken, 1)
+				outcomes = append(outcomes, outcome)
+				go func() {
+					from, err := e.Await(ctx, span, coord.FirstRevision+1)
+					outcome <- woken{from, err}
+				}()
+			}
 		}
-		for i := range 100 {
-			l.do(t, put("key", fmt.Sprint(i)))
+		synctest.Wait()
+		for i := range 99 {
+			l.do(t, put("ka", fmt.Sprint(i)))
 		}
-		all.Wait()
-		short, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := l.After(short, 101)
-		require.ErrorIs(t, err, fault.Timeout)
+		synctest.Wait()
+		for _, o := range outcomes {
+			require.Empty(t, o)
+		}
+		l.do(t, put("key", ""))
+		for i, o := range outcomes {
+			got := <-o
+			if i%len(spans) < mine {
+				require.Equal(t, woken{from: late}, got, "span %v", spans[i%len(spans)])
+				continue
+			}
+			require.ErrorIs(t, got.err, fault.Timeout)
+			require.EqualValues(t, late+1, got.from)
+		}
+		from, err := l.Await(t.Context(), coord.Exactly("key"), late)
+		require.NoError(t, err, "there is news already")
+		require.EqualValues(t, late, from)
 	})
 }
 

@@ -3,7 +3,6 @@ package member
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/contract/coord"
@@ -12,42 +11,6 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
-
-// revisionNotifier holds the present revision and wakes waiters for the next one.
-type revisionNotifier struct {
-	pause.Broadcast
-	revision atomic.Int64
-}
-
-// set reports whether the revision moved; then the waiters must be woken.
-func (p *revisionNotifier) set(revision coord.Revision) (moved bool) {
-	return p.revision.Swap(int64(revision)) != int64(revision)
-}
-
-func (p *revisionNotifier) get() coord.Revision { return coord.Revision(p.revision.Load()) }
-
-// Revision returns the present revision of the state here.
-func (m *Member) Revision() coord.Revision { return m.revisions.get() }
-
-// After waits for a revision above the given one and returns it.
-//
-// Errors: Timeout, Canceled; Unavailable at the member's end.
-func (m *Member) After(ctx context.Context, revision coord.Revision) (coord.Revision, error) {
-	const op = "member.After"
-	for {
-		moved := m.revisions.Wait()
-		if now := m.revisions.get(); now > revision {
-			return now, nil
-		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return 0, fault.Wrap(op, ctx.Err())
-		case <-m.done:
-			return 0, fault.Wrap(op, m.ended())
-		}
-	}
-}
 
 // readIndexBatcher shares one ReadIndex among all requests that arrive before the loop starts it.
 type readIndexBatcher struct {
