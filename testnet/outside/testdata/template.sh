@@ -22,5 +22,5 @@ becomes() {
 becomes 'first title 10.0.0.1:80.* web'
 curl -sf -X PUT $api/v1/kv/shop/title -d 'second' > /dev/null
 curl -sf -X PUT $api/v1/agent/service/deregister/web1
-becomes 'second title'
+becomes 'second title consul'
 echo "rendered, and followed a change"
