@@ -40,13 +40,6 @@ func DecodeOpen(text []byte, limit int, v any) error {
 	return decode(text, limit, v, json.RejectUnknownMembers(false))
 }
 
-// Decoder reads the text of a Decode.
-type Decoder = jsontext.Decoder
-
-// DecodeNext reads the next value of a text into v, under the options of its Decode. It is for the
-// method UnmarshalJSONFrom of a type.
-func DecodeNext(from *Decoder, v any) error { return json.UnmarshalDecode(from, v) }
-
 func decode(text []byte, limit int, v any, options json.Options) error {
 	if len(text) > limit {
 		return fault.New("", fault.TooLarge, "%d bytes of JSON exceed the limit of %d", len(text), limit)
