@@ -20,6 +20,9 @@ import (
 // queries: on an idle index, and with 20,000 updates per second. Signing the records takes a
 // minute or more, so all parts share one benchmark.
 func BenchmarkMillion(b *testing.B) {
+	if testing.Short() {
+		b.Skip("signs a million records for minutes: leave out -short")
+	}
 	const million = 1_000_000
 	w := newFixture(b, million)
 	fresh := w.renewed(b, million/10)
