@@ -11,8 +11,13 @@ import (
 // maxHidden bounds the ranges with hidden history. MAGIC: a front has one range, and every read looks at all.
 const maxHidden = 16
 
-// hidden is a range of keys with hidden history: a read within the range fails before a revision. Reads of more keys
-// see all. Watches go on: who begins one first checks that its start can be read.
+// hiddenTrail is how many revisions of hidden history are kept, so that watches which lag behind a compaction go on.
+// MAGIC: etcd lets a watch lag by 128 answers.
+const hiddenTrail = 1024
+
+// hidden is a range of keys with hidden history: a read within the range fails before a revision. Watches go on: who begins
+// one first checks that its start can be read. Events that are older by hiddenTrail are gone, also for reads and watches of
+// more keys.
 type hidden struct {
 	span   coord.Span
 	before coord.Revision // the earliest that is told
@@ -28,12 +33,22 @@ func (s *Keyspace) horizon(span coord.Span) (earliest coord.Revision) {
 	return earliest
 }
 
+// kept returns the earliest revision from which all events of a span are there.
+func (s *Keyspace) kept(span coord.Span) (earliest coord.Revision) {
+	for i := range s.hidden {
+		if s.hidden[i].span.Meets(span) {
+			earliest = max(earliest, s.hidden[i].before-hiddenTrail)
+		}
+	}
+	return earliest
+}
+
 // readable checks a revision at which a span is read.
 func (s *Keyspace) readable(field string, span coord.Span, at coord.Revision) error {
 	if at < 0 || at > s.revision {
 		return fault.Invalidf(field, at, "the present revision is %d", s.revision)
 	}
-	if earliest := max(s.compacted, s.horizon(span)); at < earliest {
+	if earliest := max(s.compacted, s.horizon(span), s.kept(span)); at < earliest {
 		return fault.In(field, s.lost(earliest))
 	}
 	return nil
@@ -59,7 +74,7 @@ func (t *txn) hide(r *apiv1.TxnHide) error {
 	return nil
 }
 
-// conceal hides history before a revision. Views keep what they had.
+// conceal hides history before a revision, and frees what is older by hiddenTrail. Views keep what they had.
 func (m *Machine) conceal(h hidden) {
 	m.hidden = slices.Clone(m.hidden)
 	if at := m.hiddenAt(h.span); at >= 0 {
@@ -67,6 +82,7 @@ func (m *Machine) conceal(h hidden) {
 	} else {
 		m.hidden = append(m.hidden, h)
 	}
+	m.past.free(h.span, h.before-hiddenTrail)
 }
 
 func (s *Keyspace) hiddenAt(span coord.Span) int {

@@ -3,6 +3,7 @@ package machine_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -80,4 +81,56 @@ func TestHiddenHistory(t *testing.T) {
 	r, _ := l.do(alice, hide(coord.Under("more"), now))
 	require.ErrorIs(t, r.Err, fault.LimitReached)
 	l.must(t, hide(coord.Under("front/"), now))
+}
+
+// TestHiddenHistoryIsFreed: events that are older than what is hidden by more than a watch may lag are gone, for all who would
+// need them; other keys keep theirs. A restored member answers the same.
+func TestHiddenHistoryIsFreed(t *testing.T) {
+	l := newLog()
+	value := strings.Repeat("x", 1000)
+	for range 3000 {
+		l.must(t, write(put("front/a", value, 0)))
+	}
+	l.must(t, write(put("own", "1", 0)))
+	l.must(t, write(put("own", "2", 0)))
+	own := l.Revision()
+	for range 3000 {
+		l.must(t, write(put("front/a", value, 0)))
+	}
+	now := l.Revision()
+	size := len(l.Snapshot())
+	l.must(t, hide(coord.Under("front/"), now))
+	require.Less(t, len(l.Snapshot()), size/5)
+	restored, err := machine.Restore(l.Snapshot())
+	require.NoError(t, err)
+	first := now - 1024 // with all events
+	for _, m := range []*machine.Machine{l.Machine, restored} {
+		for _, c := range []struct {
+			span coord.Span
+			from coord.Revision
+			ok   bool
+		}{
+			{coord.Under("front/"), first, true},
+			{coord.Under("front/"), first - 1, false},
+			{coord.Span{}, first, true},
+			{coord.Span{}, first - 1, false},
+			{coord.Under("own"), own - 1, true},
+			{coord.Under("g"), 2, true},
+		} {
+			b, err := m.Events(coord.Watch{Span: c.span, From: c.from})
+			past := new(coord.Compacted)
+			require.Equal(t, !c.ok, errors.As(err, &past), "%v from %d: %v", c.span, c.from, err)
+			if c.ok {
+				require.Equal(t, c.span == coord.Under("g"), len(b.Events) == 0)
+				continue
+			}
+			require.Equal(t, coord.Compacted{Revision: first - 1, Current: now}, *past)
+			_, err = m.Range(machine.Query{Span: c.span, At: c.from})
+			require.ErrorAs(t, err, &past)
+		}
+		page, err := m.Range(machine.Query{Span: coord.Under("own"), At: own - 1})
+		require.NoError(t, err)
+		require.Equal(t, "1", string(page.Keys[0].Value))
+	}
+	require.Equal(t, l.Snapshot(), restored.Snapshot())
 }

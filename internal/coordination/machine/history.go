@@ -70,6 +70,20 @@ func (h *history) drop(revision coord.Revision) {
 	}
 }
 
+// free forgets the events of a span before a revision. It copies all others, once for each compaction of a front.
+func (h *history) free(span coord.Span, before coord.Revision) {
+	old := *h
+	end, kept := old.search(before), history{}
+	for i := range old.n {
+		if e := old.at(i); i >= end || !span.Contains(e.Key) {
+			kept.push(*e)
+		}
+	}
+	if kept.n < old.n {
+		*h = kept
+	}
+}
+
 // kvSize is the number of bytes that a version counts against the limits.
 func kvSize(kv *coord.KeyValue) int64 {
 	if kv == nil {

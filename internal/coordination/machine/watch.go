@@ -29,6 +29,9 @@ func (s *Keyspace) Events(w coord.Watch) (coord.Batch, error) {
 	if w.From <= s.compacted {
 		return coord.Batch{}, fault.Wrap(op, s.lost(s.compacted))
 	}
+	if earliest := s.kept(w.Span); w.From < earliest {
+		return coord.Batch{}, fault.Wrap(op, s.lost(earliest-1))
+	}
 	if w.From > s.revision {
 		return coord.Batch{Next: w.From}, nil
 	}

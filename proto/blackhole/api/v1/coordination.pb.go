@@ -2759,8 +2759,8 @@ func (*TxnStep_Txn) isTxnStep_Step() {}
 func (*TxnStep_Hide) isTxnStep_Step() {}
 
 // TxnHide hides the history of a range of keys before a revision: reads and watches within the range answer as after a
-// compaction, and their events show no value of before. It changes no key and no revision, and the history stays for
-// reads and watches of more than the range. Only fronts for other clients send it, whose protocol has a compaction.
+// compaction, and their events show no value of before. It changes no key and no revision. Watches that lag by up to 1,024
+// revisions go on; older events of the range are gone, also for reads and watches of more than the range. Only fronts for other clients send it, whose protocol has a compaction.
 type TxnHide struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Key      []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
