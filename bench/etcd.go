@@ -14,8 +14,9 @@ import (
 	"github.com/blackhole/blackhole/testnet/process"
 )
 
-// etcd is a cluster of three etcd with its driver, which uses etcd's own client.
+// etcd is a cluster of three etcd, or of our peers, with its driver, which uses etcd's own client.
 type etcd struct {
+	title          string
 	binary, driver string
 	args           [][]string
 	nodes          []*process.Process
@@ -25,10 +26,11 @@ type etcd struct {
 func (s *session) startEtcd(ctx context.Context) (*etcd, error) {
 	s.started++
 	dir := filepath.Join(s.scratch, strconv.Itoa(s.started))
-	e := &etcd{binary: s.etcd, driver: filepath.Join(s.scratch, "drive"), nodes: make([]*process.Process, members)}
-	if err := build(ctx, filepath.Join("bench", "coordination", "etcd"), e.driver, "."); err != nil {
+	driver, err := s.driver(ctx)
+	if err != nil {
 		return nil, err
 	}
+	e := &etcd{title: "etcd", binary: s.etcd, driver: driver, nodes: make([]*process.Process, members)}
 	ports, err := process.FreePorts(2 * members)
 	if err != nil {
 		return nil, err
@@ -54,7 +56,24 @@ func (s *session) startEtcd(ctx context.Context) (*etcd, error) {
 	return e, nil
 }
 
-func (*etcd) name() string { return "etcd" }
+// driver builds the driver of etcd.
+func (s *session) driver(ctx context.Context) (path string, err error) {
+	path = filepath.Join(s.scratch, "drive")
+	return path, build(ctx, filepath.Join("bench", "coordination", "etcd"), path, ".")
+}
+
+// driven plays a part as grouped does, with our group behind its front for clients of etcd.
+func driven(play func(*session, context.Context, []system) error) func(*session, context.Context) error {
+	return grouped(func(s *session, ctx context.Context, all []system) (err error) {
+		ours := &etcd{title: all[0].name(), address: s.fronts, nodes: all[0].servers()}
+		if ours.driver, err = s.driver(ctx); err != nil {
+			return err
+		}
+		return play(s, ctx, append([]system{ours}, all[1:]...))
+	})
+}
+
+func (e *etcd) name() string { return e.title }
 
 func (e *etcd) servers() []*process.Process { return e.nodes }
 

@@ -159,6 +159,16 @@ func (s *session) watch(ctx context.Context, all []system) error {
 	return s.each(ctx, all, "watch", order{Op: "watch", Clients: 100, Batch: 1000})
 }
 
+func (s *session) v3lock(ctx context.Context, all []system) error {
+	s.table("Lock and Unlock of etcd's lock service by etcd's client, each client a name of its own; a cycle is one")
+	return s.placed(ctx, all, "v3lock", 1, 64)
+}
+
+func (s *session) serializable(ctx context.Context, all []system) error {
+	s.table("Serializable reads of one key of 128 bytes by etcd's client")
+	return s.placed(ctx, all, "serializable", 64)
+}
+
 // failover kills the leader and times the next lock, repeatedly, each system in turn.
 func (s *session) failover(ctx context.Context, all []system) error {
 	fmt.Fprintf(s.out, "\nSIGKILL of the leader to the next lock at a survivor, %d times; our profile %s, QUIC %t\n\n| | median ms | p90 ms | max ms | load |\n|---|---|---|---|---|\n", s.kills, s.profile, s.quic)

@@ -51,6 +51,7 @@ type session struct {
 	out     io.Writer // results
 	scratch string    // temporary directory
 	started int       // networks
+	fronts  []string  // of the last one, for clients of etcd, by peer
 }
 
 // part is one measured part.
@@ -63,7 +64,8 @@ func parts() []part {
 	return []part{
 		{"find", (*session).find}, {"register", (*session).register}, {"heartbeats", (*session).heartbeats}, {"dns", (*session).dns},
 		{"locks", grouped((*session).locks)}, {"contended", grouped((*session).contended)}, {"keepalive", grouped((*session).keepalive)},
-		{"reads", grouped((*session).reads)}, {"watch", grouped((*session).watch)}, {"failover", grouped((*session).failover)},
+		{"reads", grouped((*session).reads)}, {"watch", grouped((*session).watch)},
+		{"v3lock", driven((*session).v3lock)}, {"serializable", driven((*session).serializable)}, {"failover", grouped((*session).failover)},
 		{"wake", (*session).wake}, {"trade", (*session).trade},
 	}
 }
@@ -169,15 +171,17 @@ func (s *session) network(ctx context.Context, peers int, settings ...string) (*
 	if err := os.Mkdir(c.Dir, 0o700); err != nil {
 		return nil, fault.As("bench.network", fault.Invalid, err)
 	}
-	ports, err := process.FreePorts(2 * peers) // a restarted peer keeps its ports
+	ports, err := process.FreePorts(3 * peers) // a restarted peer keeps its ports
 	if err != nil {
 		return nil, err
 	}
+	s.fronts, ports = ports[:peers], ports[peers:]
 	c.Adapt = func(i int, p *process.Spec) {
 		_, port, _ := net.SplitHostPort(ports[2*i]) // FreePorts returns host:port
-		p.Listen, p.GRPC, p.Settings, p.Profile = "/ip4/127.0.0.1/tcp/"+port, ports[2*i+1], settings, s.profile
+		p.Listen, p.GRPC, p.Profile = "/ip4/127.0.0.1/tcp/"+port, ports[2*i+1], s.profile
+		p.Settings = append(slices.Clone(settings), "ETCD_LISTEN="+s.fronts[i])
 		if s.quic {
-			p.Settings = append(slices.Clone(settings), "LISTEN="+p.Listen+",/ip4/127.0.0.1/udp/"+port+"/quic-v1")
+			p.Settings = append(p.Settings, "LISTEN="+p.Listen+",/ip4/127.0.0.1/udp/"+port+"/quic-v1")
 			p.Listen = process.Everywhere
 		}
 	}

@@ -96,10 +96,14 @@ func run(t task, endpoints, pids []string) (sample, error) {
 		return d.lock(ctx, t)
 	case "contended":
 		return d.contended(ctx, t)
+	case "v3lock":
+		return d.service(ctx, t)
 	case "keepalive":
 		return d.keepAlive(ctx, t)
 	case "read":
 		return d.read(ctx, t)
+	case "serializable":
+		return d.read(ctx, t, clientv3.WithSerializable())
 	case "watch":
 		return d.watch(ctx, t)
 	case "kill":

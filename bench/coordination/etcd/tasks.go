@@ -65,6 +65,27 @@ func (d *driver) contended(ctx context.Context, t task) (sample, error) {
 	return got, nil
 }
 
+// service is the server-side lock of etcd, each client with a name and a lease of its own.
+func (d *driver) service(ctx context.Context, t task) (sample, error) {
+	workers := make([]worker, t.Clients)
+	for i := range workers {
+		lease, err := d.client(i).Grant(ctx, sessionTTL)
+		if err != nil {
+			return sample{}, err
+		}
+		service := v3lockpb.NewLockClient(d.client(i).ActiveConnection())
+		name := fmt.Appendf(nil, "/bench/v3lock/%d/%d", t.Run, i)
+		workers[i] = func(ctx context.Context) error {
+			held, err := service.Lock(ctx, &v3lockpb.LockRequest{Name: name, Lease: int64(lease.ID)})
+			if err == nil {
+				_, err = service.Unlock(ctx, &v3lockpb.UnlockRequest{Key: held.Key})
+			}
+			return err
+		}
+	}
+	return closed(ctx, t.Duration, workers), nil
+}
+
 // keepAlive uses one stream and one lease for each client.
 func (d *driver) keepAlive(ctx context.Context, t task) (sample, error) {
 	workers := make([]worker, t.Clients)
@@ -88,14 +109,14 @@ func (d *driver) keepAlive(ctx context.Context, t task) (sample, error) {
 	return closed(ctx, t.Duration, workers), nil
 }
 
-func (d *driver) read(ctx context.Context, t task) (sample, error) {
+func (d *driver) read(ctx context.Context, t task, how ...clientv3.OpOption) (sample, error) {
 	const key = "/bench/read"
 	if _, err := d.client(0).Put(ctx, key, string(make([]byte, 128))); err != nil {
 		return sample{}, err
 	}
 	workers := make([]worker, t.Clients)
 	for i := range workers {
-		workers[i] = func(ctx context.Context) error { _, err := d.client(i).Get(ctx, key); return err }
+		workers[i] = func(ctx context.Context) error { _, err := d.client(i).Get(ctx, key, how...); return err }
 	}
 	return closed(ctx, t.Duration, workers), nil
 }
