@@ -91,7 +91,7 @@ type pages struct {
 	req    *pb.RangeRequest
 	ask    *apiv1.RangeRequest
 	header *pb.ResponseHeader // of the state in which the first page was read
-	counts int64              // with CountOnly
+	counts int64              // keys so far, before the bounds of revisions leave some out; with CountOnly all
 	ended  bool
 }
 
@@ -121,14 +121,14 @@ func (p *pages) next(ctx context.Context, had int64) (kvs []*mvccpb.KeyValue, er
 			kvs = append(kvs, p.s.keys.kv(kv))
 		}
 	}
-	p.ask.From, p.ask.Revision, p.counts = page.GetNext(), page.GetRevision(), page.GetCount()
+	p.ask.From, p.ask.Revision, p.counts = page.GetNext(), page.GetRevision(), p.counts+page.GetCount()+int64(len(page.GetKvs()))
 	p.ended = len(p.ask.From) == 0 || p.req.GetCountOnly()
 	return kvs, nil
 }
 
 // count returns the number of keys in the whole range, without its limit and its bounds of revisions.
 func (p *pages) count(ctx context.Context) (int64, error) {
-	if p.req.GetCountOnly() {
+	if p.ended {
 		return p.counts, nil
 	}
 	all, err := coord.Range(ctx, p.s.Service, &apiv1.RangeRequest{
@@ -142,13 +142,17 @@ const (
 	kvBytes   = 64      // about as much as a version takes beside its key and value
 )
 
-// grow takes room for the next page of a range behind what was read. A single key needs none before: there is at most
-// one value.
+// grow takes room for the next page of a range behind what was read.
 func (s *Server) grow(ctx context.Context, req *pb.RangeRequest, read int) error {
-	if req.GetCountOnly() || len(req.GetRangeEnd()) == 0 && read == 0 {
+	if !many(req) && read == 0 {
 		return nil
 	}
 	return budget.Grow(ctx, read+pageBytes)
+}
+
+// many reports whether a range may have many keys. A single one needs no room before: there is at most one value.
+func many(r *pb.RangeRequest) bool {
+	return len(r.GetRangeEnd()) > 0 && !r.GetCountOnly() && (r.GetLimit() != 1 || bounded(r))
 }
 
 // read reads a checked range at a revision, 0: the present. The call has read some bytes before.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/blackhole/blackhole/internal/contract/coord"
+	"github.com/blackhole/blackhole/internal/frontend/budget"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
@@ -34,8 +36,9 @@ type place struct {
 	lease     int64
 	created   int64 // revision
 	value     []byte
-	entered   bool // by this call
-	granted   bool // the lease, for this call: nobody else knows it before the answer
+	entered   bool               // by this call
+	granted   bool               // the lease, for this call: nobody else knows it before the answer
+	alone     *pb.ResponseHeader // of the change that put the key, if the queue was empty before
 }
 
 // enter puts a key at the end of the queue of a name. A lease with a key there keeps its place. Without a lease it
@@ -50,31 +53,46 @@ func (s *Server) enter(ctx context.Context, name []byte, lease int64, value []by
 		p.lease, p.granted = granted.GetID(), true
 	}
 	p.key = fmt.Appendf(nil, "%s/%x", name, p.lease)
+	absent := func(key, end []byte) []*pb.Compare {
+		return []*pb.Compare{{Key: key, RangeEnd: end, Target: pb.Compare_CREATE, TargetUnion: &pb.Compare_CreateRevision{}}}
+	}
+	put := []*pb.RequestOp{putOp(p.key, value, p.lease)}
+	from, to := queue(name).Bounds()
 	r, err := s.Txn(ctx, &pb.TxnRequest{
-		Compare: []*pb.Compare{{Key: p.key, Target: pb.Compare_CREATE, TargetUnion: &pb.Compare_CreateRevision{}}},
-		Success: []*pb.RequestOp{putOp(p.key, value, p.lease)},
-		Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: p.key}}}},
+		Compare: absent(from, to), // which looks at one key, however long the queue is
+		Success: put,
+		Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestTxn{RequestTxn: &pb.TxnRequest{
+			Compare: absent(p.key, nil), Success: put,
+			Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: p.key}}}},
+		}}}},
 	})
 	if err != nil {
 		s.giveUp(ctx, p)
 		return nil, err
 	}
-	p.created, p.entered = r.GetHeader().GetRevision(), r.GetSucceeded()
-	if !p.entered {
-		there := r.GetResponses()[0].GetResponseRange().GetKvs()[0]
-		p.created, p.value = there.GetCreateRevision(), there.GetValue()
+	p.created, p.entered = r.GetHeader().GetRevision(), true
+	if r.GetSucceeded() {
+		p.alone = r.GetHeader()
+	} else if behind := r.GetResponses()[0].GetResponseTxn(); !behind.GetSucceeded() {
+		there := behind.GetResponses()[0].GetResponseRange().GetKvs()[0]
+		p.created, p.value, p.entered = there.GetCreateRevision(), there.GetValue(), false
 	}
 	return p, nil
 }
 
-// first waits until a place is the first of its queue, and returns the header of that state. If the call ends before,
-// the key that it put goes.
-func (s *Server) first(ctx context.Context, p *place) (*pb.ResponseHeader, error) {
-	now, err := s.await(ctx, p)
-	if err != nil {
+// queue returns the keys of a queue.
+func queue(name []byte) coord.Span { return coord.Under(string(name) + "/") }
+
+// first waits until a place is the first of its queue, and returns the header of that state and whether its key is still
+// there. If the call ends before, the key that it put goes.
+func (s *Server) first(ctx context.Context, p *place) (now *pb.ResponseHeader, there bool, err error) {
+	if p.alone != nil {
+		return p.alone, true, nil
+	}
+	if now, there, err = s.await(ctx, p); err != nil {
 		s.giveUp(ctx, p)
 	}
-	return now, err
+	return now, there, err
 }
 
 // giveUp takes back what a call that fails put, and the lease that it got. Otherwise it ends with the lease.
@@ -89,21 +107,25 @@ func (s *Server) giveUp(ctx context.Context, p *place) {
 }
 
 // await is first, and leaves the key. It counts as a watch. Without a majority it goes on waiting.
-func (s *Server) await(ctx context.Context, p *place) (*pb.ResponseHeader, error) {
+func (s *Server) await(ctx context.Context, p *place) (now *pb.ResponseHeader, there bool, err error) {
 	release, err := s.watches.TakeWithin(ctx, "etcdapi.Lock", waitBytes, 0)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer release()
 	ctx, cancel := s.untilClosing(ctx)
 	defer cancel()
 	for {
-		ahead, err := s.ofQueue(ctx, p.name, pb.RangeRequest_DESCEND, p.created-1)
-		if err == nil && (len(ahead.GetKvs()) == 0 || bytes.Equal(ahead.Kvs[0].GetKey(), p.key)) {
-			return ahead.GetHeader(), nil
+		reading, room := budget.Growing(ctx, s.Answers, "etcdapi.Lock")
+		up, err := s.upTo(reading, p)
+		_ = room.To(ctx, 0, 0) // the call may wait for long
+		kvs := up.GetKvs()
+		ahead := slices.IndexFunc(kvs, func(kv *mvccpb.KeyValue) bool { return kv.GetCreateRevision() < p.created })
+		if err == nil && ahead < 0 {
+			return up.GetHeader(), slices.ContainsFunc(kvs, func(kv *mvccpb.KeyValue) bool { return bytes.Equal(kv.GetKey(), p.key) }), nil
 		}
 		if err == nil { // one waits for the last key before it alone: an end wakes one
-			err = s.changes(ctx, s.keys.span(ahead.Kvs[0].GetKey(), nil), ahead.GetHeader().GetRevision(), func(e *apiv1.KeyEvent, _ *pb.ResponseHeader) error {
+			err = s.changes(ctx, s.keys.span(kvs[ahead].GetKey(), nil), up.GetHeader().GetRevision(), func(e *apiv1.KeyEvent, _ *pb.ResponseHeader) error {
 				if e.GetType() == apiv1.KeyEvent_DELETE {
 					return io.EOF
 				}
@@ -111,19 +133,27 @@ func (s *Server) await(ctx context.Context, p *place) (*pb.ResponseHeader, error
 			})
 		}
 		if ctx.Err() != nil {
-			return nil, s.ended(ctx)
+			return nil, false, s.ended(ctx)
 		}
 		if err != nil && !s.waits(ctx, err) {
-			return nil, err
+			return nil, false, err
 		}
 	}
 }
 
-// ofQueue reads the key of a queue that was created first or last. With a revision it is one of those up to it,
-// without values: the front reads all of them, and the values of a long queue would exceed an answer.
-func (s *Server) ofQueue(ctx context.Context, name []byte, order pb.RangeRequest_SortOrder, upTo int64) (*pb.RangeResponse, error) {
-	from, to := coord.Under(string(name) + "/").Bounds()
-	return s.Range(ctx, &pb.RangeRequest{Key: from, RangeEnd: to, Limit: 1, SortTarget: pb.RangeRequest_CREATE, SortOrder: order, MaxCreateRevision: upTo, KeysOnly: upTo > 0})
+// head reads the key of a queue that was created first.
+func (s *Server) head(ctx context.Context, name []byte) (*pb.RangeResponse, error) {
+	from, to := queue(name).Bounds()
+	return s.Range(ctx, &pb.RangeRequest{Key: from, RangeEnd: to, Limit: 1, SortTarget: pb.RangeRequest_CREATE})
+}
+
+// upTo reads the keys of a queue up to a place, the last one first, without values: those of a long queue would exceed an
+// answer.
+func (s *Server) upTo(ctx context.Context, p *place) (*pb.RangeResponse, error) {
+	from, to := queue(p.name).Bounds()
+	return s.Range(ctx, &pb.RangeRequest{
+		Key: from, RangeEnd: to, KeysOnly: true, MaxCreateRevision: p.created, SortTarget: pb.RangeRequest_CREATE, SortOrder: pb.RangeRequest_DESCEND,
+	})
 }
 
 // changes calls f for each event in a span after a revision, until it returns io.EOF.
@@ -168,17 +198,14 @@ func (s *Server) Lock(ctx context.Context, req *v3lockpb.LockRequest) (*v3lockpb
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.first(ctx, p); err != nil {
-		return nil, err
-	}
-	r, err := s.Range(ctx, &pb.RangeRequest{Key: p.key})
+	now, there, err := s.first(ctx, p)
 	switch {
 	case err != nil:
 		return nil, err
-	case len(r.GetKvs()) == 0:
+	case !there:
 		return nil, status.Error(codes.Unknown, "mutex: session is expired")
 	}
-	return &v3lockpb.LockResponse{Header: r.GetHeader(), Key: p.key}, nil
+	return &v3lockpb.LockResponse{Header: now, Key: p.key}, nil
 }
 
 // Unlock implements v3lockpb.LockServer.
@@ -196,7 +223,7 @@ func (s *Server) Campaign(ctx context.Context, req *v3electionpb.CampaignRequest
 	if err != nil {
 		return nil, err
 	}
-	now, err := s.first(ctx, p)
+	now, _, err := s.first(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +267,7 @@ func leading(l *v3electionpb.LeaderKey) (*place, error) {
 
 // Leader implements v3electionpb.ElectionServer.
 func (s *Server) Leader(ctx context.Context, req *v3electionpb.LeaderRequest) (*v3electionpb.LeaderResponse, error) {
-	r, err := s.ofQueue(ctx, req.GetName(), pb.RangeRequest_ASCEND, 0)
+	r, err := s.head(ctx, req.GetName())
 	switch {
 	case err != nil:
 		return nil, err
@@ -265,7 +292,7 @@ func (s *Server) Observe(req *v3electionpb.LeaderRequest, stream grpc.ServerStre
 		return stream.Send(&v3electionpb.LeaderResponse{Header: at, Kv: kv})
 	}
 	for {
-		now, err := s.ofQueue(ctx, req.GetName(), pb.RangeRequest_ASCEND, 0)
+		now, err := s.head(ctx, req.GetName())
 		leads, in := len(now.GetKvs()) > 0, coord.Span{}
 		if leads {
 			in = s.keys.span(now.Kvs[0].GetKey(), nil)

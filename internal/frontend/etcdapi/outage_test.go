@@ -34,17 +34,26 @@ func (w watching) begin(r *pb.WatchCreateRequest) {
 	require.NoError(w.t, w.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: r}}))
 }
 
-// faulty is a plane whose watches fail with an error while it has one. It counts what is read.
+// faulty is a plane whose watches fail with an error while it has one. It counts its calls.
 type faulty struct {
 	coord.Service
-	with  atomic.Pointer[error]
-	reads atomic.Int64
-	after func(read int64) // of each read
+	with                            atomic.Pointer[error]
+	commands, reads, local, watches atomic.Int64     // local are those reads that need no group
+	after                           func(read int64) // of each read
+}
+
+// Execute implements coord.Service.
+func (f *faulty) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
+	f.commands.Add(1)
+	return f.Service.Execute(ctx, cmd)
 }
 
 // Read implements coord.Service.
 func (f *faulty) Read(ctx context.Context, q *coordv1.Question) (*coordv1.Answer, error) {
 	n := f.reads.Add(1)
+	if q.GetRange().GetLocal() {
+		f.local.Add(1)
+	}
 	a, err := f.Service.Read(ctx, q)
 	if f.after != nil {
 		f.after(n)
@@ -56,6 +65,7 @@ func (f *faulty) Read(ctx context.Context, q *coordv1.Question) (*coordv1.Answer
 func (f *faulty) Watch(
 	ctx context.Context, w *apiv1.WatchKeysRequest, send func(*apiv1.WatchKeysResponse) error,
 ) error {
+	f.watches.Add(1)
 	if err := f.with.Load(); err != nil {
 		return *err
 	}

@@ -42,8 +42,7 @@ func (s *Server) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, 
 // ranges reports whether a transaction may answer with many keys.
 func ranges(req *pb.TxnRequest) bool {
 	return slices.ContainsFunc(slices.Concat(req.GetSuccess(), req.GetFailure()), func(op *pb.RequestOp) bool {
-		r := op.GetRequestRange()
-		return len(r.GetRangeEnd()) > 0 && !r.GetCountOnly() || op.GetRequestDeleteRange().GetPrevKv() || ranges(op.GetRequestTxn())
+		return many(op.GetRequestRange()) || op.GetRequestDeleteRange().GetPrevKv() || ranges(op.GetRequestTxn())
 	})
 }
 
