@@ -165,8 +165,11 @@ func (s *session) v3lock(ctx context.Context, all []system) error {
 }
 
 func (s *session) serializable(ctx context.Context, all []system) error {
-	s.table("Serializable reads of one key of 128 bytes by etcd's client")
-	return s.placed(ctx, all, "serializable", 64)
+	s.table("Serializable reads by etcd's client: one key of 128 bytes, a range of ten")
+	if err := s.placed(ctx, all, "serializable", 64); err != nil {
+		return err
+	}
+	return s.each(ctx, all, "serializable, ten keys, at a follower", order{Op: "serializable", Clients: 64, Batch: 10, At: atFollower})
 }
 
 // failover kills the leader and times the next lock, repeatedly, each system in turn.

@@ -109,9 +109,17 @@ func (d *driver) keepAlive(ctx context.Context, t task) (sample, error) {
 	return closed(ctx, t.Duration, workers), nil
 }
 
+// read reads one key, or with Batch a range of so many.
 func (d *driver) read(ctx context.Context, t task, how ...clientv3.OpOption) (sample, error) {
-	const key = "/bench/read"
-	if _, err := d.client(0).Put(ctx, key, string(make([]byte, 128))); err != nil {
+	key := "/bench/read"
+	for n := range t.Batch {
+		if _, err := d.client(0).Put(ctx, fmt.Sprintf("%s/%d", key, n), string(make([]byte, 128))); err != nil {
+			return sample{}, err
+		}
+	}
+	if t.Batch > 0 {
+		key, how = key+"/", append(how, clientv3.WithPrefix())
+	} else if _, err := d.client(0).Put(ctx, key, string(make([]byte, 128))); err != nil {
 		return sample{}, err
 	}
 	workers := make([]worker, t.Clients)
