@@ -50,6 +50,7 @@ type Config struct {
 // Gate is the plane for applications. It takes the caller from the context, where package access has put it.
 type Gate struct {
 	Config
+	nobody  string // the owner of callers without a name
 	denials *access.Limiter
 }
 
@@ -61,7 +62,7 @@ func New(c Config) *Gate {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Gate{Config: c, denials: access.NewLimiter(denialsPerMinute, maxDenied)}
+	return &Gate{Config: c, nobody: principals.OfFront(c.Front, c.Peer), denials: access.NewLimiter(denialsPerMinute, maxDenied)}
 }
 
 // Owner returns the owner that a caller acts as. It never refuses: roles are checked before.
@@ -78,7 +79,7 @@ func (g *Gate) caller(ctx context.Context) caller {
 	p := access.From(ctx)
 	if g.Open || p.Name == "" {
 		// Each has a share of what the group lets all of them have, by its user or address.
-		return caller{Principal: p, owner: principals.From(principals.OfFront(g.Front, g.Peer), access.Client(ctx))}
+		return caller{Principal: p, owner: principals.From(g.nobody, access.Client(ctx))}
 	}
 	return caller{Principal: p, owner: principals.Named(p.Name), admin: g.Front == "" && p.Role >= access.RoleAdmin}
 }

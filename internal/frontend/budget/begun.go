@@ -2,7 +2,7 @@ package budget
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -35,6 +35,29 @@ func NewBegun(op string, most int, atOnce *access.Pool, name func(context.Contex
 
 type begunKey struct{}
 
+// begunCall is the context of a call that has a place.
+type begunCall struct {
+	context.Context
+	release func()
+	free    atomic.Bool
+	stop    func() bool
+}
+
+// Value implements context.Context.
+func (c *begunCall) Value(key any) any {
+	if _, own := key.(begunKey); own {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// end gives the place back, the first time.
+func (c *begunCall) end() {
+	if !c.free.Swap(true) {
+		c.release()
+	}
+}
+
 // endedFor is how long a call that ended without a request keeps its place: to begin and end calls costs a client less than this peer.
 const endedFor = 2 * time.Second
 
@@ -50,9 +73,9 @@ func (b *Begun) Begin(ctx context.Context, fullMethod string) (context.Context, 
 		access.Placed(ctx, false)
 		return ctx, err
 	}
-	release = sync.OnceFunc(release)
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(endedFor, release) })
-	return context.WithValue(ctx, begunKey{}, func() { stop(); release() }), nil
+	one := &begunCall{Context: ctx, release: release}
+	one.stop = context.AfterFunc(ctx, func() { time.AfterFunc(endedFor, one.end) })
+	return one, nil
 }
 
 func (b *Begun) take(ctx context.Context, fullMethod string) (release func(), err error) {
@@ -74,7 +97,8 @@ func (b *Begun) take(ctx context.Context, fullMethod string) (release func(), er
 // arrived says that a call has a place of its own, and its first request.
 func arrived(ctx context.Context) {
 	access.Placed(ctx, true)
-	if end, ok := ctx.Value(begunKey{}).(func()); ok {
-		end()
+	if one, ok := ctx.Value(begunKey{}).(*begunCall); ok {
+		one.stop()
+		one.end()
 	}
 }

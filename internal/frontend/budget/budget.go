@@ -49,6 +49,20 @@ func Written(answer any) {
 
 type growingKey struct{}
 
+// growing is the context of a call with what it occupies.
+type growing struct {
+	context.Context
+	room access.Growing
+}
+
+// Value implements context.Context.
+func (g *growing) Value(key any) any {
+	if _, own := key.(growingKey); own {
+		return &g.room
+	}
+	return g.Context.Value(key)
+}
+
 // Grow takes room for n bytes of the answer of a call, before they are read. It waits for a while. Errors:
 // PoolExhausted.
 func Grow(ctx context.Context, n int) error {
@@ -62,8 +76,8 @@ func Grow(ctx context.Context, n int) error {
 // Growing returns the context of a call, in which Grow takes room in a pool, and what the call occupies of it. Whoever
 // has it from here gives it back.
 func Growing(ctx context.Context, pool *access.Pool, op string) (context.Context, *access.Growing) {
-	room := pool.Growing(op)
-	return context.WithValue(ctx, growingKey{}, room), room
+	g := &growing{ctx, *pool.Growing(op)}
+	return g, &g.room
 }
 
 // charge puts an answer into the budget until it is written; nil: it costs nothing. grow is a method of room, which

@@ -76,10 +76,10 @@ func (t *text) end() {
 
 // bear puts the token of a client of etcd where ours has it: etcd's have no scheme.
 func bear(ctx context.Context) context.Context {
-	md, _ := metadata.FromIncomingContext(ctx)
 	for _, name := range []string{"authorization", rpctypes.TokenFieldNameGRPC} {
-		if values := md.Get(name); len(values) > 0 {
+		if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
 			if !strings.Contains(values[0], " ") {
+				md, _ := metadata.FromIncomingContext(ctx)
 				md.Set("authorization", "Bearer "+values[0])
 				return metadata.NewIncomingContext(ctx, md)
 			}

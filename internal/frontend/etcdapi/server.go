@@ -109,6 +109,8 @@ type Server struct {
 	v3electionpb.UnimplementedElectionServer
 	Config
 	keys     keyspace
+	unaries  []grpc.UnaryServerInterceptor // all that wraps a call, with the outermost first
+	streams  []grpc.StreamServerInterceptor
 	url      string // of this front, for clients
 	grpc     *grpc.Server
 	alive    *health.Server // says that this server serves, as etcd's does
@@ -132,6 +134,9 @@ func New(c Config) (*Server, error) {
 		Config: c, keys: keyspace(c.Prefix), watches: c.Answers.Twin("watch_bytes"), refusals: budget.NewRefusals(),
 		alive: health.NewServer(),
 	}
+	charged := budget.Budget{Answers: s.Answers, Requests: s.Requests, AtOnce: s.AtOnce, Op: "etcdapi", Changes: func(method string) bool { return Need(method) > access.RoleReadOnly }}
+	s.unaries = slices.Concat([]grpc.UnaryServerInterceptor{s.unary}, s.Unary, []grpc.UnaryServerInterceptor{charged.Unary})
+	s.streams = slices.Concat([]grpc.StreamServerInterceptor{s.stream}, s.Stream, []grpc.StreamServerInterceptor{charged.Stream})
 	s.led.Store(newLed())
 	if c.DiskBytes == nil {
 		s.DiskBytes = func() int64 { return 0 }
@@ -204,8 +209,8 @@ func services() []*grpc.ServiceDesc {
 
 // intercept runs a call within all that wraps it.
 func (s *Server) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
-	for _, one := range slices.Backward(slices.Concat([]grpc.UnaryServerInterceptor{s.unary}, s.Unary, []grpc.UnaryServerInterceptor{s.budget().Unary})) {
-		next := call
+	for i := len(s.unaries) - 1; i >= 0; i-- {
+		one, next := s.unaries[i], call
 		call = func(ctx context.Context, req any) (any, error) { return one(ctx, req, info, next) }
 	}
 	return call(ctx, req)
@@ -213,16 +218,11 @@ func (s *Server) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 
 // interceptStream is intercept for streams.
 func (s *Server) interceptStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, call grpc.StreamHandler) error {
-	for _, one := range slices.Backward(slices.Concat([]grpc.StreamServerInterceptor{s.stream}, s.Stream, []grpc.StreamServerInterceptor{s.budget().Stream})) {
-		next := call
+	for i := len(s.streams) - 1; i >= 0; i-- {
+		one, next := s.streams[i], call
 		call = func(srv any, ss grpc.ServerStream) error { return one(srv, ss, info, next) }
 	}
 	return call(srv, ss)
-}
-
-// budget charges the answers of the methods.
-func (s *Server) budget() budget.Budget {
-	return budget.Budget{Answers: s.Answers, Requests: s.Requests, AtOnce: s.AtOnce, Op: "etcdapi", Changes: func(method string) bool { return Need(method) > access.RoleReadOnly }}
 }
 
 // unary turns errors into those of etcd, and a panic into an error.

@@ -162,7 +162,9 @@ func (g *Guard) certified(cert *x509.Certificate) (caller, error) {
 
 // clientOf returns the origin of a call as a key of rate limits.
 func clientOf(e callCredentials) string {
-	if r, ok := e.remote.(*remote); ok && r.user != nil {
+	if r, ok := e.remote.(*remote); ok && r.client != "" {
+		return r.client
+	} else if ok && r.user != nil {
 		return r.user.String()
 	}
 	if p, ok := Plain(e.remote).(peerAddr); ok {

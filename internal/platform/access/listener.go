@@ -77,6 +77,7 @@ func (c *Connections) admit(raw net.Conn) *boundedConn {
 	one.open, one.close = context.WithCancel(context.Background())
 	one.remote = &remote{Addr: raw.RemoteAddr(), conn: one, user: userOf(raw)}
 	client := clientOf(callCredentials{remote: one.remote})
+	one.remote.client = client
 	free, own, ok := c.pool.take(client, 1, c.pool.kept)
 	if !ok {
 		err := c.pool.refuse("access.Accept", client, free, own)
@@ -223,8 +224,9 @@ func (c *boundedConn) Close() error {
 // remote is the remote address of a bounded connection.
 type remote struct {
 	net.Addr
-	conn *boundedConn
-	user *peerAddr // behind a loopback address, where it is known; nobody is authenticated by it
+	conn   *boundedConn
+	client string    // as clientOf has it; empty until it is known
+	user   *peerAddr // behind a loopback address, where it is known; nobody is authenticated by it
 }
 
 // Remote returns the address of the other end of the connection of a call, or nil. Those of two bounded connections differ.
