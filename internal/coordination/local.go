@@ -53,6 +53,7 @@ type local struct {
 	membership  *upkeep.Membership
 	comparer    *upkeep.Comparer
 	claimTimes  claimTimes
+	answers     answer.State
 
 	missing   func() string               // explains the lack of a leader
 	tolerance func() membership.Tolerance // of the group, now
@@ -87,6 +88,14 @@ func (p *plane) startLocal(first bootstrap.Membership, now view.Incarnation) (l 
 	r.Storage, r.Applied, r.Logger = p.disk, l.claimTimes.applied, c.Logger
 	if l.member, err = member.Start(member.Config{Replica: r, Transport: l.transport, Fatal: p.failed.stop}); err != nil {
 		return nil, err
+	}
+	l.answers = answer.State{
+		View: l.member.View, Keys: l.member.Keyspace,
+		Remaining: func(id coord.LeaseID) int64 {
+			left, _ := l.member.Remaining(id)
+			return max(left, 0).Milliseconds()
+		},
+		Age: func(kv *coord.KeyValue) time.Duration { return l.claimTimes.age(kv.Key) },
 	}
 	l.group = &formation.Member{Member: l.member, Group: machine.GroupID(now.Group[:]), Apply: l.apply}
 	l.membership = upkeep.NewMembership(upkeep.MembershipConfig{
@@ -423,14 +432,6 @@ func (l *local) barrier(ctx context.Context) (coord.Header, error) {
 
 // Read implements coord.Service.
 func (l *local) Read(ctx context.Context, q *coordv1.Question) (_ *coordv1.Answer, err error) {
-	state := answer.State{
-		View: l.member.View, Keys: l.member.Keyspace,
-		Remaining: func(id coord.LeaseID) int64 {
-			left, _ := l.member.Remaining(id)
-			return max(left, 0).Milliseconds()
-		},
-		Age: func(kv *coord.KeyValue) time.Duration { return l.claimTimes.age(kv.Key) },
-	}
 	if !answer.IsLocal(q) {
 		if _, err = l.barrier(ctx); err != nil {
 			return nil, err
@@ -439,7 +440,7 @@ func (l *local) Read(ctx context.Context, q *coordv1.Question) (_ *coordv1.Answe
 	if answer.AboutLeases(q) && !l.Leads() {
 		return nil, fault.New("coordination.Read", fault.Unavailable, "another member leads")
 	}
-	a, err := state.Read(q)
+	a, err := l.answers.Read(q)
 	return a, fault.Wrap("coordination.Read", err)
 }
 

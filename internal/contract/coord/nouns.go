@@ -92,7 +92,10 @@ func (e Event) Creates() bool { return e.KV != nil && e.KV.Version == 1 }
 type Span struct{ From, To string }
 
 // Exactly returns the span of one key.
-func Exactly(key string) Span { return Span{From: key, To: key + "\x00"} }
+func Exactly(key string) Span {
+	end := key + "\x00"
+	return Span{From: end[:len(key)], To: end}
+}
 
 // Under returns the span of keys with a prefix.
 func Under(prefix string) Span {

@@ -146,7 +146,12 @@ func (s Span) Request(limit uint32) *apiv1.RangeRequest {
 
 // Range reads a page of keys.
 func Range(ctx context.Context, s Service, r *apiv1.RangeRequest) (*apiv1.RangeResponse, error) {
-	a, err := s.Read(ctx, &coordv1.Question{Request: &coordv1.Question_Range{Range: r}})
+	q := &struct {
+		all coordv1.Question
+		one coordv1.Question_Range
+	}{one: coordv1.Question_Range{Range: r}}
+	q.all.Request = &q.one
+	a, err := s.Read(ctx, &q.all)
 	return a.GetRange(), err
 }
 

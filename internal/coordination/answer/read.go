@@ -143,26 +143,34 @@ func (s *State) keys(r *apiv1.RangeRequest) (*coordv1.Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := machine.Query{
+	read := &struct {
+		machine.Query
+		page machine.Page
+		err  error
+	}{Query: machine.Query{
 		Span: span, At: coord.Revision(r.GetRevision()), Limit: limit(r.GetLimit()), Bytes: pageBytes, From: string(r.GetFrom()),
 		Order:      r.GetOrder(),
 		Descending: r.GetDescending(), KeysOnly: r.GetKeysOnly(), CountOnly: r.GetCountOnly(),
-	}
-	var page machine.Page
+	}}
 	var at coord.Header
-	if q.Scans() { // long, so beside the member
+	if read.Scans() { // long, so beside the member
 		var keys *machine.Keyspace
 		keys, at = s.Keys()
-		page, err = keys.Range(q)
+		read.page, read.err = keys.Range(read.Query)
 	} else {
-		at = s.View(func(m *machine.Machine) { page, err = m.Range(q) })
+		at = s.View(func(m *machine.Machine) { read.page, read.err = m.Range(read.Query) })
 	}
-	if err != nil {
-		return nil, err
+	if read.err != nil {
+		return nil, read.err
 	}
-	return &coordv1.Answer{Response: &coordv1.Answer_Range{Range: &apiv1.RangeResponse{
-		Header: Header(at), Kvs: each(page.Keys, machine.Message), Next: []byte(page.Next), Revision: int64(page.Revision), Count: int64(page.Count),
-	}}}, nil
+	page := &read.page
+	out := &struct {
+		all  coordv1.Answer
+		one  coordv1.Answer_Range
+		keys apiv1.RangeResponse
+	}{keys: apiv1.RangeResponse{Header: Header(at), Kvs: machine.Messages(page.Keys), Next: []byte(page.Next), Revision: int64(page.Revision), Count: int64(page.Count)}}
+	out.all.Response, out.one.Range = &out.one, &out.keys
+	return &out.all, nil
 }
 
 func spanOf(r *apiv1.RangeRequest) (coord.Span, error) {

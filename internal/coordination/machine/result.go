@@ -80,14 +80,27 @@ func Message(kv *coord.KeyValue) *apiv1.KeyVal {
 	if kv == nil {
 		return nil
 	}
-	out := &apiv1.KeyVal{
-		Key: []byte(kv.Key), Value: kv.Value, CreateRevision: int64(kv.CreateRevision),
-		ModRevision: int64(kv.ModRevision), Version: kv.Version, Lease: int64(kv.Lease),
-	}
-	if owner := kv.LeaseOwner(); owner != "" {
-		out.LeaseOwner = &owner
+	out := new(apiv1.KeyVal)
+	describe(kv, out)
+	return out
+}
+
+// Messages are those of versions, in one piece of memory.
+func Messages(all []*coord.KeyValue) []*apiv1.KeyVal {
+	made, out := make([]apiv1.KeyVal, len(all)), make([]*apiv1.KeyVal, len(all))
+	for i, kv := range all {
+		out[i] = &made[i]
+		describe(kv, out[i])
 	}
 	return out
+}
+
+func describe(kv *coord.KeyValue, out *apiv1.KeyVal) {
+	out.Key, out.Value, out.Lease = []byte(kv.Key), kv.Value, int64(kv.Lease)
+	out.CreateRevision, out.ModRevision, out.Version = int64(kv.CreateRevision), int64(kv.ModRevision), kv.Version
+	if owner := kv.LeaseOwner(); owner != "" {
+		out.LeaseOwner = proto.String(owner)
+	}
 }
 
 // ApplyEffects are the changes of a command, for watchers and waiters. Its slices stay valid until

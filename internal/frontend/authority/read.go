@@ -1,8 +1,8 @@
 package authority
 
 import (
+	"bytes"
 	"context"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -76,7 +76,7 @@ func (c *caller) hide(all ...*apiv1.KeyVal) {
 		if kv != nil {
 			kv.LeaseOwner = nil
 		}
-		if strings.HasPrefix(string(kv.GetKey()), directory.Prefix) && len(kv.GetValue()) > 0 {
+		if bytes.HasPrefix(kv.GetKey(), []byte(directory.Prefix)) && len(kv.GetValue()) > 0 {
 			kv.Value = shown(kv.GetValue())
 		}
 	}

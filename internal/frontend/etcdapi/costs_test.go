@@ -2,6 +2,7 @@ package etcdapi_test
 
 import (
 	"fmt"
+	"net"
 	"testing"
 	"testing/synctest"
 
@@ -89,4 +90,19 @@ func TestOneKeyNeedsNoRoom(t *testing.T) {
 		require.NoError(t, read(1))
 		refusedAs(t, rpctypes.ErrGRPCRequestTooManyRequests, read(2))
 	})
+}
+
+// BenchmarkRange is what a serializable read of one key costs, on both ends.
+func BenchmarkRange(b *testing.B) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(b, err)
+	room := access.NewPool("answer_bytes", 16<<20, nil)
+	f := startWith(b, access.NewConnections(64, nil).Listener(l), l.Addr().String(), etcdapi.Config{Answers: room, Requests: room.Twin("request_bytes")}, nil)
+	_, err = f.Put(b.Context(), &pb.PutRequest{Key: []byte("a"), Value: make([]byte, 128)})
+	require.NoError(b, err)
+	b.ReportAllocs()
+	for b.Loop() {
+		_, err := f.Range(b.Context(), &pb.RangeRequest{Key: []byte("a"), Serializable: true})
+		require.NoError(b, err)
+	}
 }

@@ -1,7 +1,8 @@
 package etcdapi
 
 import (
-	"strings"
+	"bytes"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
@@ -13,7 +14,7 @@ import (
 type keyspace string
 
 // key returns the group's key of a client's one.
-func (k keyspace) key(key []byte) []byte { return append([]byte(k), key...) }
+func (k keyspace) key(key []byte) []byte { return slices.Concat([]byte(k), key) }
 
 // span returns the group's keys of a client's range. The end "\x00" means the end of the client's keys.
 func (k keyspace) span(key, end []byte) coord.Span {
@@ -36,23 +37,29 @@ func (k keyspace) bounds(key, end []byte) (from, to []byte) {
 }
 
 // strip returns the client's key of the group's one.
-func (k keyspace) strip(key []byte) []byte { return []byte(strings.TrimPrefix(string(key), string(k))) }
+func (k keyspace) strip(key []byte) []byte { return bytes.TrimPrefix(key, []byte(k)) }
 
 // kv returns a version as etcd has it; nil for none.
 func (k keyspace) kv(kv *apiv1.KeyVal) *mvccpb.KeyValue {
 	if kv == nil {
 		return nil
 	}
-	return &mvccpb.KeyValue{
-		Key: k.strip(kv.GetKey()), Value: kv.GetValue(), CreateRevision: kv.GetCreateRevision(), ModRevision: kv.GetModRevision(),
-		Version: kv.GetVersion(), Lease: kv.GetLease(),
-	}
+	out := new(mvccpb.KeyValue)
+	k.translate(kv, out)
+	return out
 }
 
+// kvs returns versions as etcd has them, in one piece of memory.
 func (k keyspace) kvs(all []*apiv1.KeyVal) []*mvccpb.KeyValue {
-	out := make([]*mvccpb.KeyValue, len(all))
+	made, out := make([]mvccpb.KeyValue, len(all)), make([]*mvccpb.KeyValue, len(all))
 	for i, kv := range all {
-		out[i] = k.kv(kv)
+		out[i] = &made[i]
+		k.translate(kv, out[i])
 	}
 	return out
+}
+
+func (k keyspace) translate(kv *apiv1.KeyVal, out *mvccpb.KeyValue) {
+	out.Key, out.Value, out.Lease = k.strip(kv.GetKey()), kv.GetValue(), kv.GetLease()
+	out.CreateRevision, out.ModRevision, out.Version = kv.GetCreateRevision(), kv.GetModRevision(), kv.GetVersion()
 }

@@ -35,12 +35,11 @@ func (s *Server) Range(ctx context.Context, req *pb.RangeRequest) (*pb.RangeResp
 	if err := checkRange(req); err != nil {
 		return nil, err
 	}
-	for compacted := new(coord.Compacted); ; {
+	for {
 		out, err := s.read(ctx, req, req.GetRevision(), 0)
-		if req.GetRevision() <= 0 && errors.As(err, &compacted) && ctx.Err() == nil {
-			continue // between two pages
-		}
-		return out, err
+		if err == nil || req.GetRevision() > 0 || !errors.As(err, new(*coord.Compacted)) || ctx.Err() != nil {
+			return out, err
+		} // compacted between two pages
 	}
 }
 
@@ -89,7 +88,7 @@ func (s *Server) RangeStream(req *pb.RangeRequest, stream grpc.ServerStreamingSe
 type pages struct {
 	s      *Server
 	req    *pb.RangeRequest
-	ask    *apiv1.RangeRequest
+	ask    apiv1.RangeRequest
 	header *pb.ResponseHeader // of the state in which the first page was read
 	counts int64              // keys so far, before the bounds of revisions leave some out; with CountOnly all
 	ended  bool
@@ -97,33 +96,29 @@ type pages struct {
 
 // pages returns the keys of a range at a revision, 0: the present at the first page.
 func (s *Server) pages(req *pb.RangeRequest, revision int64) *pages {
-	from, to := s.keys.span(req.GetKey(), req.GetRangeEnd()).Bounds()
-	return &pages{s: s, req: req, ask: &apiv1.RangeRequest{
+	from, to := s.keys.bounds(req.GetKey(), req.GetRangeEnd())
+	return &pages{s: s, req: req, ask: apiv1.RangeRequest{
 		Key: from, RangeEnd: to, Revision: max(revision, 0), KeysOnly: req.GetKeysOnly(), CountOnly: req.GetCountOnly(),
-		Order: orders()[req.GetSortTarget()], Descending: req.GetSortOrder() == pb.RangeRequest_DESCEND, Local: req.GetSerializable(),
+		Order: order(req.GetSortTarget()), Descending: req.GetSortOrder() == pb.RangeRequest_DESCEND, Local: req.GetSerializable(),
 	}}
 }
 
 // next reads a page, with one key more than the limit of the range lets it have. had is how many keys came before.
-func (p *pages) next(ctx context.Context, had int64) (kvs []*mvccpb.KeyValue, err error) {
+func (p *pages) next(ctx context.Context, had int64) ([]*mvccpb.KeyValue, error) {
 	if limit := p.req.GetLimit(); limit > 0 && !bounded(p.req) {
 		p.ask.Limit = uint32(min(limit+1-had, 1000))
 	}
-	page, err := coord.Range(ctx, p.s.Service, p.ask)
+	page, err := coord.Range(ctx, p.s.Service, &p.ask)
 	if err != nil {
 		return nil, err
 	}
 	if p.header == nil {
 		p.header = header(page.GetHeader())
 	}
-	for _, kv := range page.GetKvs() {
-		if within(p.req, kv) {
-			kvs = append(kvs, p.s.keys.kv(kv))
-		}
-	}
-	p.ask.From, p.ask.Revision, p.counts = page.GetNext(), page.GetRevision(), p.counts+page.GetCount()+int64(len(page.GetKvs()))
+	found := page.GetKvs()
+	p.ask.From, p.ask.Revision, p.counts = page.GetNext(), page.GetRevision(), p.counts+page.GetCount()+int64(len(found))
 	p.ended = len(p.ask.From) == 0 || p.req.GetCountOnly()
-	return kvs, nil
+	return p.s.keys.kvs(slices.DeleteFunc(found, func(kv *apiv1.KeyVal) bool { return !within(p.req, kv) })), nil
 }
 
 // count returns the number of keys in the whole range, without its limit and its bounds of revisions.
@@ -173,7 +168,12 @@ func (s *Server) read(
 		for _, kv := range kvs {
 			size += kvBytes + len(kv.GetKey()) + len(kv.GetValue())
 		}
-		if out.Kvs = append(out.Kvs, kvs...); before+size > maxAnswer {
+		if out.Kvs == nil {
+			out.Kvs = kvs
+		} else {
+			out.Kvs = append(out.Kvs, kvs...)
+		}
+		if before+size > maxAnswer {
 			return nil, status.Errorf(codes.ResourceExhausted, "etcdserver: the answer exceeds %d bytes: ask for fewer keys, or with a limit", maxAnswer)
 		}
 	}
@@ -199,13 +199,8 @@ func within(r *pb.RangeRequest, kv *apiv1.KeyVal) bool {
 		in(kv.GetCreateRevision(), r.GetMinCreateRevision(), r.GetMaxCreateRevision())
 }
 
-// orders translates the property by which keys are sorted.
-func orders() map[pb.RangeRequest_SortTarget]apiv1.TxnRange_Order {
-	return map[pb.RangeRequest_SortTarget]apiv1.TxnRange_Order{
-		pb.RangeRequest_KEY: apiv1.TxnRange_KEY, pb.RangeRequest_VERSION: apiv1.TxnRange_VERSION, pb.RangeRequest_CREATE: apiv1.TxnRange_CREATE_REVISION,
-		pb.RangeRequest_MOD: apiv1.TxnRange_MOD_REVISION, pb.RangeRequest_VALUE: apiv1.TxnRange_VALUE,
-	}
-}
+// order translates the checked property by which keys are sorted. It has etcd's numbers.
+func order(by pb.RangeRequest_SortTarget) apiv1.TxnRange_Order { return apiv1.TxnRange_Order(by) }
 
 // Put implements etcdserverpb.KVServer.
 func (s *Server) Put(ctx context.Context, req *pb.PutRequest) (*pb.PutResponse, error) {

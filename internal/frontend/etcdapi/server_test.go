@@ -62,7 +62,7 @@ func startOn(t *testing.T, l net.Listener, target string, answers *access.Pool, 
 	return startWith(t, l, target, etcdapi.Config{Answers: answers}, guard, options...)
 }
 
-func startWith(t *testing.T, l net.Listener, target string, bounds etcdapi.Config, guard *access.Guard, options ...grpc.DialOption) *front {
+func startWith(t testing.TB, l net.Listener, target string, bounds etcdapi.Config, guard *access.Guard, options ...grpc.DialOption) *front {
 	t.Helper()
 	solo := coordtest.New(coordtest.Config{})
 	if bounds.AtOnce == nil {

@@ -181,7 +181,7 @@ func (s *Server) steps(ops []*pb.RequestOp) []*apiv1.TxnStep {
 			q := r.RequestRange
 			from, to := s.keys.bounds(q.GetKey(), q.GetRangeEnd())
 			steps[i].Step = &apiv1.TxnStep_Range{Range: &apiv1.TxnRange{
-				Key: from, RangeEnd: to, Revision: max(q.GetRevision(), 0), Limit: uint32(min(max(q.GetLimit(), 0), 1<<30)), Order: orders()[q.GetSortTarget()],
+				Key: from, RangeEnd: to, Revision: max(q.GetRevision(), 0), Limit: uint32(min(max(q.GetLimit(), 0), 1<<30)), Order: order(q.GetSortTarget()),
 				Descending: q.GetSortOrder() == pb.RangeRequest_DESCEND, KeysOnly: q.GetKeysOnly(), CountOnly: q.GetCountOnly(),
 				MinModRevision: q.GetMinModRevision(), MaxModRevision: q.GetMaxModRevision(),
 				MinCreateRevision: q.GetMinCreateRevision(), MaxCreateRevision: q.GetMaxCreateRevision(),
