@@ -35,7 +35,8 @@ func most(q *coordv1.Question) int {
 // lists reports whether steps of a transaction may answer with many keys.
 func lists(steps []*api.TxnStep) bool {
 	return slices.ContainsFunc(steps, func(s *api.TxnStep) bool {
-		many := len(s.GetRange().GetRangeEnd()) > 0 && !s.GetRange().GetCountOnly() || s.GetDelete().GetPrevKv()
+		r := s.GetRange()
+		many := len(r.GetRangeEnd()) > 0 && !r.GetCountOnly() && r.GetLimit() != 1 || s.GetDelete().GetPrevKv()
 		return many || lists(s.GetTxn().GetThen()) || lists(s.GetTxn().GetElse())
 	})
 }

@@ -122,6 +122,34 @@ func as(ctx context.Context, caller string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "caller", caller)
 }
 
+// fill takes the room of answers for others.
+func (l *lists) fill(t *testing.T) (releases []func()) {
+	for left := 8 << 20; left > 20<<10; left = 8<<20 - l.answers.Used() {
+		other := access.With(t.Context(), access.Principal{Name: fmt.Sprint("other", left)})
+		release, err := l.answers.TakeWithin(other, "test", left/2, 0)
+		require.NoError(t, err)
+		releases = append(releases, release)
+	}
+	return releases
+}
+
+// TestOneKeyNeedsNoRoom: a transaction that reads the first key of many, as that of a mutex of etcd's client, waits for no
+// room of answers.
+func TestOneKeyNeedsNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, end := newLists(t, nil)
+		defer end()
+		c := l.dial(t, make(chan struct{}))
+		defer c.Close()
+		l.fill(t)
+		first := &api.TxnRange{Key: []byte("a"), RangeEnd: []byte("b"), Order: api.TxnRange_CREATE_REVISION, Limit: 1}
+		_, err := api.NewCoordinationServiceClient(c).Txn(as(t.Context(), "honest"), &api.TxnRequest{
+			Then: []*api.TxnStep{{Step: &api.TxnStep_Range{Range: first}}},
+		})
+		require.NoError(t, err)
+	})
+}
+
 // TestListsAskForRoomFirst: a list without room waits for it, and nothing of it is built or read meanwhile; then it is
 // refused by the name of the pool, or passes.
 func TestListsAskForRoomFirst(t *testing.T) {
@@ -178,13 +206,7 @@ func TestListsAskForRoomFirst(t *testing.T) {
 				require.NoError(t, ask(as(t.Context(), "honest"), c))
 				synctest.Wait()
 				require.Zero(t, l.answers.Used())
-				var releases []func()
-				for left := 8 << 20; left > 20<<10; left = 8<<20 - l.answers.Used() {
-					other := access.With(t.Context(), access.Principal{Name: fmt.Sprint("other", left)})
-					release, err := l.answers.TakeWithin(other, "test", left/2, 0)
-					require.NoError(t, err)
-					releases = append(releases, release)
-				}
+				releases := l.fill(t)
 				made := l.agent.made.Load()
 				refused(t, ask(as(t.Context(), "honest"), c), codes.ResourceExhausted, "pool.answer_bytes")
 				require.Equal(t, made, l.agent.made.Load(), "nothing was built")
