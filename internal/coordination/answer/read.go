@@ -168,7 +168,9 @@ func (s *State) keys(r *apiv1.RangeRequest) (*coordv1.Answer, error) {
 		all  coordv1.Answer
 		one  coordv1.Answer_Range
 		keys apiv1.RangeResponse
-	}{keys: apiv1.RangeResponse{Header: Header(at), Kvs: machine.Messages(page.Keys), Next: []byte(page.Next), Revision: int64(page.Revision), Count: int64(page.Count)}}
+	}{keys: apiv1.RangeResponse{
+		Header: Header(at), Kvs: machine.Messages(page.Keys), Next: []byte(page.Next), Revision: int64(page.Revision), Count: int64(page.Count),
+	}}
 	out.all.Response, out.one.Range = &out.one, &out.keys
 	return &out.all, nil
 }
