@@ -36,6 +36,7 @@ const (
 	downFor  = 2 * time.Second  // of a killed leader
 	calm     = 5 * time.Second  // before the next kill
 	ready    = 60 * time.Second // of a peer that starts
+	trail    = 2000             // revisions behind which history is compacted: a watch whose peer is killed lags by less
 )
 
 // peer is one of the group.
@@ -339,6 +340,17 @@ func TestKills(t *testing.T) {
 			}
 		})
 	}
+	compactions, compacting := 0, dial()
+	running.Go(func() {
+		for ctx.Err() == nil {
+			if now, err := compacting.Get(ctx, "key0"); err == nil && now.Header.Revision > trail {
+				if _, err := compacting.Compact(ctx, now.Header.Revision-trail); err == nil {
+					compactions++
+				}
+			}
+			time.Sleep(time.Second)
+		}
+	})
 	kills := 0
 	for ctx.Err() == nil {
 		if p := leader(ctx, all); p != nil {
@@ -381,9 +393,12 @@ func TestKills(t *testing.T) {
 	require.NoError(t, s.wrong)
 	began := time.Now()
 	etcd := model.NonDeterministicModel(keys())
+	if len(s.revisions) > 2*trail {
+		require.Positive(t, compactions)
+	}
 	result, info := porcupine.CheckOperationsVerbose(etcd, history, 5*time.Minute)
-	t.Logf("%d kills of the leader in %v: %d operations, %d calls failed, %d changes; the model of etcd says %s after %v",
-		kills, length, total, failed, len(s.revisions), result, time.Since(began).Round(time.Millisecond))
+	t.Logf("%d kills of the leader and %d compactions in %v: %d operations, %d calls failed, %d changes; the model of etcd says %s after %v",
+		kills, compactions, length, total, failed, len(s.revisions), result, time.Since(began).Round(time.Millisecond))
 	if result == porcupine.Illegal {
 		tell(t, etcd, history, info)
 	}
