@@ -116,7 +116,9 @@ func (s Span) Covers(o Span) bool {
 }
 
 // Meets reports whether the two have keys in common.
-func (s Span) Meets(o Span) bool { return (s.To == "" || o.From < s.To) && (o.To == "" || s.From < o.To) }
+func (s Span) Meets(o Span) bool {
+	return (s.To == "" || o.From < s.To) && (o.To == "" || s.From < o.To)
+}
 
 // Empty reports whether the span contains no key.
 func (s Span) Empty() bool { return s.To != "" && s.To <= s.From }
