@@ -193,6 +193,7 @@ func (f *faults) outage() time.Duration { return f.span(shortest, f.Pause) }
 func (f *faults) trouble(some ...int) {
 	for _, i := range some {
 		f.peers[i].troubled.Store(true)
+		f.seen.offers.Cut(f.peers[i].name+marketID, f.now())
 	}
 }
 
@@ -406,6 +407,7 @@ func (f *faults) heal(ctx context.Context) error {
 	for _, p := range f.peers {
 		p.troubled.Store(false)
 	}
+	f.seen.offers.Heal(f.now())
 	f.say("repaired; processes up after %.1f s, all served after another %.2f s, %s last",
 		(restarted - repaired).Seconds(), took.Seconds(), f.peers[last].name)
 	return nil

@@ -3,7 +3,9 @@ package history
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -12,12 +14,14 @@ import (
 // may be in flight. Methods are safe for concurrent use.
 //
 // The rule has the window that the reliability notes name: a change that some keepers did not take, running or not, may be
-// missing until the keepers have compared.
+// missing until the keepers have compared. They cannot while its provider is cut off: the larger part of a partitioned network
+// answers for itself.
 type Offers struct {
 	window time.Duration
 
 	mu     sync.Mutex // guards what follows
 	of     map[string][]change
+	cuts   map[string][]cut // by the first part of the names of offers
 	counts Answers
 	broken []Violation
 }
@@ -38,9 +42,48 @@ type change struct {
 	done, full   bool // full: every keeper took it
 }
 
+// cut is a time without contact; end is 0 before it.
+type cut struct{ began, end time.Duration }
+
 // NewOffers returns an empty list. The window begins with the acknowledgement of a change.
 func NewOffers(window time.Duration) *Offers {
-	return &Offers{window: window, of: make(map[string][]change)}
+	return &Offers{window: window, of: make(map[string][]change), cuts: make(map[string][]cut)}
+}
+
+// Cut notes that a provider loses contact. Names of its offers begin with prefix.
+func (o *Offers) Cut(prefix string, now time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if all := o.cuts[prefix]; len(all) == 0 || all[len(all)-1].end > 0 {
+		o.cuts[prefix] = append(all, cut{began: now})
+	}
+}
+
+// Heal notes that all providers have contact.
+func (o *Offers) Heal(now time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, all := range o.cuts {
+		if last := &all[len(all)-1]; last.end == 0 {
+			last.end = now
+		}
+	}
+}
+
+// reached is the time from which the window of a change of an offer runs.
+func (o *Offers) reached(offer string, c change) time.Duration {
+	for prefix, all := range o.cuts {
+		for _, one := range all {
+			switch {
+			case !strings.HasPrefix(offer, prefix) || one.began > c.acked+o.window:
+			case one.end == 0:
+				return math.MaxInt64 / 2
+			case one.end > c.acked:
+				c.acked = one.end
+			}
+		}
+	}
+	return c.acked
 }
 
 // Knows reports whether there was a change of an offer.
@@ -128,10 +171,10 @@ func (o *Offers) contrast(a Answer) (wrong, late string) {
 	}
 	for _, offer := range slices.Sorted(maps.Keys(o.of)) {
 		all, got := o.of[offer], a.Found[offer]
-		text := fmt.Sprintf("it has version %d of %s, expected %v (0 is none); ", got, offer, possible(all, a, 0))
+		text := fmt.Sprintf("it has version %d of %s, expected %v (0 is none); ", got, offer, possible(all, a, func(c change) time.Duration { return c.acked }))
 		switch {
-		case slices.Contains(possible(all, a, 0), got):
-		case slices.Contains(possible(all, a, o.window), got):
+		case slices.Contains(possible(all, a, func(c change) time.Duration { return c.acked }), got):
+		case slices.Contains(possible(all, a, func(c change) time.Duration { return o.reached(offer, c) + o.window }), got):
 			late = text
 		default:
 			return text, ""
@@ -141,14 +184,13 @@ func (o *Offers) contrast(a Answer) (wrong, late string) {
 }
 
 // possible lists the versions that a correct answer may have: the last one that was acknowledged before the
-// question, and all that began later. A change that some keepers did not take counts as acknowledged after the
-// window.
-func possible(all []change, a Answer, window time.Duration) (versions []int) {
+// question, and all that began later. A change that some keepers did not take is everywhere at a later time.
+func possible(all []change, a Answer, everywhere func(change) time.Duration) (versions []int) {
 	first := 0
 	for i, c := range all {
 		known := c.acked
 		if !c.full {
-			known += window
+			known = everywhere(c)
 		}
 		if c.done && (i == 0 || known < a.Asked) {
 			first = i

@@ -67,3 +67,39 @@ func TestOffers(t *testing.T) {
 	require.Contains(t, result.Violations[0].String(), "it has version 0 of a, expected [1] (0 is none)")
 	require.Contains(t, result.Violations[1].String(), "it has b, which nobody registered")
 }
+
+// A change of a provider that is cut off is everywhere a window after it has contact again.
+func TestOffersOfACutProvider(t *testing.T) {
+	at := func(s int) time.Duration { return time.Duration(s) * time.Second }
+	for _, c := range []struct {
+		began, healed, asked int // the cut; the change is acknowledged at 21
+		other, full          bool
+		wrong                bool
+	}{
+		{began: 10, asked: 100},
+		{began: 10, healed: 90, asked: 129},
+		{began: 10, healed: 90, asked: 131, wrong: true},
+		{began: 50, healed: 90, asked: 129},
+		{began: 70, healed: 90, asked: 100, wrong: true}, // the window ended before
+		{began: 10, healed: 20, asked: 62, wrong: true},
+		{began: 10, healed: 90, asked: 62, other: true, wrong: true},
+		{began: 10, healed: 90, asked: 62, full: true, wrong: true},
+	} {
+		o := NewOffers(40 * time.Second)
+		o.Begin("p-1-offer-1", false, at(1))
+		o.Acknowledge("p-1-offer-1", true, at(2))
+		o.Begin("p-1-offer-1", false, at(20))
+		o.Acknowledge("p-1-offer-1", c.full, at(21))
+		prefix := "p-1-"
+		if c.other {
+			prefix = "p-2-"
+		}
+		o.Cut(prefix, at(c.began))
+		o.Cut(prefix, at(c.began+1))
+		if c.healed > 0 {
+			o.Heal(at(c.healed))
+		}
+		o.Judge(Answer{Asked: at(c.asked), Answered: at(c.asked + 1), Complete: true, Found: map[string]int{"p-1-offer-1": 1}})
+		require.Equal(t, c.wrong, len(o.Result().Violations) > 0, "%+v", c)
+	}
+}
