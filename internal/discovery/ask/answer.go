@@ -530,7 +530,4 @@ func groupCells(cells []records.CellKey, sets []*keep.Set) []group {
 	return groups
 }
 
-var (
-	errNoAnswer = errors.New("no keeper answered")
-	errLate     = errors.New("this peer runs late, as its processor is busy: it may have missed answers")
-)
+var errNoAnswer = errors.New("no keeper answered")
