@@ -182,7 +182,7 @@ func TestWaitsForGrants(t *testing.T) {
 	})
 }
 
-// A watch sleeps through what its span does not have, and knows afterwards that there was nothing.
+// Only an event of its span wakes a watch. After a timeout the watch knows that there was none.
 func TestWakesWatchers(t *testing.T) {
 	three(t, nil, func(t *testing.T, n *network) {
 		l := n.leader(t, nil)

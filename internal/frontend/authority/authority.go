@@ -78,7 +78,7 @@ type caller struct {
 func (g *Gate) caller(ctx context.Context) caller {
 	p := access.From(ctx)
 	if g.Open || p.Name == "" {
-		// Each has a share of what the group lets all of them have, by its user or address.
+		// They share one quota of the group. Each user or address has a part of it.
 		return caller{Principal: p, owner: principals.From(g.nobody, access.Client(ctx))}
 	}
 	return caller{Principal: p, owner: principals.Named(p.Name), admin: g.Front == "" && p.Role >= access.RoleAdmin}
