@@ -225,7 +225,7 @@ func (c *boundedConn) Close() error {
 type remote struct {
 	net.Addr
 	conn   *boundedConn
-	client string    // the result of clientOf; empty before its first call
+	client string    // the result of clientOf; empty until admit has set it
 	user   *peerAddr // behind a loopback address, where it is known; nobody is authenticated by it
 }
 
