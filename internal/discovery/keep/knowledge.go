@@ -1,6 +1,7 @@
 package keep
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -18,7 +19,7 @@ const (
 	meetNearest = 64                     // only newcomers among so many nearest peers can share cells
 	meetFirst   = 200 * time.Millisecond // before the second comparison with a newcomer; then it doubles
 	meetLast    = 5 * time.Second        // at most between two attempts
-	meetFor     = time.Minute            // a peer that refuses all comparisons for so long delays no answer
+	meetFor     = time.Minute            // a peer that compares with nobody for so long delays no answer, whatever it asks
 	meetMisses  = 2                      // failed contacts that make a member silent
 
 	lostFor      = 10 * time.Minute // the return of a peer lost within that time is a healed partition
@@ -59,9 +60,10 @@ type knowledge struct {
 // member is a peer of the routing table.
 type member struct {
 	Peer
-	since  time.Time // it entered the table, or contact returned
+	since  time.Time // it entered the table, or contact returned after a comparison
 	came   time.Time // it entered the table
-	met    bool      // compared since
+	proven bool      // it compared since, or shared no cell when it came
+	met    bool      // so, or nobody waits for it
 	silent bool      // not connected: ignored for completeness until it reconnects
 	tries  int       // failed attempts
 	due    time.Time // of the next attempt
@@ -103,7 +105,7 @@ func (w *knowledge) observe(t *Table, now time.Time) {
 func (w *knowledge) enter(p Peer, now time.Time, near bool) {
 	_, returned := w.lost[p.Id]
 	delete(w.lost, p.Id)
-	w.members[p.Id] = &member{Peer: p, since: now, came: now, met: !near, due: now}
+	w.members[p.Id] = &member{Peer: p, since: now, came: now, proven: !near, met: !near, due: now}
 	if returned || w.informed && w.whole {
 		w.regained = now
 		w.epoch.Add(1)
@@ -168,8 +170,8 @@ func (w *knowledge) wake() {
 	pause.Wake(w.News)
 }
 
-// Due returns up to most members to compare with now, and the time of the next attempt; zero without
-// one.
+// Due takes up to most members to compare with now, silent ones last, and returns the time of the next attempt with another one; zero
+// without one.
 func (w *knowledge) Due(most int, now time.Time) (ids []peer.ID, next time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -180,7 +182,7 @@ func (w *knowledge) Due(most int, now time.Time) (ids []peer.ID, next time.Time)
 		}
 		switch {
 		case m.met:
-		case !now.Before(m.due) && len(ids) < most:
+		case !now.Before(m.due):
 			ids = append(ids, id)
 		case next.IsZero() || m.due.Before(next):
 			next = m.due
@@ -189,8 +191,26 @@ func (w *knowledge) Due(most int, now time.Time) (ids []peer.ID, next time.Time)
 	if given {
 		w.changed()
 	}
-	slices.Sort(ids)
+	rank := func(id peer.ID) int {
+		if w.members[id].silent {
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(ids, func(a, b peer.ID) int { return cmp.Or(rank(a)-rank(b), cmp.Compare(a, b)) })
+	ids = ids[:min(most, len(ids))]
+	for _, id := range ids {
+		w.members[id].due = now.Add(syncPeer) // Met and Missed come sooner
+	}
 	return ids, next
+}
+
+// Silent reports whether a member gives no answer. Meet tries it again and again, so a round need not wait for it.
+func (w *knowledge) Silent(id peer.ID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m, ok := w.members[id]
+	return ok && m.silent
 }
 
 // Refused reports whether a member has had so long to compare that nobody waits for it: else one peer that compares with nobody
@@ -207,7 +227,7 @@ func (w *knowledge) Met(id peer.ID, informed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if m, ok := w.members[id]; ok {
-		m.met, m.silent, m.tries = true, false, 0
+		m.met, m.proven, m.silent, m.tries = true, true, false, 0
 	}
 	if informed {
 		w.inform()
@@ -229,10 +249,11 @@ func (w *knowledge) Missed(id peer.ID, reached bool, now time.Time) {
 		m.met, m.silent = false, true
 	}
 	w.changed()
+	w.wake()
 }
 
 // Heard records a request of a peer. Contact with a silent member has returned: it may have records
-// from behind a partition.
+// from behind a partition. One that asks, and let its time to compare pass, changes nothing until it compares.
 func (w *knowledge) Heard(id peer.ID, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -240,11 +261,22 @@ func (w *knowledge) Heard(id peer.ID, now time.Time) {
 	if !ok || !m.silent {
 		return
 	}
-	m.silent, m.since, m.due, m.tries = false, now, now, 0
+	m.doubt(now)
+	if now.Sub(m.since) >= meetFor {
+		return
+	}
+	m.silent, m.due, m.tries = false, now, 0
 	w.regained = now
 	w.epoch.Add(1)
 	w.changed()
 	w.wake()
+}
+
+// doubt begins the time of a member to compare anew, if it has used the one before.
+func (m *member) doubt(now time.Time) {
+	if m.proven {
+		m.proven, m.since = false, now
+	}
 }
 
 // inform records that this peer has the records of its network. w.mu is held.

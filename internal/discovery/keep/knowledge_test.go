@@ -1,6 +1,7 @@
 package keep
 
 import (
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -55,6 +56,57 @@ func TestKnowledge(t *testing.T) {
 	require.Empty(t, doubt())
 	_, recent = w.Returned(now.Add(regainDoubt))
 	require.False(t, recent)
+}
+
+// A member that asks and never compares delays answers for a minute, however often it asks. One that compared has a new minute after each
+// silence, as it may return from behind a partition.
+func TestMembersThatNeverCompare(t *testing.T) {
+	now := time.Now()
+	w := newKnowledge(nil, now)
+	w.observe(tableOf("a", "b"), now)
+	w.Met("b", true)
+	fall := func(id peer.ID) {
+		for range meetMisses {
+			w.Missed(id, false, now)
+		}
+		require.True(t, w.Silent(id))
+		require.Empty(t, w.doubt(everywhere, now))
+	}
+	fall("a")
+	for w.Heard("a", now); w.doubt(everywhere, now) != ""; w.Heard("a", now) {
+		now = now.Add(20 * time.Second)
+		fall("a")
+	}
+	require.Equal(t, meetFor, now.Sub(w.started))
+	epoch := w.epoch.Load()
+	for range 10 {
+		now = now.Add(3 * time.Second)
+		w.Heard("a", now)
+		require.Empty(t, w.doubt(everywhere, now))
+	}
+	require.Equal(t, epoch, w.epoch.Load(), "earlier answers are up to date")
+	ids, _ := w.Due(10, now)
+	require.Equal(t, []peer.ID{"a"}, ids, "it is tried again")
+
+	w.Met("a", true)
+	fall("a")
+	w.Heard("a", now)
+	require.Contains(t, w.doubt(everywhere, now), "joined or returned")
+
+	w.Met("a", true)
+	far := make([]peer.ID, meetNearest+1)
+	for i := range far {
+		far[i] = peer.ID(fmt.Sprint("far", i))
+	}
+	w.observe(NewTable("self", far, false), now)
+	last := NewTable("self", far, false).Peers[meetNearest].Id
+	for _, p := range NewTable("self", far, false).Peers[:meetNearest] {
+		w.Met(p.Id, true)
+	}
+	w.Missed(last, false, now)
+	now = now.Add(2 * meetFor)
+	w.Heard(last, now)
+	require.Len(t, *w.unmet.Load(), 1, "contact with a distant member returned")
 }
 
 // A peer that loses most of its network says so until most have returned, or until the smaller network

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/digest"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -51,6 +53,7 @@ type Syncer struct {
 	intake  *Intake
 	pulled  protocol.TimedSet[digest.Entry] // versions pulled recently
 	pulling chan struct{}                   // semaphore of one: two peers do not send the same records
+	behind  chan struct{}                   // capacity 1: a round is due soon, as this peer lacks changes
 
 	making sync.Mutex           // held during the computation of a view
 	view   atomic.Pointer[view] // written under making; nil before the first
@@ -70,18 +73,17 @@ type SyncerConfig struct {
 func NewSyncer(authority *Authority, c *protocol.Client, s *Store, cells *Cells, in *Intake, config SyncerConfig) *Syncer {
 	return &Syncer{
 		Authority: authority, SyncerConfig: config, client: c, store: s, cells: cells, intake: in,
-		pulled: protocol.NewTimedSet[digest.Entry](maxPulledEntries), pulling: make(chan struct{}, 1),
+		pulled: protocol.NewTimedSet[digest.Entry](maxPulledEntries), pulling: make(chan struct{}, 1), behind: make(chan struct{}, 1),
 	}
 }
 
 // Run makes rounds until ctx ends: at the start, every Limits.Sync, and soon after a change of the
-// routing table, which moves responsibility. It compares with newcomers at once.
+// routing table, which moves responsibility.
 func (y *Syncer) Run(ctx context.Context) {
 	y.begin(ctx)
 	changed := y.Changed()
-	timer, meeting := time.NewTimer(syncSoon), time.NewTimer(0)
+	timer := time.NewTimer(syncSoon)
 	defer timer.Stop()
-	defer meeting.Stop()
 	due := y.Clock().Add(syncSoon)
 	var began time.Time // zero after a round without a partner
 	hasten := func() {
@@ -99,15 +101,8 @@ func (y *Syncer) Run(ctx context.Context) {
 			changed = y.Changed()
 			y.Table()
 			hasten()
-		case <-y.Know.News:
-			meeting.Reset(0)
-			if y.Know.Late.Load() {
-				hasten()
-			}
-		case <-meeting.C:
-			if next := y.meet(ctx); !next.IsZero() {
-				meeting.Reset(next.Sub(y.Clock()))
-			}
+		case <-y.behind:
+			hasten()
 		case <-timer.C:
 			began = y.Clock()
 			if !y.Round(ctx) {
@@ -145,24 +140,41 @@ func (y *Syncer) begin(ctx context.Context) {
 	}
 }
 
-// meet compares with the members of the routing table that this peer has not compared with. It returns
-// the time of the next attempt; zero without one.
-func (y *Syncer) meet(ctx context.Context) (next time.Time) {
-	if !y.Router.Serving() {
-		return time.Time{}
-	}
-	table := y.Table()
-	ids, next := y.Know.Due(syncPeers, y.Clock())
-	protocol.Bounded(meetAtOnce, len(ids), func(i int) {
-		if ctx.Err() == nil {
-			_, _ = y.Compare(ctx, ids[i], table)
+// Meet compares with the members of the routing table that this peer has not compared with, at once and each by itself, so that a silent
+// one delays no other. It ends with ctx.
+func (y *Syncer) Meet(ctx context.Context) {
+	var under sync.WaitGroup
+	defer under.Wait()
+	slots := make(chan struct{}, meetAtOnce)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-y.Know.News:
+			if y.Know.Late.Load() {
+				pause.Wake(y.behind)
+			}
+		case <-timer.C:
 		}
-	})
-	if len(ids) > 0 {
-		_, next = y.Know.Due(0, y.Clock())
-		next = later(next, y.Clock())
+		if !y.Router.Serving() {
+			continue
+		}
+		table := y.Table()
+		ids, next := y.Know.Due(meetAtOnce-len(slots), y.Clock())
+		for _, id := range ids {
+			slots <- struct{}{} // has room: nobody else takes one
+			under.Go(func() {
+				_, _ = y.Compare(ctx, id, table)
+				<-slots
+				pause.Wake(y.Know.News)
+			})
+		}
+		if !next.IsZero() {
+			timer.Reset(next.Sub(y.Clock()))
+		}
 	}
-	return next
 }
 
 func later(a, b time.Time) time.Time {
@@ -187,6 +199,9 @@ func (y *Syncer) pause(round int) time.Duration {
 	last := y.Last.Load()
 	if last != nil && len(last.Done) == 0 && len(last.Table.Peers) > 0 {
 		return min(pause, syncSoon*time.Duration(round)) // no partner answered: authority needs a comparison
+	}
+	if y.Router.Serving() && !y.Know.Knows.Load() {
+		return min(pause, syncGap)
 	}
 	if last != nil && y.Router.Size() > 0 && !last.Steady() {
 		return min(pause, last.Table.SettleTime()+syncSoon) // so that the last round soon counts as steady
@@ -221,6 +236,9 @@ func (y *Syncer) Outdate() {
 	}
 }
 
+// errSilent is the result of a partner that only Meet waits for.
+var errSilent = errors.New("the partner gives no answer")
+
 // Round compares with all peers that share a cell with this peer: with one peer first, which
 // brings most of the news, and then with several at a time. It reports false without such a peer. A
 // peer that is no keeper compares with nobody.
@@ -233,7 +251,11 @@ func (y *Syncer) Round(ctx context.Context) bool {
 	}
 	results := make([]error, len(peers))
 	partners := make([]Partner, len(peers))
-	talk := func(i int) { partners[i], results[i] = y.Compare(ctx, peers[i], table) }
+	talk := func(i int) {
+		if results[i] = errSilent; !y.Know.Silent(peers[i]) {
+			partners[i], results[i] = y.Compare(ctx, peers[i], table)
+		}
+	}
 	if len(peers) > 0 {
 		talk(0)
 		protocol.Bounded(syncWidth, len(peers)-1, func(i int) { talk(i + 1) })

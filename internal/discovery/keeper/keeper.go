@@ -47,6 +47,7 @@ func New(c protocol.Config) (*Keeper, error) {
 	k.Go(func(ctx context.Context) { protocol.Every(ctx, protocol.SyncEvery, k.client.TellLacking) })
 	if c.Limits.Sync > 0 {
 		k.Go(k.sync.Run)
+		k.Go(k.sync.Meet)
 		k.Go(k.authority.Run)
 	}
 	return k, nil

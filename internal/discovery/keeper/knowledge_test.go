@@ -101,6 +101,23 @@ func TestClientAsksKeepers(t *testing.T) {
 	})
 }
 
+// A client of the DHT never compares, and does not look for partners as often as a server that has to.
+func TestClientsRestBetweenRounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLimitedCluster(t, 3, protocol.Limits{})
+		defer w.close()
+		w.dht.edit(func() {
+			w.dht.clients = []peer.ID{w.nodes[0].Self}
+			w.dht.fire()
+		})
+		time.Sleep(time.Minute)
+		require.False(t, w.nodes[0].sync.Know.Knows.Load())
+		before := w.dht.asked()
+		time.Sleep(5 * time.Minute)
+		require.LessOrEqual(t, w.dht.asked()-before, 20)
+	})
+}
+
 // A client without contact to any keeper stores nothing and says why.
 func TestClientWithoutKeepers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
