@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -187,12 +188,13 @@ func (a *Asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 	replies := make(chan reply, len(order))
 	g.diverse = a.diverse(order)
 	next, awaited := 0, make(map[peer.ID]bool) // late replies are not awaited, but still count
+	open := make(map[peer.ID]bool)             // asked, without a reply
 	ask := func() {
 		if next < len(order) {
 			a.prefer(order[next:], g.commonNetwork())
 			id := order[next]
 			next++
-			awaited[id] = true
+			awaited[id], open[id] = true, true
 			asked.Go(func() { replies <- a.ask(ctx, id, q, trace) })
 		}
 	}
@@ -202,11 +204,11 @@ func (a *Asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 	delay := a.client.HedgeDelay(order[:next])
 	hedge := time.NewTimer(delay)
 	defer hedge.Stop()
-	for received, hedges := 0, 0; received < next && g.full() < g.wanted(); {
+	for hedges, last := 0, false; len(open) > 0 && g.full() < g.wanted(); {
 		select {
 		case r := <-replies:
-			received++
 			delete(awaited, r.from)
+			delete(open, r.from)
 			full := g.add(r)
 			if g.full() >= g.wanted() {
 				a.judge(ctx, q, g, trace)
@@ -221,12 +223,29 @@ func (a *Asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 				ask()
 			}
 			delay += delay / 2 // if all keepers are slow, the load may be the cause
+			if next == len(order) && a.silent(open) {
+				if last {
+					g.failure = cmp.Or(g.failure, errNoAnswer)
+					return
+				}
+				last, delay = true, max(delay, a.client.HedgeDelay(slices.Collect(maps.Keys(open))))
+			}
 			hedge.Reset(delay)
 		case <-ctx.Done():
 			g.failure = ctx.Err()
 			return
 		}
 	}
+}
+
+// silent reports whether peers all failed a short time ago: a question has one delay of theirs for them, and not a whole timeout.
+func (a *Asker) silent(ids map[peer.ID]bool) bool {
+	for id := range ids {
+		if !a.client.Avoided(id) {
+			return false
+		}
+	}
+	return true
 }
 
 // add adds a reply and reports whether it is a full answer.

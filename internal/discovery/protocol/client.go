@@ -105,7 +105,7 @@ func (c *Client) Observe(ctx context.Context, id peer.ID, took time.Duration, er
 	case (kind == fault.Canceled || ctx.Err() == context.Canceled) && took <= c.stats.hedgeDelay([]peer.ID{id}):
 		// Keepers asked later were faster.
 	default:
-		c.stats.avoid(id, c.Now().Add(avoidFor))
+		c.stats.miss(id, c.Now())
 		c.suspected(id)
 	}
 }

@@ -54,6 +54,7 @@ const (
 	maxPeerStats = 1024             // peers with stats
 	distrustFor  = 5 * time.Minute  // a peer is asked last after a protocol violation
 	avoidFor     = 15 * time.Second // a peer is asked last after a failure
+	avoidDoubled = 2                // times that avoidFor doubles, while there is no answer
 
 	SyncEvery = 30 * time.Second // default interval of comparisons
 )

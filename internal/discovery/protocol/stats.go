@@ -21,6 +21,7 @@ type statsCache struct {
 type peerStats struct {
 	rtt        rttEstimator
 	avoidUntil time.Time // the peer is last in every order until then
+	misses     int       // requests without an answer, since the last answer or other cause to avoid it
 }
 
 // rttEstimator estimates the response time of a peer: smoothed mean and deviation with the
@@ -64,9 +65,24 @@ func (c *statsCache) update(id peer.ID, change func(*peerStats)) {
 	change(s)
 }
 
-// observe adds the time of one answer.
+// observe adds the time of one answer, which ends a silence.
 func (c *statsCache) observe(id peer.ID, took time.Duration) {
-	c.update(id, func(s *peerStats) { s.rtt.observe(took) })
+	c.update(id, func(s *peerStats) {
+		s.rtt.observe(took)
+		if s.misses > 0 {
+			s.misses, s.avoidUntil = 0, time.Time{}
+		}
+	})
+}
+
+// miss puts a peer without an answer last in every order, for longer after each further one.
+func (c *statsCache) miss(id peer.ID, now time.Time) {
+	c.update(id, func(s *peerStats) {
+		if until := now.Add(avoidFor << min(s.misses, avoidDoubled)); s.avoidUntil.Before(until) {
+			s.avoidUntil = until
+		}
+		s.misses++
+	})
 }
 
 // avoid puts a peer last in every order until the given time.
@@ -75,6 +91,7 @@ func (c *statsCache) avoid(id peer.ID, until time.Time) {
 		if s.avoidUntil.Before(until) {
 			s.avoidUntil = until
 		}
+		s.misses = 0
 	})
 }
 

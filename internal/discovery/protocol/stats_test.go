@@ -21,3 +21,24 @@ func TestHedgeDelay(t *testing.T) {
 	s.observe("slow", time.Minute)
 	require.Equal(t, hedgeMax, s.hedgeDelay([]peer.ID{"slow"}))
 }
+
+// A silent peer is last for longer each time, until it answers. An answer ends no distrust.
+func TestSilenceIsAvoided(t *testing.T) {
+	s, now := newStatsCache(), time.Now()
+	for _, last := range []time.Duration{15 * time.Second, 30 * time.Second, time.Minute, time.Minute} {
+		s.miss("mute", now)
+		require.True(t, s.avoided("mute", now.Add(last-1)))
+		require.False(t, s.avoided("mute", now.Add(last)))
+		now = now.Add(last)
+	}
+	s.miss("mute", now)
+	s.observe("mute", time.Millisecond)
+	require.False(t, s.avoided("mute", now))
+	s.miss("mute", now)
+	require.False(t, s.avoided("mute", now.Add(avoidFor)))
+
+	s.miss("liar", now)
+	s.avoid("liar", now.Add(distrustFor))
+	s.observe("liar", time.Millisecond)
+	require.True(t, s.avoided("liar", now.Add(distrustFor-1)))
+}

@@ -1,0 +1,96 @@
+package keeper
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
+	"github.com/blackhole/blackhole/pkg/query"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// mute makes a node accept all streams and answer nobody, while it asks all others to compare until ctx ends.
+func (w *lightCluster) mute(ctx context.Context, n *lightNode, asking *sync.WaitGroup) {
+	n.host.SetStreamHandler("", func(s network.Stream) { _, _ = io.Copy(io.Discard, s) })
+	asking.Go(func() {
+		protocol.Every(ctx, 3*time.Second, func() {
+			for _, id := range slices.Clone(w.dht.peers) {
+				if id == n.Self {
+					continue
+				}
+				ctx, cancel := context.WithTimeout(ctx, time.Second)
+				req := &pb.SyncRequest{Whole: true, Sums: make([]byte, 32)}
+				_, _, _ = n.client.Call(ctx, id, &pb.Request{Op: &pb.Request_Sync{Sync: req}})
+				cancel()
+			}
+		})
+	})
+}
+
+// A third of the keepers accept all requests, answer none, and ask all others to compare. Once they had their time to compare,
+// honest peers answer completely and at once.
+func TestMuteKeepers(t *testing.T) {
+	for _, size := range []int{20, 40} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newLimitedCluster(t, 2*size/3, protocol.Limits{})
+				defer w.close()
+				recs := world(t, 100, uniform)
+				honest := slices.Clone(w.nodes)
+				time.Sleep(2 * protocol.SyncEvery)
+				for _, o := range honest[0].Store(t.Context(), recs) {
+					require.NoError(t, o.Err)
+				}
+				var asking sync.WaitGroup
+				defer asking.Wait()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				for i := range size / 3 {
+					w.mute(ctx, w.join(peer.ID(fmt.Sprintf("mute %d", i)), protocol.Limits{Sync: -1}), &asking)
+				}
+				plan := keepertest.Compile(t, query.Query{Sort: query.SortPrice, Limit: 10, ExactTotal: true})
+				want := best(plan, recs)
+				ask := func(seconds int) (asked, complete, soon int) {
+					var mu sync.Mutex // guards the counts
+					for range seconds {
+						protocol.Bounded(len(honest), len(honest), func(i int) {
+							start := time.Now()
+							found, err := honest[i].Query(t.Context(), plan)
+							mu.Lock()
+							defer mu.Unlock()
+							asked++
+							if time.Since(start) <= time.Second {
+								soon++
+							}
+							if err == nil && found.Complete {
+								complete++
+								assert.Equal(t, want, keepertest.NamesOf(found.Records)[:10])
+							}
+						})
+						time.Sleep(time.Second)
+					}
+					return asked, complete, soon
+				}
+				asked, complete, soon := ask(5) // nobody knows yet who is mute
+				t.Logf("the first seconds: %d questions, %d answers complete, %d within a second", asked, complete, soon)
+				asked, complete, soon = ask(60)
+				t.Logf("the first minute: %d questions, %d answers complete, %d within a second", asked, complete, soon)
+				require.Equal(t, asked, soon)
+				asked, complete, soon = ask(60)
+				require.Equal(t, []int{asked, asked}, []int{complete, soon})
+			})
+		})
+	}
+}
