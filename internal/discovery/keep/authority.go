@@ -48,11 +48,15 @@ type AuthorityConfig struct {
 
 // NewAuthority returns the authority of a peer that has not compared yet.
 func NewAuthority(closest *Closest, c AuthorityConfig) *Authority {
-	return &Authority{
+	y := &Authority{
 		Life: closest.Life, AuthorityConfig: c, Closest: closest, Clock: time.Now,
 		Lacks: func(records.CellKey) string { return "" }, Know: newKnowledge(c.Conditions, time.Now()),
 		own: bounded.Shared[records.CellKey, ownership](maxCachedCells),
 	}
+	if r, ok := c.Router.(suspectReporter); ok {
+		y.Know.refuses = r.Refuses
+	}
+	return y
 }
 
 // Accepts reports whether this peer accepts records of a cell.

@@ -357,4 +357,6 @@ func (p *Closest) Suspect(id peer.ID) {
 type suspectReporter interface {
 	// Suspect schedules a check of peers. Dead peers leave the routing table.
 	Suspect(ids ...peer.ID)
+	// Refuses reports whether the last check of a peer found its machine, and nothing that listens at any of its addresses.
+	Refuses(id peer.ID) bool
 }

@@ -1,7 +1,6 @@
 package keep
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -35,7 +35,8 @@ const (
 // those of the runtime's clock.
 type knowledge struct {
 	conditions *condition.Set
-	News       chan struct{} // capacity 1: a comparison with a member is due
+	refuses    func(peer.ID) bool // a check found the machine of a peer, and nothing that listens
+	News       chan struct{}      // capacity 1: a comparison with a member is due
 	pulse      pulse
 
 	epoch atomic.Uint64          // grows when a new doubt arises: earlier answers are not up to date
@@ -52,6 +53,8 @@ type knowledge struct {
 	members  map[peer.ID]*member
 	lost     map[peer.ID]time.Time // former members
 	peak     int                   // members before the isolation
+	missing  []peer.ID             // of them, those that this isolation is about
+	checked  time.Time             // whether these ended; zero if not yet
 	isolated time.Time             // start of the isolation; zero without one
 	regained time.Time             // last return of contact
 	lacking  time.Time             // this peer lacks changes; zero after the next comparisons
@@ -71,7 +74,7 @@ type member struct {
 
 func newKnowledge(conditions *condition.Set, now time.Time) *knowledge {
 	w := &knowledge{
-		conditions: conditions, News: make(chan struct{}, 1), started: now,
+		conditions: conditions, refuses: func(peer.ID) bool { return false }, News: make(chan struct{}, 1), started: now,
 		members: make(map[peer.ID]*member), lost: make(map[peer.ID]time.Time),
 	}
 	w.unmet.Store(new([]Peer))
@@ -90,14 +93,13 @@ func (w *knowledge) observe(t *Table, now time.Time) {
 			w.enter(p, now, t.Whole || i < meetNearest)
 		}
 	}
-	before := len(w.members)
 	for id := range w.members {
 		if !present[id] {
 			delete(w.members, id)
 			w.lose(id, now)
 		}
 	}
-	w.judgeIsolation(before, now)
+	w.judgeIsolation(now)
 	w.changed()
 }
 
@@ -125,30 +127,55 @@ func (w *knowledge) lose(id peer.ID, now time.Time) {
 	w.lost[id] = now
 }
 
-// judgeIsolation begins an isolation after the loss of most members, before of them a moment ago, and
-// ends it after their return, or when the smaller network has lasted.
-func (w *knowledge) judgeIsolation(before int, now time.Time) {
-	departed := 0
+// judgeIsolation begins an isolation after the loss of most members, and ends it after their return, or when the smaller network has
+// lasted. A peer that refuses connections has ended, and is not behind a cut.
+func (w *knowledge) judgeIsolation(now time.Time) {
+	left := len(w.members)
+	ended := func(id peer.ID) bool { return left > 0 && w.refuses(id) } // whoever lost all others is isolated all the same
+	var departed []peer.ID
 	for id, at := range w.lost {
 		switch age := now.Sub(at); {
 		case age > lostFor:
 			delete(w.lost, id)
-		case age <= isolatedIn:
-			departed++
+		case age <= isolatedIn && !ended(id):
+			departed = append(departed, id)
 		}
 	}
-	switch left := len(w.members); {
-	case w.isolated.IsZero() && departed > left:
-		w.isolated, w.peak = now, max(before, departed+left)
+	w.missing = slices.DeleteFunc(w.missing, func(id peer.ID) bool {
+		_, returned := w.members[id]
+		if !returned && ended(id) {
+			w.peak--
+		}
+		return returned || ended(id)
+	})
+	switch {
+	case w.isolated.IsZero() && len(departed) > left:
+		w.isolated, w.peak, w.missing, w.checked = now, len(departed)+left, departed, time.Time{}
 		w.epoch.Add(1)
 		w.conditions.Raise(condition.Isolated, fault.Problem{
 			What:   fmt.Sprintf("this peer lost contact with %d of %d peers of its network", w.peak-left, w.peak),
 			Effect: "it may lack changes", Remedy: "Check the network of this host",
 		})
 	case !w.isolated.IsZero() && left > 0 && (2*left >= w.peak || now.Sub(w.isolated) > lostFor):
-		w.isolated = time.Time{}
+		w.isolated, w.missing = time.Time{}, nil
 		w.conditions.Clear(condition.Isolated)
 	}
+}
+
+// review judges an isolation again, and returns the peers to check now: whether they have ended.
+func (w *knowledge) review(now time.Time) []peer.ID {
+	if !w.cut.Load() {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.judgeIsolation(now)
+	w.changed()
+	if now.Sub(w.checked) < protocol.SyncEvery {
+		return nil
+	}
+	w.checked = now
+	return slices.Clone(w.missing)
 }
 
 // changed publishes the atomic fields. w.mu is held.
@@ -176,12 +203,15 @@ func (w *knowledge) Due(most int, now time.Time) (ids []peer.ID, next time.Time)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	given := false
+	var silent []peer.ID
 	for id, m := range w.members {
 		if !m.met && !m.silent && now.Sub(m.since) >= meetFor {
 			m.met, given = true, true
 		}
 		switch {
 		case m.met:
+		case !now.Before(m.due) && m.silent:
+			silent = append(silent, id)
 		case !now.Before(m.due):
 			ids = append(ids, id)
 		case next.IsZero() || m.due.Before(next):
@@ -191,13 +221,8 @@ func (w *knowledge) Due(most int, now time.Time) (ids []peer.ID, next time.Time)
 	if given {
 		w.changed()
 	}
-	rank := func(id peer.ID) int {
-		if w.members[id].silent {
-			return 1
-		}
-		return 0
-	}
-	slices.SortFunc(ids, func(a, b peer.ID) int { return cmp.Or(rank(a)-rank(b), cmp.Compare(a, b)) })
+	slices.Sort(ids)
+	ids = slices.Concat(ids, silent)
 	ids = ids[:min(most, len(ids))]
 	for _, id := range ids {
 		w.members[id].due = now.Add(syncPeer) // Met and Missed come sooner

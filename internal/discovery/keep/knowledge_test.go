@@ -3,12 +3,14 @@ package keep
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 )
 
@@ -154,6 +156,52 @@ func TestIsolation(t *testing.T) {
 	}
 	w.observe(tableOf(), now)
 	require.NotEmpty(t, w.doubt(everywhere, now), "all are lost")
+}
+
+// Peers whose machines refuse connections have ended: their loss isolates nobody, from the moment when this is known. Those that had
+// ended before excuse no later loss.
+func TestEndedPeersIsolateNobody(t *testing.T) {
+	now := time.Now()
+	conditions := condition.NewSet(slog.New(slog.DiscardHandler), func() time.Time { return now })
+	w := newKnowledge(conditions, now)
+	ended := map[peer.ID]bool{}
+	w.refuses = func(id peer.ID) bool { return ended[id] }
+	strangers := keepertest.PeersOf(12)
+	honest := []peer.ID{"a", "b", "c", "d", "e", "f", "g"}
+	w.observe(tableOf(slices.Concat(honest, strangers)...), now)
+	for _, id := range slices.Concat(honest, strangers) {
+		w.Met(id, true)
+	}
+	w.observe(tableOf(honest...), now)
+	require.Contains(t, w.doubt(everywhere, now), "lost contact with 12 of 19 peers")
+	require.ElementsMatch(t, strangers, w.review(now), "they are checked")
+	require.Empty(t, w.review(now.Add(2*time.Second)), "not again at once")
+	for _, id := range strangers[:4] {
+		ended[id] = true
+	}
+	w.review(now)
+	require.Equal(t, []string{"isolated"}, conditions.ActiveNames(), "seven of fifteen are left")
+	ended[strangers[4]] = true
+	w.review(now)
+	require.Empty(t, w.doubt(everywhere, now))
+	require.Empty(t, conditions.ActiveNames())
+
+	for _, id := range strangers {
+		ended[id] = true
+	}
+	now = now.Add(time.Second)
+	w.observe(tableOf("a", "b", "c"), now)
+	require.Contains(t, w.doubt(everywhere, now), "lost contact with 4 of 7 peers")
+	w.review(now)
+	require.NotEmpty(t, w.doubt(everywhere, now))
+
+	w = newKnowledge(nil, now)
+	w.refuses = func(peer.ID) bool { return true }
+	w.observe(tableOf("a", "b"), now)
+	w.Met("a", true)
+	w.observe(tableOf(), now)
+	w.review(now)
+	require.Contains(t, w.doubt(everywhere, now), "lost contact with 2 of 2 peers", "nobody is left")
 }
 
 // A process that was suspended has missed changes, although its connections look alive.

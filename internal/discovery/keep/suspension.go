@@ -28,9 +28,14 @@ func (p *pulse) beat(now time.Time) bool {
 	return p.last.CompareAndSwap(last, at) && last != 0 && at-last > int64(suspendedFor)
 }
 
-// Run notices suspensions until ctx ends.
+// Run notices suspensions, and the end of an isolation, until ctx ends.
 func (y *Authority) Run(ctx context.Context) {
-	protocol.Every(ctx, pulseEvery, func() { y.Know.alive(y.Clock()) })
+	protocol.Every(ctx, pulseEvery, func() {
+		y.Know.alive(y.Clock())
+		if r, ok := y.Router.(suspectReporter); ok {
+			r.Suspect(y.Know.review(y.Clock())...)
+		}
+	})
 }
 
 // alive records that the process runs. After a suspension no comparison counts any more.

@@ -48,6 +48,8 @@ type directory struct {
 	delay   time.Duration        // of a lookup
 	failure error                // of a lookup
 	silent  []peer.ID            // peers that give a lookup no answer, and that it leaves out
+	ended   []peer.ID            // peers whose machines refuse connections
+	checked []peer.ID            // peers that somebody suspected
 	halves  [][]peer.ID          // groups of mutually visible peers; nil for one group
 	changed chan struct{}        // closed with the next change; nil without a waiter
 	order   map[string][]peer.ID // of among by distance from a key

@@ -3,6 +3,7 @@ package keeper
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -234,6 +235,52 @@ func TestNewNetworkBesideASilentPeer(t *testing.T) {
 			require.NotContains(t, n.authority.Doubt(c), "since it joined")
 		}
 	})
+}
+
+// Peers that were most of a network end at once. The others answer completely again once checks have found that their machines
+// refuse connections. Where these are silent they may be behind a cut.
+func TestMostPeersEnd(t *testing.T) {
+	for _, refuse := range []bool{true, false} {
+		t.Run(fmt.Sprint(refuse), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newLimitedCluster(t, 18, protocol.Limits{})
+				time.Sleep(time.Minute)
+				left, gone := w.nodes[:7], w.nodes[7:]
+				for _, n := range gone {
+					require.NoError(t, n.Close())
+					w.hosts.Delete(n.Self)
+				}
+				w.nodes = left
+				defer w.close()
+				w.dht.edit(func() {
+					for _, n := range gone {
+						w.dht.peers = slices.DeleteFunc(w.dht.peers, func(id peer.ID) bool { return id == n.Self })
+						if refuse {
+							w.dht.ended = append(w.dht.ended, n.Self)
+						}
+					}
+					w.dht.fire()
+				})
+				plan := keepertest.Compile(t, keepertest.Around(100))
+				complete := func() (n int) {
+					for _, x := range left {
+						if found, err := x.Query(t.Context(), plan); err == nil && found.Complete {
+							n++
+						}
+					}
+					return n
+				}
+				time.Sleep(10 * time.Second)
+				if refuse {
+					require.Equal(t, len(left), complete())
+					return
+				}
+				require.Zero(t, complete())
+				time.Sleep(10 * time.Minute)
+				require.Equal(t, len(left), complete(), "the smaller network has lasted, and its table has not changed since")
+			})
+		})
+	}
 }
 
 // The first peer of a network is complete at once.

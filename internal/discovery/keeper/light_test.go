@@ -138,6 +138,16 @@ func (r *lightRouter) Size() int {
 	return others
 }
 
+// Suspect has the peers of the directory checked, at once.
+func (r *lightRouter) Suspect(ids ...peer.ID) {
+	r.d.edit(func() { r.d.checked = append(r.d.checked, ids...) })
+}
+
+func (r *lightRouter) Refuses(id peer.ID) (is bool) {
+	r.d.edit(func() { is = slices.Contains(r.d.ended, id) && slices.Contains(r.d.checked, id) })
+	return is
+}
+
 func (r *lightRouter) Nearby(key string, n int) []peer.ID {
 	r.mu.Lock()
 	defer r.mu.Unlock()

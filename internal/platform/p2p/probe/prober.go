@@ -142,7 +142,7 @@ func (p *Prober) Check(ctx context.Context, id peer.ID) Outcome {
 	if ctx.Err() == context.Canceled {
 		o = Outcome{} // the shutdown caused the failure
 	}
-	p.find(id).checked(o.State, time.Now())
+	p.find(id).checked(o, time.Now())
 	p.mu.Unlock()
 	if o.State == records.Unreachable {
 		p.net.gone(id)
@@ -242,6 +242,14 @@ func (p *Prober) Avoid(id peer.ID) bool {
 	return ok && s.avoided(time.Now())
 }
 
+// Refuses reports whether the last check of a peer found its machine, and nothing that listens at any of its addresses.
+func (p *Prober) Refuses(id peer.ID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s, ok := p.known.Peek(id)
+	return ok && s.refused && time.Since(s.at) < avoidMemory
+}
+
 // Run checks suspects until ctx ends, then waits for the checks. An undrained event bus stalls the host, so Run never
 // blocks.
 func (p *Prober) Run(ctx context.Context) {
@@ -299,7 +307,7 @@ func (p *Prober) handle(e any) {
 		p.enqueue(change.Peer)
 	case Opened:
 		if s, ok := p.known.Peek(change.Peer); ok {
-			s.until, s.period, s.failed = time.Time{}, 0, false
+			s.until, s.period, s.failed, s.refused = time.Time{}, 0, false, false
 		}
 	}
 	p.mu.Unlock()
@@ -310,11 +318,12 @@ func (p *Prober) handle(e any) {
 
 // suspicion is why lookups avoid a peer.
 type suspicion struct {
-	at     time.Time // of the last check that said something
-	failed bool      // it
-	waits  bool      // for a check
-	until  time.Time // lookups avoid the peer
-	period time.Duration
+	at      time.Time // of the last check that said something
+	failed  bool      // it
+	refused bool      // so, by the peer's machine
+	waits   bool      // for a check
+	until   time.Time // lookups avoid the peer
+	period  time.Duration
 }
 
 // silent handles silence in a lookup: it avoids the peer for a period that doubles with each further silence.
@@ -330,13 +339,13 @@ func (s *suspicion) silent(now time.Time) {
 }
 
 // checked handles the end of a check.
-func (s *suspicion) checked(state records.Reachability, now time.Time) {
+func (s *suspicion) checked(o Outcome, now time.Time) {
 	s.waits = false
-	if state == "" {
+	if o.State == "" {
 		return
 	}
-	s.at, s.failed = now, state == records.Unreachable
-	if state == records.Reachable {
+	s.at, s.failed, s.refused = now, o.State == records.Unreachable, o.Refused
+	if o.State == records.Reachable {
 		s.until, s.period = time.Time{}, 0
 	}
 }

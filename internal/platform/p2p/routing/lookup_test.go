@@ -91,9 +91,10 @@ func newHost(t *testing.T, mode dht.ModeOpt, to []*Routing, edits ...func(*Confi
 // unmeasured is a prober that knows nothing.
 type unmeasured struct{}
 
-func (unmeasured) Avoid(peer.ID) bool { return false }
-func (unmeasured) Suspect(...peer.ID) {}
-func (unmeasured) Responded(peer.ID)  {}
+func (unmeasured) Avoid(peer.ID) bool   { return false }
+func (unmeasured) Suspect(...peer.ID)   {}
+func (unmeasured) Responded(peer.ID)    {}
+func (unmeasured) Refuses(peer.ID) bool { return false }
 
 // A search begins with connected servers that are in no bucket, and never with a client.
 func TestSearchBeginsWithConnectedServers(t *testing.T) {

@@ -27,6 +27,7 @@ const valueQuorum = 4
 type Prober interface {
 	Avoid(peer.ID) bool // a lookup asks the peer only if no other one answers
 	Suspect(...peer.ID) // they gave no answer
+	Refuses(peer.ID) bool
 	Responded(peer.ID)
 }
 
@@ -142,6 +143,9 @@ func errIsolated(op string) error {
 
 // Suspect reports peers that gave no answer. They are probed soon and leave the routing table if dead.
 func (r *Routing) Suspect(ids ...peer.ID) { r.finder.prober.Suspect(ids...) }
+
+// Refuses reports whether the last check of a peer found its machine, and nothing that listens at any of its addresses.
+func (r *Routing) Refuses(id peer.ID) bool { return r.finder.prober.Refuses(id) }
 
 // Introduced records contact with a bootstrap peer or with a peer of an earlier run.
 func (r *Routing) Introduced() {
