@@ -530,4 +530,7 @@ func groupCells(cells []records.CellKey, sets []*keep.Set) []group {
 	return groups
 }
 
-var errNoAnswer = errors.New("no keeper answered")
+var (
+	errNoAnswer = errors.New("no keeper answered")
+	errLate     = errors.New("this peer runs late, as its processor is busy: it may have missed answers")
+)

@@ -347,6 +347,9 @@ func (a *Asker) ask(ctx context.Context, id peer.ID, q cellQuery, trace *queryTr
 	a.client.Observe(ctx, id, took, err)
 	end(err)
 	if err != nil {
+		if silence := fault.KindOf(err); (silence == fault.Timeout || silence == fault.Unavailable) && a.client.RanLate(took) {
+			err = fault.As("", silence, errLate)
+		}
 		trace.add("asked %s about %d cells: failed after %s: %v", id, len(q.cells), took.Round(time.Microsecond), err)
 		return reply{from: id, answer: answer{lacks: got.lacks}, err: err}
 	}

@@ -25,10 +25,12 @@ func (y *Syncer) Compare(ctx context.Context, id peer.ID, table *TableState) (of
 	}
 	defer func() { end(err) }()
 	c := &diff{Syncer: y, peer: id, at: table, mine: y.viewOf(table), full: make(map[records.CellKey]time.Duration)}
+	began := y.Clock()
 	if err = c.run(ctx); err != nil {
+		took := y.Clock().Sub(began)
 		y.Logger.Debug("comparison with a keeper failed", "peer", id, "error", err)
-		y.reportFailure(ctx, id, err)
-		y.Know.Missed(id, reached(err), y.Clock())
+		y.reportFailure(ctx, id, took, err)
+		y.Know.Missed(id, reached(err) || y.client.RanLate(took), y.Clock())
 	}
 	if c.taken > 0 {
 		y.Outdate() // the next comparison must see the new records
@@ -51,10 +53,10 @@ func reached(err error) bool {
 
 // reportFailure updates the stats of a partner after a failed comparison. A refusal has no effect:
 // a busy or older peer still answers queries well.
-func (y *Syncer) reportFailure(ctx context.Context, id peer.ID, err error) {
+func (y *Syncer) reportFailure(ctx context.Context, id peer.ID, took time.Duration, err error) {
 	switch fault.KindOf(err) {
 	case fault.Unauthentic, fault.Timeout, fault.Unavailable:
-		y.client.Observe(ctx, id, 0, err)
+		y.client.Observe(ctx, id, took, err)
 	}
 }
 

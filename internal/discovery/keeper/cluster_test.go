@@ -50,6 +50,7 @@ type directory struct {
 	silent  []peer.ID            // peers that give a lookup no answer, and that it leaves out
 	ended   []peer.ID            // peers whose machines refuse connections
 	checked []peer.ID            // peers that somebody suspected
+	late    bool                 // peers run late
 	halves  [][]peer.ID          // groups of mutually visible peers; nil for one group
 	changed chan struct{}        // closed with the next change; nil without a waiter
 	order   map[string][]peer.ID // of among by distance from a key

@@ -143,6 +143,11 @@ func (r *lightRouter) Suspect(ids ...peer.ID) {
 	r.d.edit(func() { r.d.checked = append(r.d.checked, ids...) })
 }
 
+func (r *lightRouter) Late(time.Time) (is bool) {
+	r.d.edit(func() { is = r.d.late })
+	return is
+}
+
 func (r *lightRouter) Refuses(id peer.ID) (is bool) {
 	r.d.edit(func() { is = slices.Contains(r.d.ended, id) && slices.Contains(r.d.checked, id) })
 	return is

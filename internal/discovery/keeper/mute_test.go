@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -90,6 +91,38 @@ func TestMuteKeepers(t *testing.T) {
 				require.Equal(t, asked, soon)
 				asked, complete, soon = ask(60)
 				require.Equal(t, []int{asked, asked}, []int{complete, soon})
+			})
+		})
+	}
+}
+
+// A peer that runs late says so where a question has no answer, and takes no keeper for silent.
+func TestLatePeer(t *testing.T) {
+	for _, late := range []bool{true, false} {
+		t.Run(fmt.Sprint(late), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newLimitedCluster(t, 4, protocol.Limits{})
+				defer w.close()
+				time.Sleep(time.Minute)
+				asker := w.nodes[0]
+				w.dht.edit(func() {
+					w.dht.late, w.dht.clients = late, []peer.ID{asker.Self} // so it asks
+					w.dht.fire()
+				})
+				deaf := func(_, to peer.ID) bool { return to == asker.Self }
+				w.hosts.lose(deaf)
+				_, err := asker.Query(t.Context(), keepertest.Compile(t, keepertest.Around(10)))
+				require.Error(t, err)
+				require.Equal(t, late, strings.Contains(err.Error(), "this peer runs late"), err)
+				w.dht.edit(func() {
+					w.dht.clients = nil
+					w.dht.fire()
+				})
+				time.Sleep(time.Minute)
+				for _, n := range w.nodes[1:] {
+					require.Equal(t, !late, asker.client.Avoided(n.Self))
+					require.Equal(t, !late, asker.sync.Know.Silent(n.Self))
+				}
 			})
 		})
 	}

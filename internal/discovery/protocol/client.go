@@ -30,7 +30,8 @@ type Client struct {
 	Pool      Streams // carries the requests; closed by the owner of the client
 	host      host.Host
 	limits    Limits
-	suspected func(peer.ID) // hears of unresponsive peers
+	suspected func(peer.ID)              // hears of unresponsive peers
+	late      func(began time.Time) bool // this process ran late
 	stats     *statsCache
 	clock     *clockCheck    // sampled by each response
 	lacking   *lackingFields // fields that keepers do not know
@@ -45,6 +46,10 @@ type Streams interface {
 // NewClient returns a client. It reports unresponsive peers to suspected.
 func NewClient(l *Life, config Config, suspected func(peer.ID)) *Client {
 	c := &Client{Life: l, host: config.Host, limits: config.Limits, suspected: suspected, stats: newStatsCache()}
+	c.late = func(time.Time) bool { return false }
+	if r, ok := config.Router.(interface{ Late(began time.Time) bool }); ok {
+		c.late = r.Late
+	}
 	c.clock = &clockCheck{now: l.Now, steady: time.Now, prefixOf: c.PrefixOf, conditions: config.Signals.Conditions}
 	c.lacking = newLacking(l.Now, config.Signals, c.PrefixOf)
 	c.Pool = rpc.NewPool(rpc.PoolConfig{
@@ -104,11 +109,15 @@ func (c *Client) Observe(ctx context.Context, id peer.ID, took time.Duration, er
 		c.stats.avoid(id, c.Now().Add(distrustFor))
 	case (kind == fault.Canceled || ctx.Err() == context.Canceled) && took <= c.stats.hedgeDelay([]peer.ID{id}):
 		// Keepers asked later were faster.
+	case c.RanLate(took): // the answer may wait unread: this peer is the slow one
 	default:
 		c.stats.miss(id, c.Now())
 		c.suspected(id)
 	}
 }
+
+// RanLate reports whether this process ran late in the time that a request took.
+func (c *Client) RanLate(took time.Duration) bool { return c.late(c.clock.steady().Add(-took)) }
 
 // Avoid asks a peer last for a while, because it contradicts all others: it may be late, so it is no offence.
 func (c *Client) Avoid(id peer.ID) { c.stats.avoid(id, c.Now().Add(avoidFor)) }

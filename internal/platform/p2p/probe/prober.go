@@ -163,7 +163,7 @@ func (p *Prober) speak(ctx context.Context, id peer.ID, search bool) Outcome {
 		half, cancel := context.WithTimeout(ctx, time.Until(deadline)/2)
 		defer cancel()
 		switch o := p.net.ping(half, id); {
-		case o.State == records.Unreachable && p.late(began):
+		case o.State == records.Unreachable && p.Late(began):
 			return Outcome{} // this process may have missed the answer: the connection stays
 		case o.State != records.Unreachable && (o.State != records.Reachable || p.net.connected(id)):
 			return o // else the answer may precede the loss of the connection
@@ -175,13 +175,14 @@ func (p *Prober) speak(ctx context.Context, id peer.ID, search bool) Outcome {
 	if o.State == records.Unreachable && p.net.connected(id) { // the dial failed, and another connection opened meanwhile
 		o = p.net.ping(ctx, id)
 	}
-	if o.State == records.Unreachable && !o.Refused && p.late(began) {
+	if o.State == records.Unreachable && !o.Refused && p.Late(began) {
 		return Outcome{Dialed: o.Dialed}
 	}
 	return o
 }
 
-func (p *Prober) late(began time.Time) bool {
+// Late reports whether this process ran late at some time since began: then the absence of an answer is no silence of the other peer.
+func (p *Prober) Late(began time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pulse.lateSince(began, time.Now())

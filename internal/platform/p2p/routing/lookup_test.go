@@ -95,6 +95,7 @@ func (unmeasured) Avoid(peer.ID) bool   { return false }
 func (unmeasured) Suspect(...peer.ID)   {}
 func (unmeasured) Responded(peer.ID)    {}
 func (unmeasured) Refuses(peer.ID) bool { return false }
+func (unmeasured) Late(time.Time) bool  { return false }
 
 // A search begins with connected servers that are in no bucket, and never with a client.
 func TestSearchBeginsWithConnectedServers(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	dht "github.com/libp2p/go-libp2p-kad-dht"
 	kb "github.com/libp2p/go-libp2p-kbucket"
@@ -28,6 +29,7 @@ type Prober interface {
 	Avoid(peer.ID) bool // a lookup asks the peer only if no other one answers
 	Suspect(...peer.ID) // they gave no answer
 	Refuses(peer.ID) bool
+	Late(began time.Time) bool
 	Responded(peer.ID)
 }
 
@@ -146,6 +148,9 @@ func (r *Routing) Suspect(ids ...peer.ID) { r.finder.prober.Suspect(ids...) }
 
 // Refuses reports whether the last check of a peer found its machine, and nothing that listens at any of its addresses.
 func (r *Routing) Refuses(id peer.ID) bool { return r.finder.prober.Refuses(id) }
+
+// Late reports whether this process ran late at some time since began: then the absence of an answer is no silence of the other peer.
+func (r *Routing) Late(began time.Time) bool { return r.finder.prober.Late(began) }
 
 // Introduced records contact with a bootstrap peer or with a peer of an earlier run.
 func (r *Routing) Introduced() {
