@@ -95,7 +95,7 @@ func Rows() []Row {
 	}
 }
 
-// denial is the row that plays alone: beside it hardly any answer is complete, so that none can be wrong.
+// denial is the row that plays alone: beside it hardly any answer of its first minute is complete, so that none can be wrong.
 const denial = "mute"
 
 // Find returns the rows of a list of names; "all" means all but the control and denial. Error: Invalid.
