@@ -222,13 +222,14 @@ func (a *Asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 			for range max(hedges, g.needed()-g.full()) {
 				ask()
 			}
-			delay += delay / 2 // if all keepers are slow, the load may be the cause
-			if next == len(order) && a.silent(open) {
+			delay += delay / 2                      // if all keepers are slow, the load may be the cause
+			left := slices.Collect(maps.Keys(open)) // if all of them failed before, they have one delay, and not a whole timeout
+			if next == len(order) && !slices.ContainsFunc(left, func(id peer.ID) bool { return !a.client.Avoided(id) }) {
 				if last {
 					g.failure = cmp.Or(g.failure, errNoAnswer)
 					return
 				}
-				last, delay = true, max(delay, a.client.HedgeDelay(slices.Collect(maps.Keys(open))))
+				last, delay = true, max(delay, a.client.HedgeDelay(left))
 			}
 			hedge.Reset(delay)
 		case <-ctx.Done():
@@ -236,16 +237,6 @@ func (a *Asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 			return
 		}
 	}
-}
-
-// silent reports whether peers all failed a short time ago: a question has one delay of theirs for them, and not a whole timeout.
-func (a *Asker) silent(ids map[peer.ID]bool) bool {
-	for id := range ids {
-		if !a.client.Avoided(id) {
-			return false
-		}
-	}
-	return true
 }
 
 // add adds a reply and reports whether it is a full answer.

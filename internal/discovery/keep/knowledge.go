@@ -141,13 +141,9 @@ func (w *knowledge) judgeIsolation(now time.Time) {
 			departed = append(departed, id)
 		}
 	}
-	w.missing = slices.DeleteFunc(w.missing, func(id peer.ID) bool {
-		_, returned := w.members[id]
-		if !returned && ended(id) {
-			w.peak--
-		}
-		return returned || ended(id)
-	})
+	w.peak -= len(w.missing)
+	w.missing = slices.DeleteFunc(w.missing, ended)
+	w.peak += len(w.missing)
 	switch {
 	case w.isolated.IsZero() && len(departed) > left:
 		w.isolated, w.peak, w.missing, w.checked = now, len(departed)+left, departed, time.Time{}
@@ -202,8 +198,7 @@ func (w *knowledge) wake() {
 func (w *knowledge) Due(most int, now time.Time) (ids []peer.ID, next time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	given := false
-	var silent []peer.ID
+	given, silent := false, []peer.ID{}
 	for id, m := range w.members {
 		if !m.met && !m.silent && now.Sub(m.since) >= meetFor {
 			m.met, given = true, true

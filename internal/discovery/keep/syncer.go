@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -236,9 +235,6 @@ func (y *Syncer) Outdate() {
 	}
 }
 
-// errSilent is the result of a partner that only Meet waits for.
-var errSilent = errors.New("the partner gives no answer")
-
 // Round compares with all peers that share a cell with this peer: with one peer first, which
 // brings most of the news, and then with several at a time. It reports false without such a peer. A
 // peer that is no keeper compares with nobody.
@@ -249,11 +245,13 @@ func (y *Syncer) Round(ctx context.Context) bool {
 	if table.Serving {
 		peers = y.partners(y.viewOf(table))
 	}
-	results := make([]error, len(peers))
-	partners := make([]Partner, len(peers))
+	partners := make([]*Partner, len(peers))
 	talk := func(i int) {
-		if results[i] = errSilent; !y.Know.Silent(peers[i]) {
-			partners[i], results[i] = y.Compare(ctx, peers[i], table)
+		if y.Know.Silent(peers[i]) {
+			return // only Meet waits for it
+		}
+		if of, err := y.Compare(ctx, peers[i], table); err == nil {
+			partners[i] = &of
 		}
 	}
 	if len(peers) > 0 {
@@ -262,8 +260,8 @@ func (y *Syncer) Round(ctx context.Context) bool {
 	}
 	o := &Round{Table: table, Age: began.Sub(table.Made), Done: make(map[peer.ID]Partner)}
 	for i, id := range peers {
-		if results[i] == nil {
-			o.Done[id] = partners[i]
+		if of := partners[i]; of != nil {
+			o.Done[id] = *of
 		}
 	}
 	if len(peers) == 0 {

@@ -31,7 +31,7 @@ type Client struct {
 	host      host.Host
 	limits    Limits
 	suspected func(peer.ID)              // hears of unresponsive peers
-	late      func(began time.Time) bool // this process ran late
+	late      func(began time.Time) bool // this process ran late; nil never
 	stats     *statsCache
 	clock     *clockCheck    // sampled by each response
 	lacking   *lackingFields // fields that keepers do not know
@@ -46,7 +46,6 @@ type Streams interface {
 // NewClient returns a client. It reports unresponsive peers to suspected.
 func NewClient(l *Life, config Config, suspected func(peer.ID)) *Client {
 	c := &Client{Life: l, host: config.Host, limits: config.Limits, suspected: suspected, stats: newStatsCache()}
-	c.late = func(time.Time) bool { return false }
 	if r, ok := config.Router.(interface{ Late(began time.Time) bool }); ok {
 		c.late = r.Late
 	}
@@ -117,7 +116,9 @@ func (c *Client) Observe(ctx context.Context, id peer.ID, took time.Duration, er
 }
 
 // RanLate reports whether this process ran late in the time that a request took.
-func (c *Client) RanLate(took time.Duration) bool { return c.late(c.clock.steady().Add(-took)) }
+func (c *Client) RanLate(took time.Duration) bool {
+	return c.late != nil && c.late(c.clock.steady().Add(-took))
+}
 
 // Avoid asks a peer last for a while, because it contradicts all others: it may be late, so it is no offence.
 func (c *Client) Avoid(id peer.ID) { c.stats.avoid(id, c.Now().Add(avoidFor)) }
