@@ -63,13 +63,13 @@ type knowledge struct {
 // member is a peer of the routing table.
 type member struct {
 	Peer
-	since  time.Time // it entered the table, or contact returned after a comparison
-	came   time.Time // it entered the table
-	proven bool      // it compared since, or shared no cell when it came
-	met    bool      // so, or nobody waits for it
-	silent bool      // not connected: ignored for completeness until it reconnects
-	tries  int       // failed attempts
-	due    time.Time // of the next attempt
+	since  time.Time     // it entered the table, or contact returned
+	came   time.Time     // it entered the table
+	spent  time.Duration // time with contact that it let pass since its last comparison, before since
+	met    bool          // compared since, or nobody waits for it
+	silent bool          // not connected: ignored for completeness until it reconnects
+	tries  int           // failed attempts
+	due    time.Time     // of the next attempt
 }
 
 func newKnowledge(conditions *condition.Set, now time.Time) *knowledge {
@@ -107,7 +107,7 @@ func (w *knowledge) observe(t *Table, now time.Time) {
 func (w *knowledge) enter(p Peer, now time.Time, near bool) {
 	_, returned := w.lost[p.Id]
 	delete(w.lost, p.Id)
-	w.members[p.Id] = &member{Peer: p, since: now, came: now, proven: !near, met: !near, due: now}
+	w.members[p.Id] = &member{Peer: p, since: now, came: now, met: !near, due: now}
 	if returned || w.informed && w.whole {
 		w.regained = now
 		w.epoch.Add(1)
@@ -200,8 +200,8 @@ func (w *knowledge) Due(most int, now time.Time) (ids []peer.ID, next time.Time)
 	defer w.mu.Unlock()
 	given, silent := false, []peer.ID{}
 	for id, m := range w.members {
-		if !m.met && !m.silent && now.Sub(m.since) >= meetFor {
-			m.met, given = true, true
+		if !m.met && !m.silent && m.spent+now.Sub(m.since) >= meetFor {
+			m.met, m.spent, given = true, meetFor, true
 		}
 		switch {
 		case m.met:
@@ -247,7 +247,7 @@ func (w *knowledge) Met(id peer.ID, informed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if m, ok := w.members[id]; ok {
-		m.met, m.proven, m.silent, m.tries = true, true, false, 0
+		m.met, m.spent, m.silent, m.tries = true, 0, false, 0
 	}
 	if informed {
 		w.inform()
@@ -266,6 +266,9 @@ func (w *knowledge) Missed(id peer.ID, reached bool, now time.Time) {
 	m.due = now.Add(min(meetFirst<<min(m.tries, 8), meetLast))
 	m.tries++
 	if !reached && (m.met || m.tries >= meetMisses) {
+		if !m.met && !m.silent {
+			m.spent += now.Sub(m.since)
+		}
 		m.met, m.silent = false, true
 	}
 	w.changed()
@@ -278,25 +281,14 @@ func (w *knowledge) Heard(id peer.ID, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m, ok := w.members[id]
-	if !ok || !m.silent {
+	if !ok || !m.silent || m.spent >= meetFor {
 		return
 	}
-	m.doubt(now)
-	if now.Sub(m.since) >= meetFor {
-		return
-	}
-	m.silent, m.due, m.tries = false, now, 0
+	m.silent, m.since, m.due, m.tries = false, now, now, 0
 	w.regained = now
 	w.epoch.Add(1)
 	w.changed()
 	w.wake()
-}
-
-// doubt begins the time of a member to compare anew, if it has used the one before.
-func (m *member) doubt(now time.Time) {
-	if m.proven {
-		m.proven, m.since = false, now
-	}
 }
 
 // inform records that this peer has the records of its network. w.mu is held.

@@ -95,6 +95,12 @@ func TestMembersThatNeverCompare(t *testing.T) {
 	w.Heard("a", now)
 	require.Contains(t, w.doubt(everywhere, now), "joined or returned")
 
+	now = now.Add(time.Second)
+	fall("a")
+	now = now.Add(2 * meetFor)
+	w.Heard("a", now)
+	require.Contains(t, w.doubt(everywhere, now), "joined or returned", "it was behind a cut, which is no time to compare")
+
 	w.Met("a", true)
 	far := make([]peer.ID, meetNearest+1)
 	for i := range far {

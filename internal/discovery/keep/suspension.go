@@ -46,8 +46,7 @@ func (w *knowledge) alive(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, m := range w.members {
-		m.doubt(now)
-		m.met, m.silent, m.due, m.tries = false, false, now, 0
+		m.met, m.silent, m.since, m.due, m.tries = false, false, now, now, 0
 	}
 	w.regained = now
 	w.epoch.Add(1)

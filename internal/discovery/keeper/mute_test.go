@@ -89,6 +89,7 @@ func TestMuteKeepers(t *testing.T) {
 				asked, complete, soon = ask(60)
 				t.Logf("the first minute: %d questions, %d answers complete, %d within a second", asked, complete, soon)
 				require.Equal(t, asked, soon)
+				time.Sleep(time.Minute) // only so many are compared at once
 				asked, complete, soon = ask(60)
 				require.Equal(t, []int{asked, asked}, []int{complete, soon})
 			})
