@@ -20,6 +20,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/operator"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/testnet/app"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/process"
@@ -302,13 +303,20 @@ func (n *Network) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// AwaitWell waits until no living peer has a condition to tell.
+// AwaitWell waits until no living peer has a condition to tell, and each answers completely: one that has just started tells nothing yet.
 func (n *Network) AwaitWell(ctx context.Context) error {
 	for _, p := range n.Living() {
 		err := await.Until(ctx, wellLimit, p.Name+" is well", func(ctx context.Context) error {
 			s, err := p.Status(ctx)
-			if err == nil && len(s.Conditions) > 0 {
-				err = fault.New("network.Well", fault.Unavailable, "%s", s.Conditions[0].Message)
+			switch {
+			case err != nil:
+				return err
+			case len(s.Conditions) > 0:
+				return fault.New("network.Well", fault.Unavailable, "%s", s.Conditions[0].Message)
+			}
+			a, err := p.Offers().Query(ctx, query.Query{Type: "compute", Limit: 1})
+			if err == nil && !a.Complete {
+				err = fault.New("network.Well", fault.Unavailable, "%s", a.Reason)
 			}
 			return err
 		})

@@ -189,9 +189,6 @@ func (y *Syncer) pause(round int) time.Duration {
 	sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(y.Self), uint64(round)))
 	span := y.Every * 2 * syncJitter / 100
 	pause := y.Every - span/2 + time.Duration(float64(span)*float64(binary.BigEndian.Uint32(sum[:]))/(1<<32))
-	if y.Router.Size() == 0 && !y.Know.Knows.Load() {
-		return min(pause, JoiningGrace) // without any peer: say so soon
-	}
 	if y.Know.Late.Load() {
 		return min(pause, syncGap)
 	}
@@ -278,7 +275,6 @@ func (y *Syncer) Round(ctx context.Context) bool {
 		if o.Alone || o.Fresh() && len(o.Done) > 0 && !slices.ContainsFunc(peers, awaited) {
 			y.Know.SetInformed(true, y.Clock())
 		}
-		y.Know.TellJoining(table.Serving || len(table.Peers) == 0, y.Clock())
 	}
 	return len(peers) > 0
 }

@@ -89,6 +89,7 @@ func TestClientAsksKeepers(t *testing.T) {
 		_, err = w.nodes[0].sync.Compare(t.Context(), client.Self, w.nodes[0].sync.Table())
 		require.ErrorContains(t, err, "no keeper")
 		require.False(t, client.sync.Round(t.Context()))
+		time.Sleep(2 * time.Second)
 		require.Empty(t, told.ActiveNames(), "it has nobody to compare with, and lacks nothing")
 
 		w.dht.edit(func() {

@@ -20,6 +20,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/keep"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/internal/discovery/protocol"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 
 	ma "github.com/multiformats/go-multiaddr"
 	"github.com/stretchr/testify/require"
@@ -73,13 +74,13 @@ func (w *lightCluster) join(id peer.ID, limits protocol.Limits) *lightNode {
 		w.dht.peers = append(w.dht.peers, id)
 		w.dht.fire()
 	})
-	n := w.start(h, limits)
+	n := w.start(h, limits, nil)
 	w.nodes = append(w.nodes, n)
 	return n
 }
 
-// start starts the keeper of a host.
-func (w *lightCluster) start(h *lightHost, limits protocol.Limits) *lightNode {
+// start starts the keeper of a host, which tells its conditions.
+func (w *lightCluster) start(h *lightHost, limits protocol.Limits, told *condition.Set) *lightNode {
 	n := &lightNode{host: h, counts: keepertest.NewCounts(w.t)}
 	limits.Loopback = true // all nodes have one address
 	var err error
@@ -89,7 +90,8 @@ func (w *lightCluster) start(h *lightHost, limits protocol.Limits) *lightNode {
 	}
 	n.Keeper, err = New(protocol.Config{
 		Network: "test", Draw: w.draw, Now: now,
-		Host: h, Router: &lightRouter{router: router{w.dht, h.id}}, Index: index.New(index.Config{}), Verifier: w.verifier, Signals: protocol.Signals{Metrics: n.counts.Discovery}, Limits: limits,
+		Host: h, Router: &lightRouter{router: router{w.dht, h.id}}, Index: index.New(index.Config{}), Verifier: w.verifier,
+		Signals: protocol.Signals{Metrics: n.counts.Discovery, Conditions: told}, Limits: limits,
 	})
 	require.NoError(w.t, err)
 	return n

@@ -308,5 +308,5 @@ func (w *lightCluster) restart(i int) {
 	id := w.nodes[i].Self
 	h := &lightHost{id: id, hosts: w.hosts, addr: w.nodes[i].host.addr}
 	w.hosts.Store(id, h)
-	w.nodes[i] = w.start(h, protocol.Limits{})
+	w.nodes[i] = w.start(h, protocol.Limits{}, nil)
 }

@@ -1,0 +1,69 @@
+package keeper
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/discovery/keep"
+	"github.com/blackhole/blackhole/internal/discovery/protocol"
+	"github.com/blackhole/blackhole/internal/platform/condition"
+)
+
+// All peers of a network restart. Each compares within seconds of the last contact. Meanwhile, from the end of the grace on, it says
+// that it joins, and so a peer that says nothing then will not say it later.
+func TestRestartOfAll(t *testing.T) {
+	for _, gap := range []time.Duration{0, 300 * time.Millisecond, 2 * time.Second} { // between two starts
+		for _, known := range []bool{true, false} { // the tables name peers that are not up yet
+			t.Run(fmt.Sprint(gap, known), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newLimitedCluster(t, 8, protocol.Limits{})
+					defer w.close()
+					time.Sleep(time.Minute)
+					everybody := slices.Clone(w.dht.peers)
+					for _, n := range w.nodes {
+						require.NoError(t, n.Close())
+						w.hosts.Delete(n.Self)
+					}
+					told := make([]*condition.Set, len(w.nodes))
+					began := make([]time.Time, len(w.nodes))
+					for i, n := range w.nodes {
+						w.hosts.Store(n.Self, n.host)
+						w.dht.edit(func() {
+							if w.dht.failure = nil; i == 0 {
+								w.dht.failure = errLookup // nobody else is up: it is not alone
+							}
+							if w.dht.peers = everybody; !known {
+								w.dht.peers = slices.Clone(everybody[:i+1])
+							}
+							w.dht.fire()
+						})
+						told[i], began[i] = condition.NewSet(slog.New(slog.DiscardHandler), time.Now), time.Now()
+						w.nodes[i] = w.start(n.host, protocol.Limits{}, told[i])
+						time.Sleep(gap)
+					}
+					joined := make([]time.Duration, len(w.nodes))
+					for start := time.Now(); slices.Min(joined) == 0; time.Sleep(100 * time.Millisecond) {
+						require.Less(t, time.Since(start), 15*time.Second, joined)
+						for i, n := range w.nodes {
+							synctest.Wait()
+							if knows := n.sync.Know.Knows.Load(); knows && joined[i] == 0 {
+								joined[i] = time.Since(start) + 1
+							}
+							if time.Since(began[i]) > keep.JoiningGrace+2*time.Second {
+								require.Equal(t, joined[i] == 0, slices.Contains(told[i].ActiveNames(), string(condition.Joining)),
+									"%v after the start of peer %d", time.Since(began[i]), i)
+							}
+						}
+					}
+					t.Log(joined)
+				})
+			})
+		}
+	}
+}
