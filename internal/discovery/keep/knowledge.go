@@ -101,6 +101,7 @@ func (w *knowledge) observe(t *Table, now time.Time) {
 	}
 	w.judgeIsolation(now)
 	w.changed()
+	w.wake() // also if it serves again, and did not compare until now
 }
 
 // enter adds a member. Near: it can share cells with this peer.
@@ -112,7 +113,6 @@ func (w *knowledge) enter(p Peer, now time.Time, near bool) {
 		w.regained = now
 		w.epoch.Add(1)
 	}
-	w.wake()
 }
 
 // lose remembers a former member, and forgets old ones.

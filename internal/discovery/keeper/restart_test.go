@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/keep"
@@ -66,4 +67,29 @@ func TestRestartOfAll(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A peer that was no keeper for a while, and becomes one again, compares with those that gave no answer before.
+func TestKeeperAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLimitedCluster(t, 1, protocol.Limits{})
+		defer w.close()
+		a, b := w.nodes[0], w.join("asks nobody", protocol.Limits{Sync: -1})
+		time.Sleep(time.Minute)
+		w.hosts.lose(func(_, _ peer.ID) bool { return true })
+		time.Sleep(2 * time.Minute)
+		require.True(t, a.sync.Know.Silent(b.Self))
+		serves := func(clients ...peer.ID) {
+			w.dht.edit(func() {
+				w.dht.clients = clients
+				w.dht.fire()
+			})
+		}
+		serves(a.Self)
+		time.Sleep(time.Minute)
+		w.hosts.lose(func(_, _ peer.ID) bool { return false })
+		serves()
+		time.Sleep(10 * time.Second)
+		require.False(t, a.sync.Know.Silent(b.Self))
+	})
 }
