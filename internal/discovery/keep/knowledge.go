@@ -52,8 +52,7 @@ type knowledge struct {
 	whole    bool // small network
 	members  map[peer.ID]*member
 	lost     map[peer.ID]time.Time // former members
-	peak     int                   // members before the isolation
-	missing  []peer.ID             // of them, those that this isolation is about
+	behind   int                   // of them, those that may be behind a cut
 	checked  time.Time             // whether these ended; zero if not yet
 	isolated time.Time             // start of the isolation; zero without one
 	regained time.Time             // last return of contact
@@ -128,34 +127,34 @@ func (w *knowledge) lose(id peer.ID, now time.Time) {
 }
 
 // judgeIsolation begins an isolation after the loss of most members, and ends it after their return, or when the smaller network has
-// lasted. A peer that refuses connections has ended, and is not behind a cut.
-func (w *knowledge) judgeIsolation(now time.Time) {
-	left := len(w.members)
-	ended := func(id peer.ID) bool { return left > 0 && w.refuses(id) } // whoever lost all others is isolated all the same
-	var departed []peer.ID
+// lasted. It returns those of that loss that may be behind a cut: one that refuses connections has ended.
+func (w *knowledge) judgeIsolation(now time.Time) (cut []peer.ID) {
+	left, end := len(w.members), now
+	if !w.isolated.IsZero() {
+		end = w.isolated
+	}
 	for id, at := range w.lost {
-		switch age := now.Sub(at); {
-		case age > lostFor:
+		switch age := end.Sub(at); {
+		case now.Sub(at) > lostFor:
 			delete(w.lost, id)
-		case age <= isolatedIn && !ended(id):
-			departed = append(departed, id)
+		case age >= 0 && age <= isolatedIn && (left == 0 || !w.refuses(id)): // whoever lost all others is isolated all the same
+			cut = append(cut, id)
 		}
 	}
-	w.peak -= len(w.missing)
-	w.missing = slices.DeleteFunc(w.missing, ended)
-	w.peak += len(w.missing)
+	w.behind = len(cut)
 	switch {
-	case w.isolated.IsZero() && len(departed) > left:
-		w.isolated, w.peak, w.missing, w.checked = now, len(departed)+left, departed, time.Time{}
+	case w.isolated.IsZero() && len(cut) > left:
+		w.isolated, w.checked = now, time.Time{}
 		w.epoch.Add(1)
 		w.conditions.Raise(condition.Isolated, fault.Problem{
-			What:   fmt.Sprintf("this peer lost contact with %d of %d peers of its network", w.peak-left, w.peak),
+			What:   fmt.Sprintf("this peer lost contact with %d of %d peers of its network", w.behind, w.behind+left),
 			Effect: "it may lack changes", Remedy: "Check the network of this host",
 		})
-	case !w.isolated.IsZero() && left > 0 && (2*left >= w.peak || now.Sub(w.isolated) > lostFor):
-		w.isolated, w.missing = time.Time{}, nil
+	case !w.isolated.IsZero() && left > 0 && len(cut) <= left:
+		w.isolated = time.Time{}
 		w.conditions.Clear(condition.Isolated)
 	}
+	return cut
 }
 
 // review judges an isolation again, and returns the peers to check now: whether they have ended.
@@ -165,13 +164,13 @@ func (w *knowledge) review(now time.Time) []peer.ID {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.judgeIsolation(now)
+	cut := w.judgeIsolation(now)
 	w.changed()
 	if now.Sub(w.checked) < protocol.SyncEvery {
 		return nil
 	}
 	w.checked = now
-	return slices.Clone(w.missing)
+	return cut
 }
 
 // changed publishes the atomic fields. w.mu is held.
@@ -387,7 +386,7 @@ func (w *knowledge) Isolation(now time.Time) string {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return fmt.Sprintf("lost contact with %d of %d peers of its network %s ago", w.peak-len(w.members), w.peak, now.Sub(w.isolated).Round(time.Second))
+	return fmt.Sprintf("lost contact with %d of %d peers of its network %s ago", w.behind, w.behind+len(w.members), now.Sub(w.isolated).Round(time.Second))
 }
 
 func sharesRadius(c func() (Radius, bool), unmet []Peer) bool {
