@@ -18,6 +18,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/internal/discovery/protocol"
+	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/query"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
@@ -38,6 +39,29 @@ func (w *lightCluster) mute(ctx context.Context, n *lightNode, asking *sync.Wait
 			}
 		})
 	})
+}
+
+// askAll asks the nodes a question each second, and counts the answers that are complete and then right, and those within a second.
+func askAll(t *testing.T, nodes []*lightNode, plan *queries.Plan, want []string, seconds int) (asked, complete, soon int) {
+	var mu sync.Mutex // guards the counts
+	for range seconds {
+		protocol.Bounded(len(nodes), len(nodes), func(i int) {
+			start := time.Now()
+			found, err := nodes[i].Query(t.Context(), plan)
+			mu.Lock()
+			defer mu.Unlock()
+			asked++
+			if time.Since(start) <= time.Second {
+				soon++
+			}
+			if err == nil && found.Complete {
+				complete++
+				assert.Equal(t, want, keepertest.NamesOf(found.Records)[:10])
+			}
+		})
+		time.Sleep(time.Second)
+	}
+	return asked, complete, soon
 }
 
 // A third of the keepers accept all requests, answer none, and ask all others to compare. Once they had their time to compare,
@@ -63,27 +87,7 @@ func TestMuteKeepers(t *testing.T) {
 				}
 				plan := keepertest.Compile(t, query.Query{Sort: query.SortPrice, Limit: 10, ExactTotal: true})
 				want := best(plan, recs)
-				ask := func(seconds int) (asked, complete, soon int) {
-					var mu sync.Mutex // guards the counts
-					for range seconds {
-						protocol.Bounded(len(honest), len(honest), func(i int) {
-							start := time.Now()
-							found, err := honest[i].Query(t.Context(), plan)
-							mu.Lock()
-							defer mu.Unlock()
-							asked++
-							if time.Since(start) <= time.Second {
-								soon++
-							}
-							if err == nil && found.Complete {
-								complete++
-								assert.Equal(t, want, keepertest.NamesOf(found.Records)[:10])
-							}
-						})
-						time.Sleep(time.Second)
-					}
-					return asked, complete, soon
-				}
+				ask := func(seconds int) (asked, complete, soon int) { return askAll(t, honest, plan, want, seconds) }
 				asked, complete, soon := ask(5) // nobody knows yet who is mute
 				t.Logf("the first seconds: %d questions, %d answers complete, %d within a second", asked, complete, soon)
 				asked, complete, soon = ask(60)
@@ -123,6 +127,44 @@ func TestLatePeer(t *testing.T) {
 				for _, n := range w.nodes[1:] {
 					require.Equal(t, !late, asker.client.Avoided(n.Self))
 					require.Equal(t, !late, asker.sync.Know.Silent(n.Self))
+				}
+			})
+		})
+	}
+}
+
+// A third of the peers fall silent at once, and leave the tables some seconds later. The others, keepers and clients of the DHT, answer as
+// before: completely, and within a second.
+func TestAThirdFallsSilent(t *testing.T) {
+	for _, size := range []int{12, 42} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newLimitedCluster(t, size, protocol.Limits{})
+				defer w.close()
+				recs := world(t, 100, uniform)
+				left, silent := w.nodes[:2*size/3], make(map[peer.ID]bool)
+				for _, n := range w.nodes[len(left):] {
+					silent[n.Self] = true
+				}
+				w.dht.edit(func() {
+					w.dht.clients = []peer.ID{left[0].Self, left[1].Self}
+					w.dht.fire()
+				})
+				time.Sleep(2 * protocol.SyncEvery)
+				for _, o := range left[0].Store(t.Context(), recs) {
+					require.NoError(t, o.Err)
+				}
+				time.Sleep(2 * protocol.SyncEvery)
+				plan := keepertest.Compile(t, query.Query{Sort: query.SortPrice, Limit: 10, ExactTotal: true})
+				want := best(plan, recs)
+				w.hosts.lose(func(from, to peer.ID) bool { return silent[from] || silent[to] })
+				for _, seconds := range []int{5, 60} {
+					asked, complete, soon := askAll(t, left, plan, want, seconds)
+					require.Equal(t, []int{asked, asked}, []int{complete, soon})
+					w.dht.edit(func() {
+						w.dht.peers = slices.DeleteFunc(slices.Clone(w.dht.peers), func(id peer.ID) bool { return silent[id] })
+						w.dht.fire()
+					})
 				}
 			})
 		})
