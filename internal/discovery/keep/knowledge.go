@@ -37,6 +37,7 @@ type knowledge struct {
 	conditions *condition.Set
 	refuses    func(peer.ID) bool // a check found the machine of a peer, and nothing that listens
 	News       chan struct{}      // capacity 1: a comparison with a member is due
+	Behind     chan struct{}      // capacity 1: a round is due soon, as this peer lacks changes
 	pulse      pulse
 
 	epoch atomic.Uint64          // grows when a new doubt arises: earlier answers are not up to date
@@ -73,7 +74,8 @@ type member struct {
 
 func newKnowledge(conditions *condition.Set, now time.Time) *knowledge {
 	w := &knowledge{
-		conditions: conditions, refuses: func(peer.ID) bool { return false }, News: make(chan struct{}, 1), started: now,
+		conditions: conditions, refuses: func(peer.ID) bool { return false }, started: now,
+		News: make(chan struct{}, 1), Behind: make(chan struct{}, 1),
 		members: make(map[peer.ID]*member), lost: make(map[peer.ID]time.Time),
 	}
 	w.unmet.Store(new([]Peer))
@@ -317,7 +319,7 @@ func (w *knowledge) lacks(now time.Time) {
 	defer w.mu.Unlock()
 	if w.lacking.IsZero() {
 		w.epoch.Add(1)
-		w.wake()
+		pause.Wake(w.Behind)
 	}
 	w.lacking = now
 	w.changed()
@@ -386,7 +388,8 @@ func (w *knowledge) Isolation(now time.Time) string {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return fmt.Sprintf("lost contact with %d of %d peers of its network %s ago", w.behind, w.behind+len(w.members), now.Sub(w.isolated).Round(time.Second))
+	return fmt.Sprintf("lost contact with %d of %d peers of its network %s ago",
+		w.behind, w.behind+len(w.members), now.Sub(w.isolated).Round(time.Second))
 }
 
 func sharesRadius(c func() (Radius, bool), unmet []Peer) bool {

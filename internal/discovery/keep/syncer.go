@@ -52,7 +52,6 @@ type Syncer struct {
 	intake  *Intake
 	pulled  protocol.TimedSet[digest.Entry] // versions pulled recently
 	pulling chan struct{}                   // semaphore of one: two peers do not send the same records
-	behind  chan struct{}                   // capacity 1: a round is due soon, as this peer lacks changes
 
 	making sync.Mutex           // held during the computation of a view
 	view   atomic.Pointer[view] // written under making; nil before the first
@@ -72,7 +71,7 @@ type SyncerConfig struct {
 func NewSyncer(authority *Authority, c *protocol.Client, s *Store, cells *Cells, in *Intake, config SyncerConfig) *Syncer {
 	return &Syncer{
 		Authority: authority, SyncerConfig: config, client: c, store: s, cells: cells, intake: in,
-		pulled: protocol.NewTimedSet[digest.Entry](maxPulledEntries), pulling: make(chan struct{}, 1), behind: make(chan struct{}, 1),
+		pulled: protocol.NewTimedSet[digest.Entry](maxPulledEntries), pulling: make(chan struct{}, 1),
 	}
 }
 
@@ -100,7 +99,7 @@ func (y *Syncer) Run(ctx context.Context) {
 			changed = y.Changed()
 			y.Table()
 			hasten()
-		case <-y.behind:
+		case <-y.Know.Behind:
 			hasten()
 		case <-timer.C:
 			began = y.Clock()
@@ -152,9 +151,6 @@ func (y *Syncer) Meet(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-y.Know.News:
-			if y.Know.Late.Load() {
-				pause.Wake(y.behind)
-			}
 		case <-timer.C:
 		}
 		if !y.Router.Serving() {
