@@ -222,9 +222,10 @@ func (a *Asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 			for range max(hedges, g.needed()-g.full()) {
 				ask()
 			}
-			delay += delay / 2                      // if all keepers are slow, the load may be the cause
-			left := slices.Collect(maps.Keys(open)) // if all of them failed before, they have one delay, and not a whole timeout
-			if next == len(order) && !slices.ContainsFunc(left, func(id peer.ID) bool { return !a.client.Avoided(id) }) {
+			delay += delay / 2 // if all keepers are slow, the load may be the cause
+			left := slices.Collect(maps.Keys(open))
+			waits := func(id peer.ID) bool { return !a.client.Avoided(id) }
+			if next == len(order) && !slices.ContainsFunc(left, waits) { // all failed before: one delay, not a timeout
 				if last {
 					g.failure = cmp.Or(g.failure, errNoAnswer)
 					return
