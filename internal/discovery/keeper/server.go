@@ -19,8 +19,8 @@ const (
 	serveDefault = 5 * time.Second // maximum work on a request without a timeout
 	bulkRate     = 8 << 20         // bytes a second of the answers to comparisons; a joining peer asks many keepers at once
 
-	// SYNC requests of one peer. It needs one for its round and one for its own records, and either may come twice: a request is
-	// repeated on a new stream while the keeper still works on the copy from a stream that died.
+	// SYNC requests of one peer. It needs one for its round, one for its own records, and one to meet this peer; one more may come
+	// twice: a request is repeated on a new stream while the keeper still works on the copy from a stream that died.
 	peerComparisons = 4
 )
 
