@@ -19,7 +19,9 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	queries "github.com/blackhole/blackhole/internal/query"
+	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
@@ -101,7 +103,8 @@ func TestMuteKeepers(t *testing.T) {
 	}
 }
 
-// A peer that runs late says so where a question has no answer, and takes no keeper for silent.
+// A peer that runs late says so where a question has no answer, and takes no keeper for silent: it distrusts its own records until it has
+// compared them with a newcomer.
 func TestLatePeer(t *testing.T) {
 	for _, late := range []bool{true, false} {
 		t.Run(fmt.Sprint(late), func(t *testing.T) {
@@ -110,12 +113,16 @@ func TestLatePeer(t *testing.T) {
 				defer w.close()
 				time.Sleep(time.Minute)
 				asker := w.nodes[0]
+				w.dht.edit(func() { w.dht.late = late })
+				w.hosts.lose(func(_, to peer.ID) bool { return to == asker.Self })
+				w.join("newcomer", protocol.Limits{})
+				time.Sleep(time.Minute / 2)
+				c := records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global}
+				require.Equal(t, late, asker.authority.Doubt(c) != "")
 				w.dht.edit(func() {
-					w.dht.late, w.dht.clients = late, []peer.ID{asker.Self} // so it asks
+					w.dht.clients = []peer.ID{asker.Self} // so it asks
 					w.dht.fire()
 				})
-				deaf := func(_, to peer.ID) bool { return to == asker.Self }
-				w.hosts.lose(deaf)
 				_, err := asker.Query(t.Context(), keepertest.Compile(t, keepertest.Around(10)))
 				require.Error(t, err)
 				require.Equal(t, late, strings.Contains(err.Error(), "this peer runs late"), err)
