@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,7 +31,7 @@ func benchFixture(b *testing.B, n int) (*engine.Service, query.Query) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	x := index.New(index.Config{MaxPerProvider: n})
+	x := index.New(index.Config{MaxPerProvider: n + 1})
 	net := &fakeKeepers{kept: map[records.Name]*records.Record{}, asker: x}
 	for i := range n {
 		now := time.Now()
@@ -95,4 +96,64 @@ func BenchmarkQuery(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkBesideWatches is what a change costs while many watches of other places are open, until the watch of its place shows it.
+func BenchmarkBesideWatches(b *testing.B) {
+	for _, many := range []int{0, 1000} {
+		b.Run(fmt.Sprintf("watches=%d", many), func(b *testing.B) {
+			s, q := benchFixture(b, 1)
+			q.Limit = 0
+			ctx, cancel := context.WithCancel(b.Context())
+			var watching sync.WaitGroup
+			defer watching.Wait()
+			defer cancel()
+			for i := range many {
+				far := q
+				near := *q.Near
+				near.Latitude, near.Longitude = float64(i%80), float64(100+i%70)
+				far.Near = &near
+				w, err := s.Watch(ctx, far, "")
+				if err != nil {
+					b.Fatal(err)
+				}
+				watching.Go(func() {
+					defer w.Close()
+					for {
+						if _, err := w.Next(ctx); err != nil {
+							return
+						}
+					}
+				})
+			}
+			w, err := s.Watch(ctx, q, "")
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer w.Close()
+			shown := func(kind query.EventKind) {
+				for {
+					ev, err := w.Next(ctx)
+					if err != nil {
+						b.Fatal(err)
+					}
+					if ev.Kind == kind {
+						return
+					}
+				}
+			}
+			shown(query.Progress)
+			if _, err := s.Register(ctx, offer("own", 1)); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for price := 2.0; b.Loop(); price++ {
+				if _, err := s.Update(ctx, offer("own", price)); err != nil {
+					b.Fatal(err)
+				}
+				shown(query.Updated)
+			}
+			b.StopTimer()
+		})
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // BenchmarkKeepAliveStream is what one stream costs on both ends, by how many leases a request
@@ -55,6 +56,33 @@ func BenchmarkLockCycle(b *testing.B) {
 		require.NoError(b, err)
 		_, err = r.Unlock(b.Context(), &api.UnlockRequest{Name: "db", LeaseId: lease, FencingToken: lock.GetFencingToken()})
 		require.NoError(b, err)
+	}
+}
+
+// BenchmarkCalls is what the stream of calls costs a read, on both ends, by how many are in a message.
+func BenchmarkCalls(b *testing.B) {
+	for _, each := range []int{1, 4, 32} {
+		b.Run(fmt.Sprintf("together=%d", each), func(b *testing.B) {
+			r := newRaw(b, "alice")
+			s, err := r.Calls(b.Context())
+			require.NoError(b, err)
+			message := &coordv1.CallsRequest{}
+			for i := range each {
+				message.Calls = append(message.Calls, question(uint64(i), &api.RangeRequest{Key: []byte("k")}))
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for n := 0; n < b.N; n += each {
+				require.NoError(b, s.Send(message))
+				for left := each; left > 0; {
+					got, err := s.Recv()
+					require.NoError(b, err)
+					left -= len(got.GetReplies())
+				}
+			}
+			b.StopTimer()
+			require.NoError(b, s.CloseSend())
+		})
 	}
 }
 

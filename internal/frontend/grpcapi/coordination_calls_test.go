@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/contract/coord"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
@@ -28,6 +29,11 @@ func cancelCall(id uint64) *coordv1.Call {
 
 func tryLockCall(id uint64, name string, lease int64) *coordv1.Call {
 	return command(id, &coordv1.Command{Request: &coordv1.Command_TryLock{TryLock: &api.TryLockRequest{Name: name, LeaseId: lease}}})
+}
+
+// question is a call of a stream.
+func question(id uint64, request proto.Message) *coordv1.Call {
+	return &coordv1.Call{Id: id, Body: &coordv1.Call_Question{Question: coord.QuestionOf("", request)}}
 }
 
 // codeOf returns the code of a reply.
@@ -68,7 +74,7 @@ func TestCalls(t *testing.T) {
 		{Id: 2},
 		command(3, &coordv1.Command{Request: &coordv1.Command_Compact{Compact: &coordv1.Compact{Revision: 1}}}),
 		command(4, later),
-		{Id: 5, Body: &coordv1.Call_Question{Question: &coordv1.Question{Request: &coordv1.Question_LockInfo{LockInfo: &api.LockInfoRequest{}}}}},
+		question(5, &api.LockInfoRequest{}),
 		command(6, &coordv1.Command{Owner: "@bob", Request: &coordv1.Command_OpenClient{OpenClient: &api.OpenClientRequest{}}}),
 		cancelCall(99), // already answered
 	}}))
@@ -110,7 +116,7 @@ func TestCallsEndWithTheServer(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.Send(&coordv1.CallsRequest{Calls: []*coordv1.Call{
 		lockCall(1, "db", other),
-		{Id: 2, Body: &coordv1.Call_Question{Question: &coordv1.Question{Request: &coordv1.Question_ListLocks{ListLocks: &api.ListLocksRequest{}}}}},
+		question(2, &api.ListLocksRequest{}),
 	}}))
 	require.Equal(t, codes.OK, codeOf(t, replies(t, s, 1)[2]))
 	closed := make(chan struct{})
