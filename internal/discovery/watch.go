@@ -24,7 +24,7 @@ import (
 
 const (
 	progressEvery     = 15 * time.Second       // shows a quiet watch's client that it is alive
-	reachabilityEvery = 250 * time.Millisecond // between looks at new measurements
+	reachabilityEvery = 250 * time.Millisecond // deaths and returns within it are looked at together
 	trackEvery        = 30 * time.Second       // between extensions of the measurement of matches
 	watchedAtMost     = 100                    // offers that one watch has measured
 	countedBeyond     = 64                     // records of a plan that a watch counts as left out
@@ -198,8 +198,7 @@ func (w *watcher) Close() {
 func (w *watcher) Next(ctx context.Context) (query.Event, error) {
 	quiet := time.NewTimer(progressEvery)
 	defer quiet.Stop()
-	look := time.NewTicker(reachabilityEvery)
-	defer look.Stop()
+	var look <-chan time.Time // for deaths and returns; nil: none since the last look
 	for {
 		if len(w.pending) > 0 {
 			ev := w.pending[0]
@@ -223,9 +222,14 @@ func (w *watcher) Next(ctx context.Context) (query.Event, error) {
 			w.take(next[0])
 			continue
 		}
-		w.updateReachability()
-		if len(w.pending) > 0 {
-			continue
+		deaths := w.service.truth.Moved() // before the look, so that none is missed
+		if look == nil {
+			w.updateReachability()
+			if len(w.pending) > 0 {
+				continue
+			}
+		} else {
+			deaths = nil
 		}
 		select {
 		case <-ctx.Done():
@@ -233,7 +237,10 @@ func (w *watcher) Next(ctx context.Context) (query.Event, error) {
 		case <-w.service.ctx.Done():
 			return query.Event{}, fault.New("discovery.Watch", fault.Unavailable, "the peer is shutting down")
 		case <-wait:
-		case <-look.C:
+		case <-deaths:
+			look = time.After(reachabilityEvery)
+		case <-look:
+			look = nil
 		case <-w.ended:
 			return w.progress(), nil
 		case <-quiet.C:

@@ -19,6 +19,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/platform/bounded"
 	reach "github.com/blackhole/blackhole/internal/platform/p2p/probe"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -139,7 +140,8 @@ type Checks struct {
 	rolesAt time.Time
 
 	epoch  atomic.Uint64 // grows with each change of the dead offers
-	mu     sync.Mutex    // guards the fields below
+	moved  pause.Broadcast
+	mu     sync.Mutex // guards the fields below
 	known  *simplelru.LRU[records.Name, *endpoint]
 	deaths int                              // dead endpoints and peers in known
 	askers *simplelru.LRU[asker, time.Time] // who asked this witness lately
@@ -175,6 +177,7 @@ func (x *Checks) note(e *endpoint, dead bool) bool {
 		x.deaths--
 	}
 	x.epoch.Add(1)
+	x.moved.Wake()
 	return true
 }
 
@@ -663,6 +666,9 @@ func (x *Checks) take(e *endpoint, o probe.Outcome, refused bool, now time.Time)
 
 // Epoch grows with each change of the dead offers.
 func (x *Checks) Epoch() uint64 { return x.epoch.Load() }
+
+// Moved returns a channel that the next change of Epoch closes.
+func (x *Checks) Moved() <-chan struct{} { return x.moved.Wait() }
 
 // worded is a state with its detail.
 func worded(m records.Measured) string {
