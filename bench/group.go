@@ -172,6 +172,14 @@ func (s *session) serializable(ctx context.Context, all []system) error {
 	return s.each(ctx, all, "serializable, ten keys, at a follower", order{Op: "serializable", Clients: 64, Batch: 10, At: atFollower})
 }
 
+func (s *session) streams(ctx context.Context, all []system) error {
+	s.table("Streams by etcd's client: a lease and a message each; 2,000 writes a second to 400 watchers, and the age of their events")
+	if err := s.each(ctx, all, "keepalive", order{Op: "keepalive", Clients: 64, Batch: 1}); err != nil {
+		return err
+	}
+	return s.each(ctx, all, "watch", order{Op: "watch", Clients: 400, Batch: 2000})
+}
+
 // failover kills the leader and times the next lock, repeatedly, each system in turn.
 func (s *session) failover(ctx context.Context, all []system) error {
 	fmt.Fprintf(s.out, "\nSIGKILL of the leader to the next lock at a survivor, %d times; our profile %s, QUIC %t\n\n| | median ms | p90 ms | max ms | load |\n|---|---|---|---|---|\n", s.kills, s.profile, s.quic)

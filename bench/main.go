@@ -65,7 +65,7 @@ func parts() []part {
 		{"find", (*session).find}, {"register", (*session).register}, {"heartbeats", (*session).heartbeats}, {"dns", (*session).dns},
 		{"locks", grouped((*session).locks)}, {"contended", grouped((*session).contended)}, {"keepalive", grouped((*session).keepalive)},
 		{"reads", grouped((*session).reads)}, {"watch", grouped((*session).watch)},
-		{"mutex", driven((*session).locks)}, {"v3lock", driven((*session).v3lock)}, {"serializable", driven((*session).serializable)}, {"failover", grouped((*session).failover)},
+		{"mutex", driven((*session).locks)}, {"v3lock", driven((*session).v3lock)}, {"serializable", driven((*session).serializable)}, {"streams", driven((*session).streams)}, {"failover", grouped((*session).failover)},
 		{"wake", (*session).wake}, {"trade", (*session).trade},
 	}
 }

@@ -115,6 +115,10 @@ func call(c *transcode.Call, w http.ResponseWriter, r *http.Request) {
 		_ = control.EnableFullDuplex() // not for other calls: their answer would close a connection with an unread request, and be lost
 	}
 	answer := func(code int, kind string, m proto.Message) error {
+		m, err := parsed(m)
+		if err != nil {
+			return err
+		}
 		text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m) // clients need the names of the messages
 		if err != nil {
 			return err

@@ -6,11 +6,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
 	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -363,7 +363,7 @@ func (m *multiplex) catchUp(w *watch, b *apiv1.WatchKeysResponse, first bool) (c
 		w.begun = true
 		err = m.answer(&pb.WatchResponse{Header: at, WatchId: w.id, Created: true})
 	case !first:
-		err = m.send(w, at, m.s.events(w, b.GetEvents()))
+		err = m.send(w, at, m.s.batch(b.GetEvents()).of(w))
 	}
 	w.next = max(w.next, b.GetNextRevision())
 	return w.next > at.GetRevision() || !first && len(b.GetEvents()) == 0, err
@@ -467,14 +467,15 @@ func (m *multiplex) share(b *apiv1.WatchKeysResponse, first bool) error {
 	if first && m.asked {
 		m.asked, m.due = false, at
 	}
+	batch := m.s.batch(b.GetEvents())
 	for _, w := range m.running {
 		if !w.shares {
 			continue
 		}
 		any = true
-		events, err := m.s.events(w, b.GetEvents()), error(nil)
-		if len(events) > 0 {
-			err = m.send(w, at, events)
+		var err error
+		if selected := batch.of(w); len(selected.events) > 0 {
+			err = m.send(w, at, selected)
 		} else if now.Sub(w.told) >= markEvery {
 			err = m.tell(w, at, m.shown)
 		}
@@ -532,14 +533,19 @@ func (m *multiplex) failed(err error) {
 }
 
 // send sends events, in fragments if the client takes them. The caller holds the mutex.
-func (m *multiplex) send(w *watch, at *pb.ResponseHeader, events []*mvccpb.Event) error {
-	for len(events) > 0 {
-		n, size := 1, proto.Size(events[0])
-		for n < len(events) && (!w.req.GetFragment() || size+proto.Size(events[n]) <= fragmentBytes) {
-			size += proto.Size(events[n])
+func (m *multiplex) send(w *watch, at *pb.ResponseHeader, selected *selection) error {
+	for events := selected.events; len(events) > 0; {
+		n, size := 1, len(events[0])
+		for n < len(events) && (!w.req.GetFragment() || size+len(events[n]) <= fragmentBytes) {
+			size += len(events[n])
 			n++
 		}
-		part := &pb.WatchResponse{Header: at, WatchId: w.id, Events: events[:n], Fragment: n < len(events)}
+		part := &pb.WatchResponse{Header: at, WatchId: w.id, Fragment: n < len(events)}
+		if n == len(selected.events) {
+			part.ProtoReflect().SetUnknown(selected.whole())
+		} else {
+			part.ProtoReflect().SetUnknown(slices.Concat(events[:n]...))
+		}
 		if err := m.answer(part); err != nil {
 			return err
 		}
@@ -547,25 +553,6 @@ func (m *multiplex) send(w *watch, at *pb.ResponseHeader, events []*mvccpb.Event
 	}
 	w.told = time.Now()
 	return nil
-}
-
-// events returns those that a watch lacks and selects, as etcd has them. The watch is guarded by the caller.
-func (s *Server) events(w *watch, all []*apiv1.KeyEvent) (events []*mvccpb.Event) {
-	for _, e := range all {
-		put := e.GetType() == apiv1.KeyEvent_PUT
-		if e.GetKv().GetModRevision() < w.next || !w.span.Contains(string(e.GetKv().GetKey())) || w.filtered(put) {
-			continue
-		}
-		out := &mvccpb.Event{Type: mvccpb.Event_PUT, Kv: s.keys.kv(e.GetKv())}
-		if w.req.GetPrevKv() {
-			out.PrevKv = s.keys.kv(e.GetPrevKv())
-		}
-		if !put {
-			out.Type = mvccpb.Event_DELETE
-		}
-		events = append(events, out)
-	}
-	return events
 }
 
 func (w *watch) filtered(put bool) bool {
