@@ -335,7 +335,7 @@ func TestCrash(t *testing.T) {
 }
 
 func setting(t *testing.T, name string, usual uint64) uint64 {
-	text := os.Getenv("BLACKHOLE_" + name)
+	text := os.Getenv("TEST_" + name)
 	if text == "" {
 		return usual
 	}

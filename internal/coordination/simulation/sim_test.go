@@ -23,13 +23,13 @@ const (
 )
 
 func setting[T any](t *testing.T, name string, usual T, parse func(string) (T, error)) T {
-	text := os.Getenv("BLACKHOLE_" + name)
+	text := os.Getenv("TEST_" + name)
 	if text == "" {
 		return usual
 	}
 	v, err := parse(text)
 	if err != nil {
-		t.Fatalf("BLACKHOLE_%s: %v", name, err)
+		t.Fatalf("TEST_%s: %v", name, err)
 	}
 	return v
 }
