@@ -13,12 +13,15 @@ import (
 )
 
 // A keeper that missed a STORE learns of it from the repeated announcement or from a comparison. Until then its
-// answers look full. So the asker compares the full answers of a group. If one answer lists a record that another one
-// must list and does not, the asker asks the keeper of the other for its version. A keeper without the record, or with
+// answers look full. So the asker compares the answers of a group. If one answer lists a record that a full one
+// must list and does not, the asker asks the keeper of the full one for its version. A keeper without the record, or with
 // an older version, is behind: its answer is not full, and another keeper is asked. To be behind is no offence.
+// An answer that is not full is evidence too, this peer's own above all: two keepers that hide the same records agree
+// with each other alone.
 const (
 	maxProbes   = 4           // of one keeper for a query
 	expiresSoon = time.Minute // clocks differ: one keeper may drop a record so long before another
+	arrives     = time.Minute // since its announcement: a keeper that lists no older one, and has it, lacked or hid it when it answered
 )
 
 // probe asks a keeper for its version of a record that its answer should list.
@@ -31,11 +34,7 @@ type probe struct {
 // judge finds the full answers of a group whose keepers are behind.
 func (a *Asker) judge(ctx context.Context, q cellQuery, g *group, trace *queryTrace) {
 	newest := make(map[records.Name]*records.Record)
-	for _, x := range g.answers {
-		if x.full {
-			addNewest(newest, []answer{x})
-		}
-	}
+	addNewest(newest, g.answers)
 	var probes []probe
 	for i := range g.answers {
 		if x := &g.answers[i]; x.full {
@@ -93,7 +92,7 @@ func (a *Asker) conclude(p probe, g *group, trace *queryTrace) {
 	}
 	name := p.listed.Name()
 	switch {
-	case v.newest != nil && records.Compare(v.newest, p.listed) == 0: // it arrived meanwhile
+	case v.newest != nil && records.Compare(v.newest, p.listed) == 0 && a.Now().Sub(p.listed.Issued()) < arrives: // meanwhile
 	case v.newest != nil && records.Compare(v.newest, p.listed) > 0:
 		_, _ = a.intake.Put(v.newest) // if the index is full, the listed version stays in the answer
 		for i := range g.answers {

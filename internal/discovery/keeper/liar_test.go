@@ -105,6 +105,48 @@ func TestOneLiarAmongKeepers(t *testing.T) {
 	})
 }
 
+// Most keepers of a cell hide the same records from lists, and have them, or not, if they are asked for one. A keeper of the cell that
+// has to compare first, and so answers nothing alone, believes none of them: what it knows itself is evidence.
+func TestAskerKnowsWhatColludersHide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLightCluster(t, 40)
+		defer w.close()
+		recs := world(t, 300, uniform)
+		for _, o := range w.nodes[0].Store(t.Context(), recs) {
+			require.NoError(t, o.Err)
+		}
+		time.Sleep(5 * time.Minute)
+		plan := keepertest.Compile(t, query.Query{Sort: query.SortPrice, Limit: 10, ExactTotal: true})
+		keepers := w.keepersOf(plan.Cells(1)[0])
+		asker, hidden := keepers[0], best(plan, recs)[:5]
+		for name, honest := range map[string]bool{"and have them": true, "and deny them": false} {
+			for _, liar := range keepers[1:8] {
+				liar.lieTo(func(_ *pb.Request, resp *pb.Response) {
+					if q := resp.GetQuery(); q != nil {
+						q.Envelopes, q.Total, q.Withheld = q.Envelopes[len(hidden):], q.Total-uint64(len(hidden)), false
+					}
+					if r := resp.GetResolve(); r != nil && !honest {
+						r.Envelope = nil
+					}
+				})
+			}
+			complete := 0
+			for range 20 {
+				asker.authority.FallBehind()
+				found, err := asker.Query(t.Context(), plan)
+				require.NoError(t, err)
+				require.Equal(t, best(plan, recs), keepertest.NamesOf(found.Records)[:10], name)
+				if found.Complete {
+					require.Equal(t, len(recs), found.Total, name)
+					complete++
+				}
+				time.Sleep(time.Minute)
+			}
+			require.Positive(t, complete, name)
+		}
+	})
+}
+
 // Keepers of one address group are not asked in sequence while other groups remain.
 func TestAskingOrderSpreadsNetworks(t *testing.T) {
 	w := newLightCluster(t, 6)
