@@ -105,9 +105,12 @@ func (s *stall) change(w *worker, ctx context.Context) {
 	w.end(o, w.outcome(ctx, err), err)
 	if s.doubt[name] = err != nil; err == nil {
 		s.live[name] = !withdraw
-		w.seen.offers.Acknowledge(name, receipt.Stored.On == len(w.peers), w.now())
+		w.seen.offers.Acknowledge(name, everybody(receipt.Stored, len(w.peers)), w.now())
 	}
 }
+
+// everybody reports whether all peers took a change, and nobody else was asked: an attacker that takes it may stand for a peer that did not.
+func everybody(stored records.Stored, peers int) bool { return stored.On == peers && stored.Of == peers }
 
 // look asks the peer whether it has the offer.
 func (s *stall) look(w *worker, ctx context.Context, name string) bool {
