@@ -110,7 +110,9 @@ func (s *stall) change(w *worker, ctx context.Context) {
 }
 
 // everybody reports whether all peers took a change, and nobody else was asked: an attacker that takes it may stand for a peer that did not.
-func everybody(stored records.Stored, peers int) bool { return stored.On == peers && stored.Of == peers }
+func everybody(stored records.Stored, peers int) bool {
+	return stored.On == peers && stored.Of == peers
+}
 
 // look asks the peer whether it has the offer.
 func (s *stall) look(w *worker, ctx context.Context, name string) bool {
