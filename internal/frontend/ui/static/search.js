@@ -3,7 +3,7 @@
 import { asOffer, call, cli, colour, html, quote, useEffect, useMemo, useState, Badge, Elsewhere, Empty, Failed, Heading, Price, Text, Whole, shown, where, go } from './lib.js';
 import { World, Picked, scoreOf, whatOf } from './map.js';
 import { cities } from './cities.js';
-import { peopled, tap, useLive } from './live.js';
+import { live, peopled, tap } from './live.js';
 import { Topology } from './topology.js';
 import { counted, placeOf } from './words.js';
 
@@ -140,16 +140,11 @@ function Results({ offers, picked, onPick }) {
 
 // Asked tells which peers were asked, and lets the question fly to them and back.
 function Asked({ answer }) {
-  const { status } = useLive();
   const [open, set] = useState(false);
   const notes = answer.notes || [], peers = [...new Set(notes.map(line => /\basked (12D3KooW\w{44}) about/.exec(line)?.[1]).filter(Boolean))];
-  useEffect(() => {
-    if (!open) return undefined;
-    const timer = setTimeout(() => peers.forEach(id => tap.send('query', [status?.peer_id, id, status?.peer_id], 'question and answer')), 200); // the drawing is there
-    return () => clearTimeout(timer);
-  }, [open, answer]);
+  const fly = useMemo(() => () => peers.forEach(id => tap.send('query', [live.status?.peer_id, id, live.status?.peer_id], 'question and answer')), [answer]);
   return html`<details class="asked" onToggle=${e => set(e.target.open)}><summary>${peers.length ? `Asked ${counted(peers.length, 'peer')}` : 'Answered by this peer alone'} in ${+(answer.took_ms ?? 0).toPrecision(2)} ms</summary>
-    ${open && html`${peers.length > 0 && html`<${Topology} />`}<ul class="plain">${notes.map(line => html`<li>${shown(peopled(line), 200)}</li>`)}</ul>`}</details>`;
+    ${open && html`${peers.length > 0 && html`<${Topology} onDrawn=${fly} />`}<ul class="plain">${notes.map(line => html`<li>${shown(peopled(line), 200)}</li>`)}</ul>`}</details>`;
 }
 
 export function SearchView() {

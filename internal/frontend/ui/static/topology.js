@@ -141,13 +141,13 @@ function docked(list, spots, peerOf, corner) {
   });
 }
 
-// Topology draws what the peer has told. Before, there is nothing to draw.
-export function Topology() {
+// Topology draws what the peer has told. Before, there is nothing to draw. onDrawn is called when what flies can be seen.
+export function Topology({ onDrawn }) {
   const { status, peers } = useLive();
-  return status && peers && html`<${Drawing} />`;
+  return status && peers && html`<${Drawing} onDrawn=${onDrawn} />`;
 }
 
-function Drawing() {
+function Drawing({ onDrawn }) {
   const { status, group: g, version } = useLive();
   const small = useNarrow(), layer = useRef(null);
   
@@ -160,6 +160,7 @@ function Drawing() {
   const active = [...(grants?.held || []).map(x => ({ ...x, id: `h${x.provider_id}${x.token}`, with: x.provider_id, side: 'held' })), ...(grants?.given || []).map(x => ({ ...x, id: `g${x.token}`, with: x.consumer_id, side: 'given' }))].filter(x => x.state === 'STATE_ACTIVE' && spots.has(x.with));
   const rates = useRates(active, grants);
   useSparks(layer, spots, say);
+  useEffect(() => onDrawn?.(), [onDrawn]);
   useMoves(locks);
   const me = spots.get(status?.peer_id), mine = { id: status?.peer_id, name: status?.name || short(status?.peer_id), leads: g?.leader === status?.peer_id, role: 'self', state: 'here', voter: (g?.voters || []).some(m => m.peer_id === status?.peer_id) };
   const lead = spots.get(g?.leader), members = new Set((g?.voters || []).map(m => m.peer_id)), shownLocks = [...(locks || [])].sort((a, b) => (a.name < b.name ? -1 : 1)).slice(0, mostLocks);
