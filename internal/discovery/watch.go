@@ -222,14 +222,12 @@ func (w *watcher) Next(ctx context.Context) (query.Event, error) {
 			w.take(next[0])
 			continue
 		}
-		deaths := w.service.truth.Moved() // before the look, so that none is missed
+		var deaths <-chan struct{}
 		if look == nil {
-			w.updateReachability()
-			if len(w.pending) > 0 {
+			deaths = w.service.truth.Moved() // before the look, so that none is missed
+			if w.updateReachability(); len(w.pending) > 0 {
 				continue
 			}
-		} else {
-			deaths = nil
 		}
 		select {
 		case <-ctx.Done():

@@ -53,8 +53,8 @@ type knowledge struct {
 	whole    bool // small network
 	members  map[peer.ID]*member
 	lost     map[peer.ID]time.Time // former members
-	behind   int                   // of them, those that may be behind a cut
-	checked  time.Time             // whether these ended; zero if not yet
+	behind   int                   // lost members that a cut may hide
+	checked  time.Time             // when they were last checked for an end; zero before
 	isolated time.Time             // start of the isolation; zero without one
 	regained time.Time             // last return of contact
 	lacking  time.Time             // this peer lacks changes; zero after the next comparisons

@@ -239,7 +239,7 @@ func TestNewNetworkBesideASilentPeer(t *testing.T) {
 }
 
 // Peers that were most of a network end at once. The others answer completely again once checks have found that their machines
-// refuse connections. Where these are silent they may be behind a cut.
+// refuse connections. Peers that are silent instead may be behind a cut.
 func TestMostPeersEnd(t *testing.T) {
 	for _, refuse := range []bool{true, false} {
 		t.Run(fmt.Sprint(refuse), func(t *testing.T) {

@@ -37,7 +37,7 @@ func TestRestartOfAll(t *testing.T) {
 						w.hosts.Store(n.Self, n.host)
 						w.dht.edit(func() {
 							if w.dht.failure = nil; i == 0 {
-								w.dht.failure = errLookup // nobody else is up: it is not alone
+								w.dht.failure = errLookup // a lookup fails, so that the first peer does not think that it is alone
 							}
 							if w.dht.peers = everybody; !known {
 								w.dht.peers = slices.Clone(everybody[:i+1])

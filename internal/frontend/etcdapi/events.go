@@ -24,10 +24,10 @@ type batch struct {
 
 // selection is what a watch selects of a batch.
 type selection struct {
-	of     []int // the batch
-	prev   bool
+	of     []int // places in the batch
+	prev   bool  // with the values before
 	events [][]byte
-	text   []byte
+	text   []byte // of all; nil until one asks for it
 }
 
 func (s *Server) batch(all []*apiv1.KeyEvent) *batch {

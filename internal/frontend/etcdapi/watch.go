@@ -78,7 +78,7 @@ type multiplex struct {
 	shown     int64              // every event up to this revision was sent; 0 before its first answer
 
 	asked  bool               // the client wants a mark of the present revision
-	due    *pb.ResponseHeader // of this mark, when that revision is known
+	due    *pb.ResponseHeader // the header of this mark; nil until its revision is known
 	marked chan struct{}      // closed after it; nil: the client waits for none
 }
 
@@ -115,7 +115,7 @@ type watch struct {
 
 	// Guarded by the multiplex:
 	begun  bool      // the client knows
-	shares bool      // it has caught up, and has no goroutine
+	shares bool      // the watch has caught up: no goroutine is its own
 	next   int64     // the first revision that it lacks, or where it begins
 	told   time.Time // of its last answer
 }

@@ -171,9 +171,10 @@ func (o *Offers) contrast(a Answer) (wrong, late string) {
 	}
 	for _, offer := range slices.Sorted(maps.Keys(o.of)) {
 		all, got := o.of[offer], a.Found[offer]
-		text := fmt.Sprintf("it has version %d of %s, expected %v (0 is none); ", got, offer, possible(all, a, func(c change) time.Duration { return c.acked }))
+		right := possible(all, a, func(c change) time.Duration { return c.acked })
+		text := fmt.Sprintf("it has version %d of %s, expected %v (0 is none); ", got, offer, right)
 		switch {
-		case slices.Contains(possible(all, a, func(c change) time.Duration { return c.acked }), got):
+		case slices.Contains(right, got):
 		case slices.Contains(possible(all, a, func(c change) time.Duration { return o.reached(offer, c) + o.window }), got):
 			late = text
 		default:
