@@ -36,6 +36,8 @@ const (
 	MaxHandover  = 4 << 10   // bytes that the holder of one grant gets from a command of the provider
 	maxHandovers = 256 << 10 // of all entries: the ledger is one value
 
+	repeatTime = time.Minute // in which who got no answer repeats a request, however short its grant was
+
 	marginPart = 20 // of the time of a grant pass between its end and the next use of its units: one in so many
 )
 
@@ -117,8 +119,8 @@ func (l *Ledger) Entries() []*pb.Entry { return l.state.GetEntries() }
 
 func timeOf(e *pb.Entry) time.Duration { return time.Duration(e.TtlMs) * time.Millisecond }
 
-// spanOf is the full time of an entry in its state. One that has ended is remembered, for repetitions of its request: a second
-// effect would be paid twice.
+// spanOf is the full time of an entry in its state. One that has ended is remembered for its time again, and for repeatTime at least:
+// a second effect of a repeated request would be paid twice.
 func spanOf(e *pb.Entry) time.Duration {
 	switch ttl := timeOf(e); e.State {
 	case api.Grant_STATE_HELD:
@@ -130,7 +132,7 @@ func spanOf(e *pb.Entry) time.Duration {
 			return ttl / marginPart
 		}
 	}
-	return timeOf(e) + timeOf(e)/marginPart
+	return max(timeOf(e)+timeOf(e)/marginPart, repeatTime)
 }
 
 // Live reports whether a state gives the right to the units.

@@ -131,6 +131,19 @@ func TestRepetitions(t *testing.T) {
 	require.NoError(t, err)
 	_, err = l.Holder("b", other.Token, 72*time.Second)
 	require.ErrorContains(t, err, "was revoked (maintenance)")
+
+	brief := ask(1, "r2")
+	brief.TtlMs = uint64(MinTime.Milliseconds())
+	first, err = l.Reserve(Consumer{ID: "a"}, brief, offer, 100*time.Second, epoch())
+	require.NoError(t, err)
+	l.Expire(160 * time.Second)
+	again, err = l.Reserve(Consumer{ID: "a"}, brief, offer, 160*time.Second, epoch())
+	require.NoError(t, err)
+	require.Equal(t, first.Token, again.Token, "who lost the answer repeats for longer than a brief grant lasts")
+	l.Expire(163 * time.Second)
+	again, err = l.Reserve(Consumer{ID: "a"}, brief, offer, 163*time.Second, epoch())
+	require.NoError(t, err)
+	require.Greater(t, again.Token, first.Token, "nobody remembers for ever")
 }
 
 // TestHolds: a hold ends after a minute unless its holder confirms it, by a call or by use.
