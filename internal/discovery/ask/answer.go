@@ -482,10 +482,10 @@ func (g *group) incomplete() string {
 	got, need, behind := g.full(), g.needed(), count(g.answers, func(a *answer) bool { return a.behind })
 	if got < need && got+behind < len(g.set.Peers) { // otherwise all keepers answered: together they have all records
 		why := fmt.Sprintf("%d of %d keepers answered for %s", got, need, where)
-		for _, a := range g.answers {
-			if a.doubt != "" {
-				return why + ": a keeper says that " + a.doubt
-			}
+		if doubt, n := g.doubt(); n > 1 {
+			return fmt.Sprintf("%s: a keeper says that %s, and %s too", why, doubt, fault.Counted(n-1, "other"))
+		} else if n > 0 {
+			return why + ": a keeper says that " + doubt
 		}
 		if g.older > 0 {
 			return fmt.Sprintf("%s: %d keepers of an older version do not know %s", why, g.older, g.unknownNames())
@@ -499,6 +499,20 @@ func (g *group) incomplete() string {
 		return why
 	}
 	return ""
+}
+
+// doubt returns what most keepers say that they may lack, and how many do.
+func (g *group) doubt() (most string, n int) {
+	told := make(map[string]int)
+	for _, a := range g.answers {
+		if a.doubt == "" {
+			continue
+		}
+		if told[a.doubt]++; told[a.doubt] > n {
+			most, n = a.doubt, told[a.doubt]
+		}
+	}
+	return most, n
 }
 
 // unknownNames lists the fields that keepers of the group do not know.

@@ -21,7 +21,7 @@ import (
 const (
 	maxProbes   = 4           // of one keeper for a query
 	expiresSoon = time.Minute // clocks differ: one keeper may drop a record so long before another
-	arrives     = time.Minute // since its announcement: a keeper that lists no older one, and has it, lacked or hid it when it answered
+	arrives     = time.Minute // since its announcement: a keeper that lacks an older record missed it, and one that has an older one and did not list it hid it
 )
 
 // probe asks a keeper for its version of a record that its answer should list.
@@ -97,22 +97,27 @@ func (a *Asker) conclude(p probe, g *group, trace *queryTrace) {
 		_, _ = a.intake.Put(v.newest) // if the index is full, the listed version stays in the answer
 		for i := range g.answers {
 			if x := &g.answers[i]; slices.ContainsFunc(x.records, func(r *records.Record) bool { return r.Name() == name }) {
-				a.fallBehind(x, name, trace)
+				a.fallBehind(x, v.newest, trace)
 			}
 		}
 	case !v.keptOut:
-		a.fallBehind(p.of, name, trace)
+		a.fallBehind(p.of, p.listed, trace)
 	}
 }
 
-// FallBehind marks an answer. If it is this peer's own, this peer has to compare.
-func (a *Asker) fallBehind(x *answer, name records.Name, trace *queryTrace) {
+// fallBehind marks an answer without the newest version of a record. If it is this peer's own, this peer has to compare, unless the
+// version is so new that it may be on its way.
+func (a *Asker) fallBehind(x *answer, newest *records.Record, trace *queryTrace) {
 	if x.behind || !x.full {
 		return
 	}
 	x.full, x.behind = false, true
-	trace.add("%s lacks the newest version of %s: its answer is not full", x.from, name)
-	if x.own {
+	trace.add("%s lacks the newest version of %s: its answer is not full", x.from, newest.Name())
+	switch {
+	case !x.own:
+	case a.Now().Sub(newest.Issued()) < arrives:
+		a.authority.Await(newest)
+	default:
 		a.authority.FallBehind()
 	}
 }

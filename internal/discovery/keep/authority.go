@@ -277,3 +277,6 @@ func (y *Authority) Renew() { y.own.Purge() }
 
 // FallBehind records that this peer lacks changes that other keepers have.
 func (y *Authority) FallBehind() { y.Know.lacks(y.Clock()) }
+
+// Await records a change of a moment ago that another keeper has: this peer falls behind if it does not come.
+func (y *Authority) Await(r *records.Record) { y.Know.Await(r.Name(), r.Sequence(), y.Clock()) }

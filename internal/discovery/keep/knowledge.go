@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
 const (
@@ -21,6 +22,9 @@ const (
 	meetLast    = 5 * time.Second        // at most between two attempts
 	meetFor     = time.Minute            // a peer that compares with nobody for so long delays no answer, whatever it asks
 	meetMisses  = 2                      // failed contacts that make a member silent
+
+	arrival     = 8 * time.Second // of a change at all its keepers: the publisher waits for a silent one, and then has others forward
+	mostAwaited = 256             // changes
 
 	lostFor      = 10 * time.Minute // the return of a peer lost within that time is a healed partition
 	lostMost     = 1024             // lost peers remembered
@@ -58,15 +62,22 @@ type knowledge struct {
 	isolated time.Time             // start of the isolation; zero without one
 	regained time.Time             // last return of contact
 	lacking  time.Time             // this peer lacks changes; zero after the next comparisons
+	awaited  map[records.Name]change
+}
+
+// change is one that another keeper has, and that should be on its way to this peer.
+type change struct {
+	sequence uint64
+	due      time.Time // later this peer has missed it
 }
 
 // member is a peer of the routing table.
 type member struct {
 	Peer
 	since  time.Time     // it entered the table, or contact returned
-	came   time.Time     // it entered the table
 	spent  time.Duration // time with contact that it let pass since its last comparison, before since
 	met    bool          // compared since, or nobody waits for it
+	none   bool          // it does not speak the protocol
 	silent bool          // not connected: ignored for completeness until it reconnects
 	tries  int           // failed attempts
 	due    time.Time     // of the next attempt
@@ -76,7 +87,7 @@ func newKnowledge(conditions *condition.Set, now time.Time) *knowledge {
 	w := &knowledge{
 		conditions: conditions, refuses: func(peer.ID) bool { return false }, started: now,
 		News: make(chan struct{}, 1), Behind: make(chan struct{}, 1),
-		members: make(map[peer.ID]*member), lost: make(map[peer.ID]time.Time),
+		members: make(map[peer.ID]*member), lost: make(map[peer.ID]time.Time), awaited: make(map[records.Name]change),
 	}
 	w.unmet.Store(new([]Peer))
 	return w
@@ -109,7 +120,7 @@ func (w *knowledge) observe(t *Table, now time.Time) {
 func (w *knowledge) enter(p Peer, now time.Time, near bool) {
 	_, returned := w.lost[p.Id]
 	delete(w.lost, p.Id)
-	w.members[p.Id] = &member{Peer: p, since: now, came: now, met: !near, due: now}
+	w.members[p.Id] = &member{Peer: p, since: now, met: !near, due: now}
 	if returned || w.informed && w.whole {
 		w.regained = now
 		w.epoch.Add(1)
@@ -234,13 +245,20 @@ func (w *knowledge) Silent(id peer.ID) bool {
 	return ok && m.silent
 }
 
-// Refused reports whether a member has had so long to compare that nobody waits for it: else one peer that compares with nobody
-// would keep a new network from its first complete answer.
-func (w *knowledge) Refused(id peer.ID, now time.Time) bool {
+// Waited reports whether this peer has waited so long that it waits for nobody who compares with nobody: a few such peers, each with a new
+// identity from time to time, would else keep a new network from its first complete answer.
+func (w *knowledge) Waited(now time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return now.Sub(w.started) >= meetFor
+}
+
+// KeepsNothing reports whether a member does not speak the protocol of keepers.
+func (w *knowledge) KeepsNothing(id peer.ID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m, ok := w.members[id]
-	return ok && now.Sub(m.came) >= meetFor && now.Sub(w.started) >= meetFor
+	return ok && m.none
 }
 
 // Met ends a comparison with a member: Informed is what the partner says of itself.
@@ -248,7 +266,7 @@ func (w *knowledge) Met(id peer.ID, informed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if m, ok := w.members[id]; ok {
-		m.met, m.spent, m.silent, m.tries = true, 0, false, 0
+		m.met, m.spent, m.silent, m.none, m.tries = true, 0, false, false, 0
 	}
 	if informed {
 		w.inform()
@@ -274,6 +292,16 @@ func (w *knowledge) Missed(id peer.ID, reached bool, now time.Time) {
 	}
 	w.changed()
 	w.wake()
+}
+
+// Strange ends an attempt to compare with a member that does not speak the protocol: it keeps nothing.
+func (w *knowledge) Strange(id peer.ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if m, ok := w.members[id]; ok {
+		m.met, m.none = true, true
+	}
+	w.changed()
 }
 
 // Heard records a request of a peer. Contact with a silent member has returned: it may have records
@@ -313,10 +341,52 @@ func (w *knowledge) SetInformed(informed bool, now time.Time) {
 	w.changed()
 }
 
+// Await records a new change that another keeper has and this one has not: if nobody brings it in time, this peer lacks changes.
+func (w *knowledge) Await(n records.Name, sequence uint64, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c, known := w.awaited[n]
+	switch {
+	case !known && len(w.awaited) >= mostAwaited:
+		w.lack(now)
+		return
+	case !known:
+		c.due = now.Add(arrival)
+	}
+	c.sequence = max(c.sequence, sequence)
+	w.awaited[n] = c
+}
+
+// Came records that somebody stored a version of a record here.
+func (w *knowledge) Came(n records.Name, sequence uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c, ok := w.awaited[n]; ok && sequence >= c.sequence {
+		delete(w.awaited, n)
+	}
+}
+
+// overdue looks for changes that did not come.
+func (w *knowledge) overdue(now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for n, c := range w.awaited {
+		if now.After(c.due) {
+			delete(w.awaited, n)
+			w.lack(now)
+		}
+	}
+}
+
 // lacks records that this peer lacks changes that other keepers have.
 func (w *knowledge) lacks(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.lack(now)
+}
+
+// lack is lacks. w.mu is held.
+func (w *knowledge) lack(now time.Time) {
 	if w.lacking.IsZero() {
 		w.epoch.Add(1)
 		pause.Wake(w.Behind)

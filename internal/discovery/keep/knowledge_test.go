@@ -12,6 +12,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // tableOf returns a routing table of a small network.
@@ -236,4 +237,34 @@ func TestSuspensionEndsKnowledge(t *testing.T) {
 	require.Empty(t, w.doubt(everywhere, now))
 	w.alive(now.Add(-time.Hour)) // the clock was set back
 	require.Empty(t, w.doubt(everywhere, now))
+}
+
+// A peer that awaits more changes than it remembers says that it lacks some, and one that got a newer version awaits nothing.
+func TestAwait(t *testing.T) {
+	now := time.Now()
+	w := newKnowledge(nil, now)
+	name := func(i int) records.Name { return records.Name{Provider: "p", ID: fmt.Sprint(i)} }
+	for i := range mostAwaited {
+		w.Await(name(i), 2, now)
+		w.Await(name(i), 1, now.Add(time.Second))
+	}
+	require.False(t, w.Late.Load())
+	w.Came(name(0), 1)
+	require.Len(t, w.awaited, mostAwaited, "an older version came")
+	for i := range mostAwaited {
+		w.Came(name(i), 2+uint64(i))
+	}
+	w.overdue(now.Add(time.Hour))
+	require.False(t, w.Late.Load())
+	for i := range mostAwaited + 1 {
+		require.False(t, w.Late.Load())
+		w.Await(name(i), 1, now)
+	}
+	require.True(t, w.Late.Load())
+	w.CaughtUp(now.Add(time.Second))
+	w.overdue(now.Add(arrival))
+	require.False(t, w.Late.Load())
+	w.overdue(now.Add(arrival + time.Second))
+	require.True(t, w.Late.Load())
+	require.Empty(t, w.awaited)
 }

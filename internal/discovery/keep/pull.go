@@ -2,11 +2,14 @@ package keep
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+	libp2pprotocol "github.com/libp2p/go-libp2p/core/protocol"
+	"github.com/multiformats/go-multistream"
 
 	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	"github.com/blackhole/blackhole/internal/platform/digest"
@@ -30,7 +33,11 @@ func (y *Syncer) Compare(ctx context.Context, id peer.ID, table *TableState) (of
 		took := y.Clock().Sub(began)
 		y.Logger.Debug("comparison with a keeper failed", "peer", id, "error", err)
 		y.reportFailure(ctx, id, took, err)
-		y.Know.Missed(id, reached(err) || y.client.RanLate(took), y.Clock())
+		if strange := (multistream.ErrNotSupported[libp2pprotocol.ID]{}); errors.As(err, &strange) {
+			y.Know.Strange(id)
+		} else {
+			y.Know.Missed(id, reached(err) || y.client.RanLate(took), y.Clock())
+		}
 	}
 	if c.taken > 0 {
 		y.Outdate() // the next comparison must see the new records

@@ -41,7 +41,7 @@ func (o *Round) Partners(c records.CellKey) (ids []peer.ID, kept bool) {
 }
 
 // Fresh reports whether a round can found a new network, whose peers started together: no peer is
-// informed, but all know each other for a while, and together they have all records. Nobody waits for one that refuses for a minute.
+// informed, but all know each other for a while, and together they have all records.
 func (o *Round) Fresh() bool { return o.Age >= freshAge }
 
 // Keep makes o the last round.

@@ -165,6 +165,7 @@ type Taken struct {
 // Errors: Exists if this peer holds a newer version, LimitReached, naming "cells", for a record that a cell without
 // children has no room for; the other cells are stored all the same.
 func (h *Batch) Take(r *records.Record, cells []records.CellKey) (taken Taken, err error) {
+	h.authority.Know.Came(r.Name(), r.Sequence())
 	latest, known := h.Index.Latest(r.Name())
 	if known && records.Compare(latest, r) > 0 || r.Withdrawn() {
 		taken.Sequence, err = h.intake.Put(r)

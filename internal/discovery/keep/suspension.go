@@ -28,10 +28,11 @@ func (p *pulse) beat(now time.Time) bool {
 	return p.last.CompareAndSwap(last, at) && last != 0 && at-last > int64(suspendedFor)
 }
 
-// Run notices suspensions, the end of an isolation, and a slow join, until ctx ends.
+// Run notices suspensions, changes that did not come, the end of an isolation, and a slow join, until ctx ends.
 func (y *Authority) Run(ctx context.Context) {
 	protocol.Every(ctx, pulseEvery, func() {
 		y.Know.alive(y.Clock())
+		y.Know.overdue(y.Clock())
 		table := y.Table()
 		y.Know.TellJoining(table.Serving || len(table.Peers) == 0, y.Clock())
 		if r, ok := y.Router.(suspectReporter); ok {

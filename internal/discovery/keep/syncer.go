@@ -84,9 +84,9 @@ func (y *Syncer) Run(ctx context.Context) {
 	defer timer.Stop()
 	due := y.Clock().Add(syncSoon)
 	var began time.Time // zero after a round without a partner
-	hasten := func() {
+	hasten := func(wait time.Duration) {
 		now := y.Clock()
-		if soon := later(now.Add(syncSoon), began.Add(syncGap)); soon.Before(due) {
+		if soon := later(now.Add(wait), began.Add(syncGap)); soon.Before(due) {
 			due = soon
 			timer.Reset(due.Sub(now))
 		}
@@ -98,9 +98,9 @@ func (y *Syncer) Run(ctx context.Context) {
 		case <-changed:
 			changed = y.Changed()
 			y.Table()
-			hasten()
+			hasten(syncSoon)
 		case <-y.Know.Behind:
-			hasten()
+			hasten(y.viewOf(y.Table()).lifetime() + syncSoon/4) // an earlier round would not end the lack
 		case <-timer.C:
 			began = y.Clock()
 			if !y.Round(ctx) {
@@ -267,8 +267,8 @@ func (y *Syncer) Round(ctx context.Context) bool {
 		if o.Alone || len(o.Done) > 0 {
 			y.Know.CaughtUp(began.Add(-y.viewOf(table).lifetime())) // partners answer from views as old as that
 		}
-		awaited := func(id peer.ID) bool { _, done := o.Done[id]; return !done && !y.Know.Refused(id, began) }
-		if o.Alone || o.Fresh() && len(o.Done) > 0 && !slices.ContainsFunc(peers, awaited) {
+		awaited := func(id peer.ID) bool { _, done := o.Done[id]; return !done && !y.Know.KeepsNothing(id) }
+		if o.Alone || len(o.Done) > 0 && (y.Know.Waited(began) || o.Fresh() && !slices.ContainsFunc(peers, awaited)) {
 			y.Know.SetInformed(true, y.Clock())
 		}
 	}

@@ -189,6 +189,42 @@ func TestAnswersOfKeepersThatAreBehind(t *testing.T) {
 	}
 }
 
+// A keeper that hears of a new record before the record arrives has missed nothing. If the record does not arrive, the keeper has, and
+// compares: a provider that changes an offer each second would otherwise keep it from ever answering.
+func TestChangeOnItsWay(t *testing.T) {
+	for name, arrives := range map[string]bool{"arrives": true, "is lost": false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newLimitedCluster(t, 12, protocol.Limits{Sync: time.Hour})
+			defer w.close()
+			time.Sleep(5 * time.Minute)
+			late, owner := w.nodes[3], keepertest.NewProvider(t)
+			plan := keepertest.Compile(t, query.Query{Limit: 100})
+			r := owner.Sign(t, keepertest.Offer("r", keepertest.Nowhere), 1, time.Now())
+			for _, n := range w.nodes {
+				if n != late {
+					_, err := n.Index.Put(r, time.Now())
+					require.NoError(t, err)
+				}
+			}
+			found, err := late.Asker.Find(t.Context(), plan, plan.Cells(coverCells))
+			require.NoError(t, err)
+			require.Len(t, found.Records, 1)
+			require.True(t, found.Complete, found.Reason)
+			require.False(t, late.authority.Know.Late.Load(), name)
+			if arrives {
+				require.NoError(t, w.nodes[0].Store(t.Context(), []*records.Record{r})[0].Err)
+			}
+			missed := false
+			for range 60 {
+				time.Sleep(time.Second)
+				missed = missed || late.authority.Know.Late.Load()
+			}
+			require.Equal(t, !arrives, missed, name)
+			require.False(t, late.authority.Know.Late.Load(), "it has compared")
+		})
+	}
+}
+
 // A keeper whose limit keeps a record out is not behind: its answer stays full.
 func TestRecordKeptOutByALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/condition"
 
 	ma "github.com/multiformats/go-multiaddr"
+	"github.com/multiformats/go-multistream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
@@ -210,7 +211,7 @@ func (h *lightHost) SetStreamHandlerMatch(id libp2pprotocol.ID, _ func(libp2ppro
 
 func (h *lightHost) RemoveStreamHandler(libp2pprotocol.ID) { h.SetStreamHandler("", nil) }
 
-func (h *lightHost) NewStream(_ context.Context, id peer.ID, _ ...libp2pprotocol.ID) (network.Stream, error) {
+func (h *lightHost) NewStream(_ context.Context, id peer.ID, ids ...libp2pprotocol.ID) (network.Stream, error) {
 	other := h.hosts.of(id)
 	if other == nil {
 		return nil, errors.New("no such peer")
@@ -219,7 +220,7 @@ func (h *lightHost) NewStream(_ context.Context, id peer.ID, _ ...libp2pprotocol
 	handler := other.handler
 	other.mu.Unlock()
 	if handler == nil {
-		return nil, errors.New("the peer does not speak the protocol")
+		return nil, fmt.Errorf("failed to negotiate protocol: %w", multistream.ErrNotSupported[libp2pprotocol.ID]{Protos: ids})
 	}
 	near, far := net.Pipe()
 	go handler(&lightStream{pipe: far, own: other, remote: h})

@@ -2,13 +2,17 @@ package keeper
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/keep"
@@ -66,6 +70,45 @@ func TestRestartOfAll(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// All peers of a network restart beside strangers in their tables. Those that are no keepers delay nobody. Mute ones delay the first complete
+// answers for a minute and a round, also if they come with a new identity each time.
+func TestRestartAmongStrangers(t *testing.T) {
+	for name, most := range map[string]time.Duration{"no keepers": 15 * time.Second, "mute": 90 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newLimitedCluster(t, 0, protocol.Limits{})
+				defer w.close()
+				strange := func(n int) {
+					w.dht.edit(func() {
+						w.dht.peers = slices.DeleteFunc(w.dht.peers, func(id peer.ID) bool { return strings.HasPrefix(string(id), "stranger") })
+						for i := range 2 + n%2 { // routers notice another size
+							id := peer.ID(fmt.Sprint("stranger ", n, i))
+							h := &lightHost{id: id, hosts: w.hosts, addr: ma.StringCast("/ip4/127.0.0.1/udp/1/quic-v1")}
+							if name == "mute" {
+								h.SetStreamHandler("", func(s network.Stream) { _, _ = io.Copy(io.Discard, s) })
+							}
+							w.hosts.Store(id, h)
+							w.dht.peers = append(w.dht.peers, id)
+						}
+						w.dht.fire()
+					})
+				}
+				strange(0)
+				for i := range 5 {
+					w.join(peer.ID(fmt.Sprint("honest ", i)), protocol.Limits{})
+				}
+				for start := time.Now(); slices.ContainsFunc(w.nodes, func(n *lightNode) bool { return !n.sync.Know.Knows.Load() }); {
+					require.Less(t, time.Since(start), most)
+					time.Sleep(time.Second)
+					if past := int(time.Since(start).Seconds()); name == "mute" && past%9 == 0 {
+						strange(past)
+					}
+				}
+			})
+		})
 	}
 }
 
