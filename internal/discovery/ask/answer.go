@@ -46,6 +46,7 @@ type answer struct {
 	full     bool              // the peer keeps all the cells, and is not behind
 	around   bool              // the peer is one of Set.Outer: it may lack records
 	behind   bool              // the peer lacks a change that another keeper has
+	outdated bool              // it lacks, or hides, one that it should have had for long
 	probed   []records.Name    // records that another keeper lists
 	own      bool              // of this peer itself
 	doubt    string            // why a keeper of the cells has no authority for them; "" for none
@@ -119,6 +120,19 @@ func (g *group) odd() (id peer.ID, some bool) {
 		}
 	}
 	return "", false
+}
+
+// outdated returns the peers without what others have had for long, if keepers of different networks gave full answers all the same.
+func (g *group) outdated() (ids []peer.ID) {
+	if g.full() < protocol.AskedAtOnce || g.diverse && g.commonNetwork().IsValid() {
+		return nil
+	}
+	for _, x := range g.answers {
+		if x.outdated && !x.own {
+			ids = append(ids, x.from)
+		}
+	}
+	return ids
 }
 
 // total returns the number of matches that the median of the keepers has, so that one alone cannot tell another one. AtLeast reports

@@ -417,6 +417,22 @@ func TestContradictions(t *testing.T) {
 	}
 	g := group{cells: []records.CellKey{c}, set: keep.NewSet(keepertest.PeersOf(10), nil), answers: []answer{whole("a", 5), full("b")}}
 	require.Equal(t, 3, g.wanted(), "a third one decides")
+
+	here, there := netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.0/24")
+	for name, tt := range map[string]struct {
+		answers []answer
+		want    []peer.ID
+	}{
+		"one hides":              {[]answer{{from: "a", full: true, network: here}, {from: "b", full: true, network: there}, {from: "c", outdated: true}}, []peer.ID{"c"}},
+		"a change on its way":    {[]answer{{from: "a", full: true, network: here}, {from: "b", full: true, network: there}, {from: "c", behind: true}}, nil},
+		"this peer":              {[]answer{{from: "a", full: true, network: here}, {from: "b", full: true, network: there}, {from: "c", outdated: true, own: true}}, nil},
+		"one says so":            {[]answer{{from: "a", full: true, network: here}, {from: "c", outdated: true}}, nil},
+		"one network says so":    {[]answer{{from: "a", full: true, network: here}, {from: "b", full: true, network: here}, {from: "c", outdated: true}}, nil},
+		"most hide, and two not": {[]answer{{from: "a", outdated: true}, {from: "b", full: true, network: there}, {from: "c", outdated: true}, {from: "d", full: true, network: here}}, []peer.ID{"a", "c"}},
+	} {
+		g := group{diverse: true, answers: tt.answers}
+		require.Equal(t, tt.want, g.outdated(), name)
+	}
 }
 
 // Full cells outside of the question are violations of the protocol.

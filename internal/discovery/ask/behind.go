@@ -15,7 +15,8 @@ import (
 // A keeper that missed a STORE learns of it from the repeated announcement or from a comparison. Until then its
 // answers look full. So the asker compares the answers of a group. If one answer lists a record that a full one
 // must list and does not, the asker asks the keeper of the full one for its version. A keeper without the record, or with
-// an older version, is behind: its answer is not full, and another keeper is asked. To be behind is no offence.
+// an older version, is behind: its answer is not full, and another keeper is asked. To be behind is no offence, but who lacks an older change is
+// asked last for a while.
 // An answer that is not full is evidence too, this peer's own above all: two keepers that hide the same records agree
 // with each other alone.
 const (
@@ -111,13 +112,13 @@ func (a *Asker) fallBehind(x *answer, newest *records.Record, trace *queryTrace)
 	if x.behind || !x.full {
 		return
 	}
-	x.full, x.behind = false, true
+	x.full, x.behind, x.outdated = false, true, a.Now().Sub(newest.Issued()) >= arrives
 	trace.add("%s lacks the newest version of %s: its answer is not full", x.from, newest.Name())
 	switch {
 	case !x.own:
-	case a.Now().Sub(newest.Issued()) < arrives:
-		a.authority.Await(newest)
-	default:
+	case x.outdated:
 		a.authority.FallBehind()
+	default:
+		a.authority.Await(newest)
 	}
 }

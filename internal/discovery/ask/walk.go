@@ -95,6 +95,9 @@ func (w *walk) askAbout(ctx context.Context, cells []records.CellKey) error {
 		if id, some := groups[i].odd(); some {
 			w.client.Avoid(id)
 		}
+		for _, id := range groups[i].outdated() {
+			w.client.Avoid(id)
+		}
 	}
 	w.groups = append(w.groups, groups...)
 	return nil

@@ -3,6 +3,7 @@ package keeper
 import (
 	"math"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,6 +145,37 @@ func TestAskerKnowsWhatColludersHide(t *testing.T) {
 			}
 			require.Positive(t, complete, name)
 		}
+	})
+}
+
+// A keeper that hides what others have had for long is asked last for a while: each question with it takes as long as two.
+func TestHiderIsAskedLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLightCluster(t, 12)
+		defer w.close()
+		recs := world(t, 100, uniform)
+		for _, o := range w.nodes[0].Store(t.Context(), recs) {
+			require.NoError(t, o.Err)
+		}
+		time.Sleep(5 * time.Minute)
+		var asked atomic.Int64
+		asker := w.nodes[1]
+		hider := w.node(asker.askingOrder(keep.NewSet(w.dht.peers, nil))[1])
+		hider.lieTo(func(_ *pb.Request, resp *pb.Response) {
+			if q := resp.GetQuery(); q != nil {
+				asked.Add(1)
+				q.Envelopes, q.Total, q.Withheld = q.Envelopes[1:], q.Total-1, false
+			}
+		})
+		plan := keepertest.Compile(t, query.Query{Sort: query.SortPrice, Limit: 10})
+		for range 200 { // within one moment
+			found, err := asker.Asker.Find(t.Context(), plan, plan.Cells(coverCells))
+			require.NoError(t, err)
+			require.True(t, found.Complete, found.Reason)
+			require.Equal(t, best(plan, recs), keepertest.NamesOf(found.Records)[:10])
+		}
+		require.Equal(t, int64(1), asked.Load())
+		w.requireTrust()
 	})
 }
 
