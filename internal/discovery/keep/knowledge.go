@@ -22,6 +22,7 @@ const (
 	meetLast    = 5 * time.Second        // at most between two attempts
 	meetFor     = time.Minute            // a peer that compares with nobody for so long delays no answer, whatever it asks
 	meetMisses  = 2                      // failed contacts that make a member silent
+	slowFor     = 5 * time.Second        // since its last request: a member that compared, and gives no answer, is slow. No change waits as long for contact
 
 	arrival     = 8 * time.Second // of a change at all its keepers: the publisher waits for a silent one, and then has others forward
 	mostAwaited = 256             // changes
@@ -75,6 +76,7 @@ type change struct {
 type member struct {
 	Peer
 	since  time.Time     // it entered the table, or contact returned
+	heard  time.Time     // its last request
 	spent  time.Duration // time with contact that it let pass since its last comparison, before since
 	met    bool          // compared since, or nobody waits for it
 	none   bool          // it does not speak the protocol
@@ -274,7 +276,8 @@ func (w *knowledge) Met(id peer.ID, informed bool) {
 	w.changed()
 }
 
-// Missed ends an attempt to compare with a member. Reached: the peer refused, so there is contact.
+// Missed ends an attempt to compare with a member. Reached: the peer refused, so there is contact. One whose requests arrive is slow, and
+// was behind no cut: what others have to tell waits for no second comparison.
 func (w *knowledge) Missed(id peer.ID, reached bool, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -284,7 +287,7 @@ func (w *knowledge) Missed(id peer.ID, reached bool, now time.Time) {
 	}
 	m.due = now.Add(min(meetFirst<<min(m.tries, 8), meetLast))
 	m.tries++
-	if !reached && (m.met || m.tries >= meetMisses) {
+	if slow := m.met && now.Sub(m.heard) < slowFor; !reached && !slow && (m.met || m.tries >= meetMisses) {
 		if !m.met && !m.silent {
 			m.spent += now.Sub(m.since)
 		}
@@ -310,7 +313,10 @@ func (w *knowledge) Heard(id peer.ID, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m, ok := w.members[id]
-	if !ok || !m.silent || m.spent >= meetFor {
+	if !ok {
+		return
+	}
+	if m.heard = now; !m.silent || m.spent >= meetFor {
 		return
 	}
 	m.silent, m.since, m.due, m.tries = false, now, now, 0

@@ -92,6 +92,7 @@ func TestMembersThatNeverCompare(t *testing.T) {
 	require.Equal(t, []peer.ID{"a"}, ids, "it is tried again")
 
 	w.Met("a", true)
+	now = now.Add(slowFor)
 	fall("a")
 	w.Heard("a", now)
 	require.Contains(t, w.doubt(everywhere, now), "joined or returned")
@@ -116,6 +117,32 @@ func TestMembersThatNeverCompare(t *testing.T) {
 	now = now.Add(2 * meetFor)
 	w.Heard(last, now)
 	require.Len(t, *w.unmet.Load(), 1, "contact with a distant member returned")
+}
+
+// A member that compared, and asks while it gives no answer, is slow: it delays no answer, and lacks no contact. Without a request for a
+// while it is silent, as any other.
+func TestSlowMember(t *testing.T) {
+	now := time.Now()
+	w := newKnowledge(nil, now)
+	w.observe(tableOf("a", "b"), now)
+	w.Met("a", true)
+	w.Met("b", true)
+	w.Heard("a", now)
+	epoch := w.epoch.Load()
+	for range 10 {
+		now = now.Add(slowFor - 1)
+		w.Missed("a", false, now)
+		require.False(t, w.Silent("a"))
+		w.Heard("a", now)
+		require.Empty(t, w.doubt(everywhere, now))
+	}
+	_, recent := w.Returned(now)
+	require.False(t, recent)
+	require.Equal(t, epoch, w.epoch.Load())
+	w.Missed("a", false, now.Add(slowFor))
+	require.True(t, w.Silent("a"))
+	w.Heard("a", now.Add(slowFor))
+	require.Contains(t, w.doubt(everywhere, now), "joined or returned")
 }
 
 // A peer that loses most of its network says so until most have returned, or until the smaller network
