@@ -22,7 +22,7 @@ const (
 	meetLast    = 5 * time.Second        // at most between two attempts
 	meetFor     = time.Minute            // a peer that compares with nobody for so long delays no answer, whatever it asks
 	meetMisses  = 2                      // failed contacts that make a member silent
-	slowFor     = 5 * time.Second        // since its last request: a member that compared, and gives no answer, is slow. No change waits as long for contact
+	slowFor     = 5 * time.Second        // a member that compared, gives no answer, and sent a request so recently is slow, not behind a cut
 
 	arrival     = 8 * time.Second // of a change at all its keepers: the publisher waits for a silent one, and then has others forward
 	mostAwaited = 256             // changes
@@ -247,8 +247,8 @@ func (w *knowledge) Silent(id peer.ID) bool {
 	return ok && m.silent
 }
 
-// Waited reports whether this peer has waited so long that it waits for nobody who compares with nobody: a few such peers, each with a new
-// identity from time to time, would else keep a new network from its first complete answer.
+// Waited reports whether this peer has waited long enough for members that compare with nobody: a few of them, with a new identity from
+// time to time, would else keep a new network from its first complete answer.
 func (w *knowledge) Waited(now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -276,8 +276,8 @@ func (w *knowledge) Met(id peer.ID, informed bool) {
 	w.changed()
 }
 
-// Missed ends an attempt to compare with a member. Reached: the peer refused, so there is contact. One whose requests arrive is slow, and
-// was behind no cut: what others have to tell waits for no second comparison.
+// Missed ends an attempt to compare with a member. Reached: the peer refused, so there is contact. A slow one
+// was behind no cut, so no answer waits for it again.
 func (w *knowledge) Missed(id peer.ID, reached bool, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
