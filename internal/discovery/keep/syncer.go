@@ -100,7 +100,11 @@ func (y *Syncer) Run(ctx context.Context) {
 			y.Table()
 			hasten(syncSoon)
 		case <-y.Know.Behind:
-			hasten(y.viewOf(y.Table()).lifetime() + syncSoon/4) // an earlier round would not end the lack
+			wait := viewTTL
+			if v := y.view.Load(); v != nil {
+				wait = v.lifetime()
+			}
+			hasten(wait + syncSoon/4) // an earlier round would not end the lack
 		case <-timer.C:
 			began = y.Clock()
 			if !y.Round(ctx) {
