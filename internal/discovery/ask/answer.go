@@ -48,6 +48,7 @@ type answer struct {
 	behind   bool              // the peer lacks a change that another keeper has
 	outdated bool              // it lacks, or hides, one that it should have had for long
 	probed   []records.Name    // records that another keeper lists
+	awaits   []*records.Record // of these, young ones that the peer has not
 	own      bool              // of this peer itself
 	doubt    string            // why a keeper of the cells has no authority for them; "" for none
 	network  netip.Prefix      // of the peer; zero if unknown

@@ -16,7 +16,8 @@ import (
 // answers look full. So the asker compares the answers of a group. If one answer lists a record that a full one
 // must list and does not, the asker asks the keeper of the full one for its version. A keeper without the record, or with
 // an older version, is behind: its answer is not full, and another keeper is asked. To be behind is no offence, but who lacks an older change is
-// asked last for a while.
+// asked last for a while. A change of the last minute that one keeper alone lists says nothing about the others: its provider may be slow, or the
+// keeper may have it from nobody else. The result has it all the same.
 // An answer that is not full is evidence too, this peer's own above all: two keepers that hide the same records agree
 // with each other alone.
 const (
@@ -50,6 +51,12 @@ func (a *Asker) judge(ctx context.Context, q cellQuery, g *group, trace *queryTr
 	})
 	for _, p := range probes {
 		a.conclude(p, g, trace)
+	}
+	for i := range g.answers {
+		x := &g.answers[i]
+		if at := slices.IndexFunc(x.awaits, g.spread); at >= 0 {
+			a.fallBehind(g, x, x.awaits[at], trace)
+		}
 	}
 }
 
@@ -93,32 +100,47 @@ func (a *Asker) conclude(p probe, g *group, trace *queryTrace) {
 	}
 	name := p.listed.Name()
 	switch {
-	case v.newest != nil && records.Compare(v.newest, p.listed) == 0 && a.Now().Sub(p.listed.Issued()) < arrives: // meanwhile
+	case v.newest != nil && records.Compare(v.newest, p.listed) == 0 && a.young(p.listed): // meanwhile
 	case v.newest != nil && records.Compare(v.newest, p.listed) > 0:
 		_, _ = a.intake.Put(v.newest) // if the index is full, the listed version stays in the answer
 		for i := range g.answers {
 			if x := &g.answers[i]; slices.ContainsFunc(x.records, func(r *records.Record) bool { return r.Name() == name }) {
-				a.fallBehind(x, v.newest, trace)
+				a.fallBehind(g, x, v.newest, trace)
 			}
 		}
-	case !v.keptOut:
-		a.fallBehind(p.of, p.listed, trace)
+	case v.keptOut:
+	case a.young(p.listed): // the result has it, and whether others are as far is seen with their answers
+		p.of.awaits = append(p.of.awaits, p.listed)
+	default:
+		a.fallBehind(g, p.of, p.listed, trace)
 	}
+}
+
+// young reports whether a record may be on its way to some keepers.
+func (a *Asker) young(r *records.Record) bool { return a.Now().Sub(r.Issued()) < arrives }
+
+// spread reports whether several answers list a record, or all others of a small group: else its provider, or the one that lists it, may be the
+// odd one.
+func (g *group) spread(r *records.Record) bool {
+	listed := count(g.answers, func(a *answer) bool {
+		return slices.ContainsFunc(a.records, func(o *records.Record) bool { return o.Name() == r.Name() && records.Compare(o, r) >= 0 })
+	})
+	return listed >= min(protocol.AskedAtOnce, len(g.set.Peers)-1)
 }
 
 // fallBehind marks an answer without the newest version of a record. If it is this peer's own, this peer has to compare, unless the
 // version is so new that it may be on its way.
-func (a *Asker) fallBehind(x *answer, newest *records.Record, trace *queryTrace) {
+func (a *Asker) fallBehind(g *group, x *answer, newest *records.Record, trace *queryTrace) {
 	if x.behind || !x.full {
 		return
 	}
-	x.full, x.behind, x.outdated = false, true, a.Now().Sub(newest.Issued()) >= arrives
+	x.full, x.behind, x.outdated = false, true, !a.young(newest)
 	trace.add("%s lacks the newest version of %s: its answer is not full", x.from, newest.Name())
-	switch {
+	switch spread := g.spread(newest); {
 	case !x.own:
-	case x.outdated:
+	case x.outdated && (spread || newest.Withdrawn()):
 		a.authority.FallBehind()
-	default:
+	case !x.outdated && spread:
 		a.authority.Await(newest)
 	}
 }

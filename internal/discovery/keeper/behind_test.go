@@ -37,7 +37,7 @@ type missing struct {
 func newMissing(t *testing.T, seed uint64) *missing {
 	random := rand.New(rand.NewPCG(seed, 7))
 	m := &missing{
-		lightCluster: newLimitedCluster(t, 3+random.IntN(28), protocol.Limits{}), random: random, owner: keepertest.NewProvider(t),
+		lightCluster: newLimitedCluster(t, 4+random.IntN(27), protocol.Limits{}), random: random, owner: keepertest.NewProvider(t),
 		plan: keepertest.Compile(t, query.Query{Limit: 100, Explain: true}), live: make(map[string]*records.Record),
 	}
 	for _, n := range m.nodes {
@@ -223,6 +223,35 @@ func TestChangeOnItsWay(t *testing.T) {
 			require.False(t, late.authority.Know.Late.Load(), "it has compared")
 		})
 	}
+}
+
+// A keeper that alone lists new records, of a provider that reaches nobody else or of its own, makes no other one doubt its records: answers
+// have what it lists, and are complete.
+func TestOneListerIsNoEvidence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLimitedCluster(t, 12, protocol.Limits{})
+		defer w.close()
+		time.Sleep(5 * time.Minute)
+		asker := w.nodes[3]
+		lister := w.node(asker.askingOrder(keep.NewSet(w.dht.peers, nil))[1])
+		plan := keepertest.Compile(t, query.Query{Limit: 100})
+		for i := range 20 {
+			r := keepertest.NewProvider(t).Sign(t, keepertest.Offer(fmt.Sprint("r", i), keepertest.Nowhere), 1, time.Now())
+			_, err := lister.Index.Put(r, time.Now())
+			require.NoError(t, err)
+			found, err := asker.Asker.Find(t.Context(), plan, plan.Cells(coverCells))
+			require.NoError(t, err)
+			require.True(t, found.Complete, found.Reason)
+			require.Len(t, found.Records, i+1)
+			for range 20 { // until the lister is asked again, which contradicted the others
+				time.Sleep(time.Second)
+				for _, n := range w.nodes {
+					require.False(t, n.authority.Know.Late.Load())
+				}
+			}
+		}
+		w.requireTrust()
+	})
 }
 
 // A keeper whose limit keeps a record out is not behind: its answer stays full.
