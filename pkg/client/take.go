@@ -15,6 +15,8 @@ import (
 
 const (
 	takeWithin   = 45 * time.Second // units are held for a minute: what is held first still is when all is confirmed
+	holdWithin   = 10 * time.Second // for the answer of one provider
+	holdGrace    = 2 * time.Second  // for that of another one, when all is held: it may rank better, or hold units to give back
 	giveBackTime = 5 * time.Second
 	quotedAtOnce = 16 // candidates whose providers are asked what is free
 	heldAtOnce   = 2  // candidates that hold units at a time: the second is there if the first refuses
@@ -60,7 +62,7 @@ type candidate struct {
 // Take takes units of the offers that a query finds, in the order of the answer and of as few as it can. An offer may
 // cost what the answer says, or up to MaxPrice of a query without a volume. Take asks what is free, lets two
 // candidates at a time hold units, confirms what is needed by Extend and gives the rest back at once. Of each sixteen
-// candidates, those whose providers do not answer in two seconds come last. After an error, the end of ctx included,
+// candidates, those whose providers do not answer in two seconds come last, and nobody waits longer than ten for one. After an error, the end of ctx included,
 // all is given back. A hold whose answer was lost ends after a minute. Errors: those of Query; NotFound without a
 // candidate; the kind of the first refusal.
 func (o Offers) Take(ctx context.Context, q query.Query, want Want) (Taken, error) {
@@ -168,13 +170,7 @@ func (k *taking) hold(ctx context.Context, queue []candidate) {
 	for len(queue) > 0 && k.need > 0 && ctx.Err() == nil {
 		now := queue[:min(heldAtOnce, len(queue))]
 		queue = queue[len(now):]
-		got, errs := make([]Grant, len(now)), make([]error, len(now))
-		var work sync.WaitGroup
-		for i, c := range now {
-			c.Units = min(c.most, k.need)
-			work.Go(func() { got[i], errs[i] = k.Reserve(ctx, c.Reservation) })
-		}
-		work.Wait()
+		got, errs := k.reserve(ctx, now)
 		var spare []Grant
 		for i, g := range got {
 			switch {
@@ -191,6 +187,29 @@ func (k *taking) hold(ctx context.Context, queue []candidate) {
 		}
 		k.giveBack(ctx, spare)
 	}
+}
+
+// reserve lets candidates hold units. It waits for none that gives no answer.
+func (k *taking) reserve(ctx context.Context, all []candidate) (got []Grant, errs []error) {
+	limited, stop := context.WithCancel(ctx)
+	defer stop()
+	limit := time.AfterFunc(holdWithin, stop)
+	defer limit.Stop()
+	got, errs = make([]Grant, len(all)), make([]error, len(all))
+	var work sync.WaitGroup
+	for i, c := range all {
+		c.Units = min(c.most, k.need)
+		work.Go(func() {
+			switch got[i], errs[i] = k.Reserve(limited, c.Reservation); {
+			case errs[i] == nil && got[i].Units >= k.need:
+				limit.Reset(holdGrace)
+			case errs[i] != nil && limited.Err() != nil && ctx.Err() == nil:
+				errs[i] = fault.New("", fault.Timeout, "its provider gave no answer in time")
+			}
+		})
+	}
+	work.Wait()
+	return got, errs
 }
 
 // giveBack releases grants, also after the end of ctx.

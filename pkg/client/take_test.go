@@ -267,6 +267,33 @@ func TestTakeOfSilentProviders(t *testing.T) {
 	})
 }
 
+// TestTakeBesideASilentProvider: who says what is free, and then gives no answer, is left for the next one, and keeps nobody from what
+// another one holds. One that is only slower comes first if it ranks first.
+func TestTakeBesideASilentProvider(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, tt := range map[string]struct {
+			sellers []*seller
+			want    map[string]uint32
+			within  time.Duration
+		}{
+			"another one holds": {[]*seller{{id: "a", free: 1, takes: time.Hour}, {id: "b", free: 1}}, map[string]uint32{"b": 1}, 3 * time.Second},
+			"another one has none": {[]*seller{{id: "a", free: 1, takes: time.Hour}, {id: "b", free: 1, refuse: fault.New("", fault.Conflict, "sold")},
+				{id: "c", free: 1}}, map[string]uint32{"c": 1}, 13 * time.Second},
+			"the first is slower": {[]*seller{{id: "a", free: 1, takes: time.Second}, {id: "b", free: 1}}, map[string]uint32{"a": 1}, 3 * time.Second},
+		} {
+			start := time.Now()
+			m, offers := newMarket(tt.sellers...)
+			got, err := offers.Take(t.Context(), query.Query{Type: "compute"}, want(1))
+			require.NoError(t, err, name)
+			require.Equal(t, tt.want, m.taken(), name)
+			require.Less(t, time.Since(start), tt.within, name)
+			if tt.sellers[0].takes > time.Minute {
+				require.Equal(t, "/k/a: its provider gave no answer in time", why(got)[0], name)
+			}
+		}
+	})
+}
+
 // TestTakeInterrupted: the end of the context gives back what is held, and so does the end of a hold that waits.
 func TestTakeInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

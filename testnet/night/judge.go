@@ -161,7 +161,7 @@ func (n *night) figures(r *nemesis.Report) (all []Figure) {
 	}
 	after := func(q float64) float64 { return sample.Quantile(b.bought, q).Seconds() }
 	add("purchases",
-		"%d, %d in vain at peers without a fault; the first byte after %.2f s (median), %.2f s (95 %%), %.2f s at most",
+		"%d, %d in vain beside no fault of buyer or seller; the first byte after %.2f s (median), %.2f s (95 %%), %.2f s at most",
 		len(b.bought), failed, after(0.5), after(0.95), after(1))
 	add("honest shops", "%d of %d looks in vain, the longest row %.0f s", b.unseen, b.looks, b.longest.Seconds())
 	busiest := 0

@@ -224,7 +224,10 @@ func (n *night) every(ctx context.Context, i int, pause func() time.Duration, do
 func (n *night) buy(ctx context.Context, i int, c *operator.Client) {
 	ctx, cancel := context.WithTimeout(ctx, buyLimit)
 	defer cancel()
-	began, before := time.Now(), n.troubled(i)
+	troubled := func() bool { // then nobody can buy, whatever the network does
+		return n.troubled(i) || slices.ContainsFunc(n.books.goods, func(g good) bool { return n.troubled(g.seller) })
+	}
+	began, before := time.Now(), troubled()
 	q := query.Query{Type: goodsType, Limit: 10, Sort: query.SortRandom}
 	taken, err := c.Offers().Take(ctx, q, client.Want{Units: 1, For: heldFor})
 	var first time.Duration
@@ -240,8 +243,6 @@ func (n *night) buy(ctx context.Context, i int, c *operator.Client) {
 		case err == nil && !bytes.Equal(text, n.books.goods[at].text):
 			n.books.note(&n.books.wrong, "%s got %d bytes of %s that it does not sell",
 				n.peers[i].name, len(text), n.peers[n.books.goods[at].seller].name)
-		case n.troubled(n.books.goods[at].seller):
-			before = true
 		}
 	}
 	n.books.mu.Lock()
@@ -250,7 +251,7 @@ func (n *night) buy(ctx context.Context, i int, c *operator.Client) {
 	case errors.Is(ctx.Err(), context.Canceled):
 	case err == nil:
 		n.books.bought = append(n.books.bought, first)
-	case !before && !n.troubled(i):
+	case !before && !troubled():
 		what := err.Error()
 		if known := n.books.failed[what]; known == 0 && len(n.books.failed) >= mostKept {
 			what = "others"
