@@ -77,4 +77,8 @@ func Examine(dir, marks string, self peer.ID, network bootstrap.Network) []error
 	return formation.Dir{FS: vfs.Default, Path: dir, Marks: marks}.Examine(self, network)
 }
 
+// room is what a member needs to go on after its disk was full, in bytes. The next snapshot is written beside the last one, and is about as
+// large.
+func (c *Config) room() uint64 { return roomNeeded + c.dir().SnapshotBytes() }
+
 func (c *Config) dir() formation.Dir { return formation.Dir{FS: c.FS, Path: c.Dir, Marks: c.Marks} }

@@ -79,7 +79,7 @@ func (f *failure) stop(err error) {
 	switch {
 	case again:
 		is.What, is.Effect = "the disk of "+f.config.Dir+" is full: "+is.What, "this peer is no member of the group"
-		is.Remedy = fmt.Sprintf("Make room: the member goes on by itself when %d MiB are free (`df -h %s`)", roomNeeded>>20, f.config.Dir)
+		is.Remedy = fmt.Sprintf("Make room: the member goes on by itself when %d MiB are free (`df -h %s`)", f.config.room()>>20, f.config.Dir)
 		err = is.Err(fault.Unavailable, err)
 	case is.Remedy == "":
 		is.Remedy = "See member_stopped in docs/operations.md for this cause"

@@ -110,7 +110,7 @@ func (s *Seat) awaitRoom(full *plane) {
 	s.mu.Unlock()
 	for pause.For(s.life, wait) {
 		usage, err := s.config.FS.GetDiskUsage(s.config.Dir)
-		if err == nil && usage.AvailBytes < roomNeeded {
+		if err == nil && usage.AvailBytes < s.config.room() {
 			continue
 		}
 		s.mu.Lock()

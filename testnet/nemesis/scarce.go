@@ -18,7 +18,7 @@ import (
 
 // Bounds of the faults that take something away.
 const (
-	diskSize    = 96 << 20 // bytes of each peer's disk: a run of an hour needs less
+	diskSize    = 256 << 20 // bytes of each peer's disk: history has at most 64 MB, and a snapshot is written beside the last one
 	lossPart    = 0.3
 	spareFiles  = 2       // descriptors that a starved peer may still open
 	spareMemory = 4 << 20 // bytes that a starved peer may still map

@@ -39,6 +39,9 @@ func (d Dir) HasLog() bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
+// SnapshotBytes returns the size of the last snapshot; 0 without one.
+func (d Dir) SnapshotBytes() uint64 { return raftlog.SnapshotBytes(d.FS, d.raft()) }
+
 // Open opens or creates the disk of the member. Errors: as raftlog.Open.
 func (d Dir) Open(log *slog.Logger, synced func(time.Duration)) (*raftlog.Storage, error) {
 	return raftlog.Open(raftlog.Options{FS: d.FS, Dir: d.raft(), Logger: log, Synced: synced})

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -291,6 +292,17 @@ func (s *Storage) outdated(file string) bool {
 
 // leftover matches files of an earlier crash. Call it before the first write.
 func (s *Storage) leftover(file string) bool { return file != name(s.snapshot) }
+
+// SnapshotBytes returns the size of the largest whole snapshot of a log; 0 without one.
+func SnapshotBytes(fs vfs.FS, dir string) (most uint64) {
+	files, _ := fs.List(fs.PathJoin(dir, snapshotDir)) // without the folder there is none
+	for _, file := range files {
+		if info, err := fs.Stat(fs.PathJoin(dir, snapshotDir, file)); err == nil && !strings.HasSuffix(file, partial) {
+			most = max(most, uint64(info.Size()))
+		}
+	}
+	return most
+}
 
 // sweep removes files of snapshots.
 func (f *snapshotFiles) sweep(unwanted func(file string) bool) error {

@@ -195,6 +195,16 @@ func TestSnapshotAndCompact(t *testing.T) {
 	files, err := fs.List("data/group/snapshots")
 	require.NoError(t, err)
 	require.Len(t, files, 1)
+
+	info, err := fs.Stat(fs.PathJoin("data/group/snapshots", files[0]))
+	require.NoError(t, err)
+	cut, err := fs.Create("data/group/snapshots/"+files[0]+".1.partial", vfs.WriteCategoryUnspecified)
+	require.NoError(t, err)
+	_, err = cut.Write(make([]byte, 10*info.Size()))
+	require.NoError(t, err)
+	require.NoError(t, cut.Close())
+	require.Equal(t, uint64(info.Size()), raftlog.SnapshotBytes(fs, "data/group"), "the last one is about as large as the next")
+	require.Zero(t, raftlog.SnapshotBytes(fs, "data/none"))
 }
 
 // A snapshot that does not know a member which joined is of no use to it.
