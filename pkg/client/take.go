@@ -62,9 +62,9 @@ type candidate struct {
 // Take takes units of the offers that a query finds, in the order of the answer and of as few as it can. An offer may
 // cost what the answer says, or up to MaxPrice of a query without a volume. Take asks what is free, lets two
 // candidates at a time hold units, confirms what is needed by Extend and gives the rest back at once. Of each sixteen
-// candidates, those whose providers do not answer in two seconds come last, and nobody waits longer than ten for one. After an error, the end of ctx included,
-// all is given back. A hold whose answer was lost ends after a minute. Errors: those of Query; NotFound without a
-// candidate; the kind of the first refusal.
+// candidates, those whose providers do not answer in two seconds come last. A hold without an answer is given up after
+// ten. After an error, the end of ctx included, all is given back. A hold whose answer was lost ends after a minute.
+// Errors: those of Query; NotFound without a candidate; the kind of the first refusal.
 func (o Offers) Take(ctx context.Context, q query.Query, want Want) (Taken, error) {
 	const op = "client.Offers.Take"
 	if want.For < 0 {

@@ -39,7 +39,7 @@ func (d Dir) HasLog() bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// SnapshotBytes returns the size of the last snapshot; 0 without one.
+// SnapshotBytes returns the size of the largest whole snapshot; 0 without one.
 func (d Dir) SnapshotBytes() uint64 { return raftlog.SnapshotBytes(d.FS, d.raft()) }
 
 // Open opens or creates the disk of the member. Errors: as raftlog.Open.

@@ -46,9 +46,9 @@ type answer struct {
 	full     bool              // the peer keeps all the cells, and is not behind
 	around   bool              // the peer is one of Set.Outer: it may lack records
 	behind   bool              // the peer lacks a change that another keeper has
-	outdated bool              // it lacks, or hides, one that it should have had for long
+	outdated bool              // the change is old: the peer missed or hides it
 	probed   []records.Name    // records that another keeper lists
-	awaits   []*records.Record // of these, young ones that the peer has not
+	awaits   []*records.Record // young records among probed that the peer lacks
 	own      bool              // of this peer itself
 	doubt    string            // why a keeper of the cells has no authority for them; "" for none
 	network  netip.Prefix      // of the peer; zero if unknown

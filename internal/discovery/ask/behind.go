@@ -23,7 +23,7 @@ import (
 const (
 	maxProbes   = 4           // of one keeper for a query
 	expiresSoon = time.Minute // clocks differ: one keeper may drop a record so long before another
-	arrives     = time.Minute // since its announcement: a keeper that lacks an older record missed it, and one that has an older one and did not list it hid it
+	arrives     = time.Minute // since its announcement: a keeper that lacks an older record missed it, and one that has it hid it
 )
 
 // probe asks a keeper for its version of a record that its answer should list.

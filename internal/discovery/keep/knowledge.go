@@ -66,7 +66,7 @@ type knowledge struct {
 	awaited  map[records.Name]change
 }
 
-// change is one that another keeper has, and that should be on its way to this peer.
+// change is a version of a record at another keeper. It should soon reach this peer.
 type change struct {
 	sequence uint64
 	due      time.Time // later this peer has missed it

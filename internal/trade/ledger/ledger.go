@@ -36,7 +36,7 @@ const (
 	MaxHandover  = 4 << 10   // bytes that the holder of one grant gets from a command of the provider
 	maxHandovers = 256 << 10 // of all entries: the ledger is one value
 
-	repeatTime = time.Minute // in which who got no answer repeats a request, however short its grant was
+	repeatTime = time.Minute // a buyer without an answer repeats its request for so long
 
 	marginPart = 20 // of the time of a grant pass between its end and the next use of its units: one in so many
 )
