@@ -48,6 +48,7 @@ type answer struct {
 	behind   bool              // the peer lacks a change that another keeper has
 	outdated bool              // the change is old: the peer missed or hides it
 	probed   []records.Name    // records that another keeper lists
+	pending  int               // probes without an end
 	awaits   []*records.Record // young records among probed that the peer lacks
 	own      bool              // of this peer itself
 	doubt    string            // why a keeper of the cells has no authority for them; "" for none
@@ -77,8 +78,21 @@ type group struct {
 	unknown []string // these fields, with repetitions
 }
 
-// full returns the number of answers that cover all cells of the group.
-func (g *group) full() int { return count(g.answers, func(a *answer) bool { return a.full }) }
+// full returns the number of answers that cover all cells of the group, those with pending probes left out.
+func (g *group) full() int { return count(g.answers, (*answer).proven) }
+
+// proven reports whether an answer is full, as far as this peer can tell.
+func (a *answer) proven() bool { return a.full && a.pending == 0 }
+
+// unproven returns the peers whose answers are full but for pending probes.
+func (g *group) unproven() (ids []peer.ID) {
+	for _, a := range g.answers {
+		if a.full && a.pending > 0 {
+			ids = append(ids, a.from)
+		}
+	}
+	return ids
+}
 
 // count counts the values for which a condition holds.
 func count[T any](list []T, is func(*T) bool) (n int) {

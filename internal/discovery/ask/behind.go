@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+
 	"github.com/blackhole/blackhole/internal/discovery/protocol"
 	queries "github.com/blackhole/blackhole/internal/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -28,36 +30,32 @@ const (
 
 // probe asks a keeper for its version of a record that its answer should list.
 type probe struct {
-	of      *answer
+	of      int             // index of the answer
 	listed  *records.Record // by another keeper
 	version versionReply
 }
 
-// judge finds the full answers of a group whose keepers are behind.
-func (a *Asker) judge(ctx context.Context, q cellQuery, g *group, trace *queryTrace) {
+// judge finds the full answers of a group whose keepers may be behind, and starts a probe for each doubt. Until its end the answer counts
+// for nothing: a keeper that answers, and does not tell its version, must not hold up a question.
+func (g *group) judge(p *queries.Plan, now time.Time, start func(probe)) {
 	newest := make(map[records.Name]*records.Record)
 	addNewest(newest, g.answers)
-	var probes []probe
 	for i := range g.answers {
-		if x := &g.answers[i]; x.full {
-			for _, r := range x.unlisted(q.plan, newest, a.Now()) {
-				probes = append(probes, probe{of: x, listed: r})
+		if x := &g.answers[i]; x.proven() {
+			for _, r := range x.unlisted(p, newest, now) {
+				x.pending++
+				start(probe{of: i, listed: r})
 			}
 		}
 	}
-	protocol.Bounded(len(probes), len(probes), func(i int) {
-		p := &probes[i]
-		p.version = a.askVersion(ctx, p.of.from, p.listed.Key())
-	})
-	for _, p := range probes {
-		a.conclude(p, g, trace)
-	}
-	for i := range g.answers {
-		x := &g.answers[i]
-		if at := slices.IndexFunc(x.awaits, g.spread); at >= 0 {
-			a.fallBehind(g, x, x.awaits[at], trace)
-		}
-	}
+}
+
+// askProbe ends a probe.
+func (a *Asker) askProbe(ctx context.Context, of peer.ID, p probe) probe {
+	ctx, cancel := context.WithTimeout(ctx, a.AskTime)
+	defer cancel()
+	p.version = a.askVersion(ctx, of, p.listed.Key())
+	return p
 }
 
 // unlisted returns records that the answer must list and does not, or lists in an older version. Each record is
@@ -92,14 +90,17 @@ func (x *answer) unlisted(p *queries.Plan, newest map[records.Name]*records.Reco
 }
 
 // conclude applies the result of a probe. A newer version than the listed one, as after a withdrawal, enters the
-// index, and the keepers that list the record are behind.
+// index, and the keepers that list the record are behind. A keeper that does not tell its version proves nothing.
 func (a *Asker) conclude(p probe, g *group, trace *queryTrace) {
-	v := p.version
-	if v.err != nil && !errors.Is(v.err, errNotKeeper) {
-		return // no answer, or a version that this peer does not read
-	}
+	v, of := p.version, &g.answers[p.of]
+	of.pending--
 	name := p.listed.Name()
 	switch {
+	case v.untold:
+		of.full = false
+		g.failure = v.err
+		trace.add("%s does not tell its version of %s, which its answer lacks: %v", of.from, name, v.err)
+	case v.err != nil && !errors.Is(v.err, errNotKeeper): // a version that this peer does not read
 	case v.newest != nil && records.Compare(v.newest, p.listed) == 0 && a.young(p.listed): // meanwhile
 	case v.newest != nil && records.Compare(v.newest, p.listed) > 0:
 		_, _ = a.intake.Put(v.newest) // if the index is full, the listed version stays in the answer
@@ -110,9 +111,15 @@ func (a *Asker) conclude(p probe, g *group, trace *queryTrace) {
 		}
 	case v.keptOut:
 	case a.young(p.listed): // the result has it, and whether others are as far is seen with their answers
-		p.of.awaits = append(p.of.awaits, p.listed)
+		of.awaits = append(of.awaits, p.listed)
 	default:
-		a.fallBehind(g, p.of, p.listed, trace)
+		a.fallBehind(g, of, p.listed, trace)
+	}
+	for i := range g.answers {
+		x := &g.answers[i]
+		if at := slices.IndexFunc(x.awaits, g.spread); at >= 0 {
+			a.fallBehind(g, x, x.awaits[at], trace)
+		}
 	}
 }
 

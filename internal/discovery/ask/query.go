@@ -171,7 +171,7 @@ type reply struct {
 }
 
 // askGroup asks keepers of one group until it has enough full answers: protocol.AskedAtOnce keepers at
-// first, one more for each failure or partial answer, more while the answers leave doubt or keepers are behind, and
+// first, one more for each failure, partial answer, or one that turns out to be behind, more while the answers leave doubt, and
 // after each hedge delay as many as are missing, increasing each time. With many dead peers,
 // one at a time would wait for one dead peer after the other.
 func (a *Asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *queryTrace) {
@@ -189,6 +189,11 @@ func (a *Asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 	g.diverse = a.diverse(order)
 	next, awaited := 0, make(map[peer.ID]bool) // late replies are not awaited, but still count
 	open := make(map[peer.ID]bool)             // asked, without a reply
+	probed := make(chan probe, len(order)*maxProbes)
+	prove := func(p probe) {
+		of := g.answers[p.of].from
+		asked.Go(func() { probed <- a.askProbe(ctx, of, p) })
+	}
 	ask := func() {
 		if next < len(order) {
 			a.prefer(order[next:], g.commonNetwork())
@@ -204,18 +209,17 @@ func (a *Asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 	delay := a.client.HedgeDelay(order[:next])
 	hedge := time.NewTimer(delay)
 	defer hedge.Stop()
-	for hedges, last := 0, false; len(open) > 0 && g.full() < g.wanted(); {
+	for hedges, last := 0, false; len(open)+len(g.unproven()) > 0 && g.full() < g.wanted(); {
+		lost := false // an answer that this peer counted on
 		select {
 		case r := <-replies:
 			delete(awaited, r.from)
 			delete(open, r.from)
-			full := g.add(r)
-			if g.full() >= g.wanted() {
-				a.judge(ctx, q, g, trace)
-			}
-			if !full || len(awaited) == 0 && g.full() < g.wanted() {
-				ask()
-			}
+			lost = !g.add(r)
+		case p := <-probed:
+			full := g.answers[p.of].full
+			a.conclude(p, g, trace)
+			lost = full && !g.answers[p.of].full
 		case <-hedge.C:
 			hedges++
 			clear(awaited)
@@ -223,7 +227,7 @@ func (a *Asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 				ask()
 			}
 			delay += delay / 2 // if all keepers are slow, the load may be the cause
-			left := slices.Collect(maps.Keys(open))
+			left := slices.AppendSeq(g.unproven(), maps.Keys(open))
 			waits := func(id peer.ID) bool { return !a.client.Avoided(id) }
 			if next == len(order) && !slices.ContainsFunc(left, waits) { // all failed before: one delay, not a timeout
 				if last {
@@ -236,6 +240,16 @@ func (a *Asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 		case <-ctx.Done():
 			g.failure = ctx.Err()
 			return
+		}
+		if g.full() >= g.wanted() {
+			g.judge(q.plan, a.Now(), prove)
+		}
+		missing := g.wanted() - g.full() - len(g.unproven()) - len(awaited)
+		if lost && g.full() < g.wanted() {
+			missing = max(missing, 1)
+		}
+		for range missing {
+			ask()
 		}
 	}
 }

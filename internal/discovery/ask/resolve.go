@@ -88,6 +88,7 @@ type versionReply struct {
 	err    error           // why it is not full
 
 	keptOut bool // a limit of the peer keeps the record out
+	untold  bool // there is no valid answer
 }
 
 var (
@@ -159,7 +160,7 @@ func (a *Asker) askVersion(ctx context.Context, id peer.ID, key records.Key) (r 
 	start := a.Now()
 	ctx, end, err := a.Begin(ctx, "ask", resolveTimeout)
 	if err != nil {
-		return versionReply{err: err}
+		return versionReply{err: err, untold: true}
 	}
 	req := &pb.ResolveRequest{Key: key.String()}
 	resp, refused, err := a.client.Call(ctx, id, &pb.Request{Op: &pb.Request_Resolve{Resolve: req}})
@@ -171,7 +172,7 @@ func (a *Asker) askVersion(ctx context.Context, id peer.ID, key records.Key) (r 
 	}
 	end(err)
 	if err != nil {
-		return versionReply{err: err}
+		return versionReply{err: err, untold: true}
 	}
 	return r
 }

@@ -96,7 +96,7 @@ func (w *walk) askAbout(ctx context.Context, cells []records.CellKey) error {
 			w.client.Avoid(id)
 		}
 		for _, id := range groups[i].outdated() {
-			w.client.Avoid(id)
+			w.client.Outdated(id)
 		}
 	}
 	w.groups = append(w.groups, groups...)

@@ -175,7 +175,48 @@ func TestHiderIsAskedLast(t *testing.T) {
 			require.Equal(t, best(plan, recs), keepertest.NamesOf(found.Records)[:10])
 		}
 		require.Equal(t, int64(1), asked.Load())
+		for range 720 { // within an hour
+			time.Sleep(5 * time.Second)
+			_, err := asker.Asker.Find(t.Context(), plan, plan.Cells(coverCells))
+			require.NoError(t, err)
+		}
+		require.LessOrEqual(t, asked.Load(), int64(16), "it is asked last for longer each time")
 		w.requireTrust()
+	})
+}
+
+// A keeper hides a record, and tells nothing about it for a minute. The question does not wait for it, and counts its answer for nothing.
+func TestKeeperThatTellsNoVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLightCluster(t, 12)
+		defer w.close()
+		defer time.Sleep(2 * time.Minute) // so long keepers tell nothing
+		recs := world(t, 100, uniform)
+		for _, o := range w.nodes[0].Store(t.Context(), recs) {
+			require.NoError(t, o.Err)
+		}
+		time.Sleep(5 * time.Minute)
+		plan := keepertest.Compile(t, query.Query{Sort: query.SortPrice, Limit: 10})
+		asker := w.nodes[1]
+		hide := func(_ *pb.Request, resp *pb.Response) {
+			if q := resp.GetQuery(); q != nil {
+				q.Envelopes, q.Total, q.Withheld = q.Envelopes[1:], q.Total-1, false
+			} else if resp.GetResolve() != nil {
+				time.Sleep(time.Minute)
+			}
+		}
+		for i, silent := range [][]*lightNode{{w.node(asker.askingOrder(keep.NewSet(w.dht.peers, nil))[1])}, w.nodes[2:]} {
+			for _, n := range silent {
+				n.lieTo(hide)
+			}
+			start := time.Now()
+			found, err := asker.Asker.Find(t.Context(), plan, plan.Cells(coverCells))
+			require.NoError(t, err)
+			require.True(t, found.Complete, found.Reason)
+			require.Equal(t, best(plan, recs), keepertest.NamesOf(found.Records)[:10])
+			require.Less(t, time.Since(start), []time.Duration{time.Second, 3 * time.Second}[i])
+			time.Sleep(2 * time.Minute)
+		}
 	})
 }
 

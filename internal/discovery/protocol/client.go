@@ -123,6 +123,10 @@ func (c *Client) RanLate(took time.Duration) bool {
 // Avoid asks a peer last for a while, because it contradicts all others: it may be late, so it is no offence.
 func (c *Client) Avoid(id peer.ID) { c.stats.avoid(id, c.Now().Add(avoidFor)) }
 
+// Outdated asks a peer last for a while that lacks what others have had for long, and for longer if it does so again and again: one that
+// hides records is asked last for most of the time.
+func (c *Client) Outdated(id peer.ID) { c.stats.outdated(id, c.Now()) }
+
 // Avoided reports whether a peer failed a short time ago and is asked last.
 func (c *Client) Avoided(id peer.ID) bool { return c.stats.avoided(id, c.Now()) }
 

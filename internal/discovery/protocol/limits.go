@@ -55,6 +55,7 @@ const (
 	distrustFor  = 5 * time.Minute  // a peer is asked last after a protocol violation
 	avoidFor     = 15 * time.Second // a peer is asked last after a failure
 	avoidDoubled = 2                // times that avoidFor doubles, while there is no answer
+	lackDoubled  = 5                // times that avoidFor doubles, while answers are outdated
 
 	SyncEvery = 30 * time.Second // default interval of comparisons
 )

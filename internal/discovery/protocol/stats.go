@@ -22,6 +22,7 @@ type peerStats struct {
 	rtt        rttEstimator
 	avoidUntil time.Time // the peer is last in every order until then
 	misses     int       // requests without an answer, since the last answer or other cause to avoid it
+	lacked     int       // outdated answers without a long pause between them
 }
 
 // rttEstimator estimates the response time of a peer: smoothed mean and deviation with the
@@ -92,6 +93,20 @@ func (c *statsCache) avoid(id peer.ID, until time.Time) {
 			s.avoidUntil = until
 		}
 		s.misses = 0
+	})
+}
+
+// outdated puts a peer last whose answer lacked what others had, for longer each time without a long pause.
+func (c *statsCache) outdated(id peer.ID, now time.Time) {
+	c.update(id, func(s *peerStats) {
+		if now.Sub(s.avoidUntil) > distrustFor {
+			s.lacked = 0
+		}
+		if until := now.Add(avoidFor << min(s.lacked, lackDoubled)); s.avoidUntil.Before(until) {
+			s.avoidUntil = until
+		}
+		s.misses = 0
+		s.lacked++
 	})
 }
 

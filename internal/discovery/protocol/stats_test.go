@@ -42,3 +42,18 @@ func TestSilenceIsAvoided(t *testing.T) {
 	s.observe("liar", time.Millisecond)
 	require.True(t, s.avoided("liar", now.Add(distrustFor-1)))
 }
+
+// A peer whose answers are outdated again and again is last for longer each time, and after a long pause as at first.
+func TestOutdatedIsAvoided(t *testing.T) {
+	s, now := newStatsCache(), time.Now()
+	for range 2 {
+		for _, last := range []time.Duration{15, 30, 60, 120, 240, 480, 480} {
+			s.outdated("late", now)
+			s.observe("late", time.Millisecond)
+			require.True(t, s.avoided("late", now.Add(last*time.Second-1)))
+			require.False(t, s.avoided("late", now.Add(last*time.Second)))
+			now = now.Add(last * time.Second)
+		}
+		now = now.Add(distrustFor + 1)
+	}
+}
