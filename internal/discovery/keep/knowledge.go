@@ -297,18 +297,21 @@ func (w *knowledge) Missed(id peer.ID, reached bool, now time.Time) {
 	w.wake()
 }
 
-// Strange ends an attempt to compare with a member that does not speak the protocol: it keeps nothing.
-func (w *knowledge) Strange(id peer.ID) {
+// Strange ends an attempt to compare with a member that does not speak the protocol: it keeps nothing, until it sends a request.
+func (w *knowledge) Strange(id peer.ID, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if m, ok := w.members[id]; ok {
-		m.met, m.none = true, true
+		if !m.met && !m.silent {
+			m.spent += max(now.Sub(m.since), regainDoubt) // so that it cannot begin again for ever
+		}
+		m.met, m.none, m.silent = true, true, false
 	}
 	w.changed()
 }
 
 // Heard records a request of a peer. Contact with a silent member has returned: it may have records
-// from behind a partition. One that asks, and let its time to compare pass, changes nothing until it compares.
+// from behind a partition. So may one that spoke no such protocol while it started. One that asks, and let its time to compare pass, changes nothing until it compares.
 func (w *knowledge) Heard(id peer.ID, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -316,10 +319,10 @@ func (w *knowledge) Heard(id peer.ID, now time.Time) {
 	if !ok {
 		return
 	}
-	if m.heard = now; !m.silent || m.spent >= meetFor {
+	if m.heard = now; !m.silent && !m.none || m.spent >= meetFor {
 		return
 	}
-	m.silent, m.since, m.due, m.tries = false, now, now, 0
+	m.met, m.none, m.silent, m.since, m.due, m.tries = false, false, false, now, now, 0
 	w.regained = now
 	w.epoch.Add(1)
 	w.changed()

@@ -145,6 +145,28 @@ func TestSlowMember(t *testing.T) {
 	require.Contains(t, w.doubt(everywhere, now), "joined or returned")
 }
 
+// A member that did not speak the protocol while it started, and sends a request, may have records. One that goes on with both has a
+// minute as any other.
+func TestStartingMember(t *testing.T) {
+	now := time.Now()
+	w := newKnowledge(nil, now)
+	w.observe(tableOf("a"), now)
+	w.Strange("a", now)
+	require.True(t, w.KeepsNothing("a"))
+	require.Empty(t, *w.unmet.Load())
+	doubts := 0
+	for range 100 {
+		w.Heard("a", now)
+		doubts += len(*w.unmet.Load())
+		now = now.Add(time.Millisecond)
+		w.Strange("a", now)
+	}
+	require.LessOrEqual(t, doubts, int(meetFor/regainDoubt))
+	require.Positive(t, doubts)
+	w.Met("a", true)
+	require.False(t, w.KeepsNothing("a"))
+}
+
 // A peer that loses most of its network says so until most have returned, or until the smaller network
 // has lasted.
 func TestIsolation(t *testing.T) {

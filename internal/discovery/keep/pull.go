@@ -34,7 +34,7 @@ func (y *Syncer) Compare(ctx context.Context, id peer.ID, table *TableState) (of
 		y.Logger.Debug("comparison with a keeper failed", "peer", id, "error", err)
 		y.reportFailure(ctx, id, took, err)
 		if strange := (multistream.ErrNotSupported[libp2pprotocol.ID]{}); errors.As(err, &strange) {
-			y.Know.Strange(id)
+			y.Know.Strange(id, y.Clock())
 		} else {
 			y.Know.Missed(id, reached(err) || y.client.RanLate(took), y.Clock())
 		}

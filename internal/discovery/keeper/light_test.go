@@ -71,12 +71,12 @@ func newLimitedCluster(t testing.TB, n int, limits protocol.Limits) *lightCluste
 func (w *lightCluster) join(id peer.ID, limits protocol.Limits) *lightNode {
 	h := &lightHost{id: id, hosts: w.hosts, addr: ma.StringCast("/ip4/127.0.0.1/udp/1/quic-v1")}
 	w.hosts.Store(id, h)
+	n := w.start(h, limits, nil) // first, so that it speaks the protocol when others compare with it
+	w.nodes = append(w.nodes, n)
 	w.dht.edit(func() {
 		w.dht.peers = append(w.dht.peers, id)
 		w.dht.fire()
 	})
-	n := w.start(h, limits, nil)
-	w.nodes = append(w.nodes, n)
 	return n
 }
 
