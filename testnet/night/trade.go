@@ -257,7 +257,17 @@ func (n *night) buy(ctx context.Context, i int, c *operator.Client) {
 			what = "others"
 		}
 		n.books.failed[what]++
+		n.scene.Say("%s bought nothing in %.1f s: %v%s", n.peers[i].name, time.Since(began).Seconds(), err, refusals(taken))
 	}
+}
+
+// refusals lists which offers gave nothing, and why.
+func refusals(t client.Taken) string {
+	var b strings.Builder
+	for _, r := range t.Refused {
+		fmt.Fprintf(&b, "; %s: %v", r.Key[strings.LastIndexByte(r.Key, '/')+1:], r.Err)
+	}
+	return b.String()
 }
 
 // note adds a line.
