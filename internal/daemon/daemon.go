@@ -183,6 +183,9 @@ func (p *parts) serve(ctx context.Context, l listeners, m *manager) error {
 		go func() { ended <- serve() }()
 	}
 	start(func() error { p.fronts.reloader.attend(done); return nil }, cancel)
+	if _, set := os.LookupEnv("GOGC"); !set && !p.config.IsLeaf() {
+		start(func() error { boundGarbage(done); return nil }, cancel)
+	}
 	start(func() error {
 		if err := m.tell(done, p.describe); err != nil {
 			p.log.Warn("the service manager did not hear this peer", "error", err)

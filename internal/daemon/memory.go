@@ -1,11 +1,14 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"math"
 	"runtime/debug"
+	"runtime/metrics"
 	"slices"
+	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 
@@ -36,6 +39,36 @@ func saveMemory() {
 	}
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
 		debug.SetMemoryLimit(leafMemory)
+	}
+}
+
+// A larger heap may have half of its size in garbage, not all of it: what a process keeps of the machine is 2.2 times its live data
+// by default, and the collector has the time.
+const (
+	smallHeap   = 32 << 20 // bytes of live data, beside which as much garbage is allowed
+	largeHeapGC = 50       // percent of the live data, at least
+	gcEvery     = 10 * time.Second
+)
+
+// garbagePercent is how much garbage is allowed beside live data.
+func garbagePercent(live uint64) int {
+	return max(largeHeapGC, min(100, int(100*smallHeap/max(live, 1))))
+}
+
+// boundGarbage adapts the collector to the size of the heap until ctx ends.
+func boundGarbage(ctx context.Context) {
+	tick := time.NewTicker(gcEvery)
+	defer tick.Stop()
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	for {
+		if metrics.Read(live); live[0].Value.Kind() == metrics.KindUint64 {
+			debug.SetGCPercent(garbagePercent(live[0].Value.Uint64()))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
 	}
 }
 
