@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -47,22 +48,25 @@ type Taken struct {
 // taking is one call of Take.
 type taking struct {
 	Offers
-	query query.Query
-	want  Want
-	need  uint32 // units that are not held yet
-	t     Taken
+	query  query.Query
+	want   Want
+	need   uint32          // units that are not held yet
+	silent map[string]bool // providers that did not say what is free
+	dead   map[string]bool // those of them that did not answer a hold either
+	t      Taken
 }
 
 // candidate is an offer that may give units.
 type candidate struct {
 	Reservation
-	most uint32
+	provider string
+	most     uint32
 }
 
 // Take takes units of the offers that a query finds, in the order of the answer and of as few as it can. An offer may
 // cost what the answer says, or up to MaxPrice of a query without a volume. Take asks what is free, lets two
-// candidates at a time hold units, confirms what is needed by Extend and gives the rest back at once. Of each sixteen
-// candidates, those whose providers do not answer in two seconds come last. A hold without an answer is given up after
+// candidates at a time hold units, confirms what is needed by Extend and gives the rest back at once. Offers whose
+// providers do not answer in two seconds come last, and do not count for the limit of the query. A hold without an answer is given up after
 // ten. After an error, the end of ctx included, all is given back. A hold whose answer was lost ends after a minute.
 // Errors: those of Query; NotFound without a candidate; the kind of the first refusal.
 func (o Offers) Take(ctx context.Context, q query.Query, want Want) (Taken, error) {
@@ -71,7 +75,7 @@ func (o Offers) Take(ctx context.Context, q query.Query, want Want) (Taken, erro
 		return Taken{}, fault.Wrap(op, fault.Invalidf("for", want.For, "must not be negative"))
 	}
 	q.Where = append(slices.Clone(q.Where), query.Clause{Field: "stock.total", Op: query.OpStated})
-	k := taking{Offers: o, query: q, want: want, need: max(want.Units, 1)}
+	k := taking{Offers: o, query: q, want: want, need: max(want.Units, 1), silent: make(map[string]bool), dead: make(map[string]bool)}
 	within, cancel := context.WithTimeout(ctx, takeWithin)
 	defer cancel()
 	err := k.find(within)
@@ -88,21 +92,34 @@ func (o Offers) Take(ctx context.Context, q query.Query, want Want) (Taken, erro
 	return k.t, fault.Wrap(op, err)
 }
 
-// find holds as many units as are needed, or says why not.
+var errSilent = &fault.Error{Kind: fault.Timeout, Err: errors.New("its provider gives no answer")}
+
+// find holds as many units as are needed, or says why not. Providers without an answer do not count for the limit of the query: more is
+// asked for, and they come last.
 func (k *taking) find(ctx context.Context) (err error) {
 	if k.t.Answer, err = k.Query(ctx, k.query); err != nil {
 		return err
 	}
-	for part := range slices.Chunk(k.t.Answer.Results, quotedAtOnce) {
-		sure, unsure, err := k.ask(ctx, part)
-		if err != nil {
-			return err
+	fresh := k.t.Answer.Results
+	var unsure []candidate
+	for k.need > 0 && len(fresh) > 0 && ctx.Err() == nil {
+		before := len(unsure)
+		for part := range slices.Chunk(fresh, quotedAtOnce) {
+			sure, silent, err := k.ask(ctx, part)
+			if err != nil {
+				return err
+			}
+			unsure = append(unsure, silent...)
+			if k.hold(ctx, sure); k.need == 0 {
+				break
+			}
 		}
-		k.hold(ctx, sure)
-		if k.hold(ctx, unsure); k.need == 0 {
-			break
+		fresh = nil
+		if more := int(k.t.Answer.Total) > len(k.t.Answer.Results); k.need > 0 && more && len(unsure) > before {
+			fresh = k.beyond(ctx)
 		}
 	}
+	k.hold(ctx, unsure)
 	units := max(k.want.Units, 1)
 	had := fmt.Sprintf("%d of %s were to be had", units-k.need, fault.Counted(int(units), "unit"))
 	switch {
@@ -120,13 +137,42 @@ func (k *taking) find(ctx context.Context) (err error) {
 	return nil
 }
 
+// beyond asks for four times as many offers, and returns the new ones; none after an error, which a peer with a smaller limit gives.
+func (k *taking) beyond(ctx context.Context) (fresh []query.ResultView) {
+	known := make(map[string]bool)
+	for _, r := range k.t.Answer.Results {
+		known[r.Record.Key] = true
+	}
+	q := k.query
+	q.Limit = 4 * len(k.t.Answer.Results)
+	a, err := k.Query(ctx, q)
+	if err != nil {
+		return nil
+	}
+	fresh = slices.DeleteFunc(a.Results, func(r query.ResultView) bool { return known[r.Record.Key] })
+	k.t.Answer.Results, k.t.Answer.Total = slices.Concat(k.t.Answer.Results, fresh), a.Total
+	return fresh
+}
+
 // ask asks what is free of found offers. It returns those that give units, and those of silent providers.
 func (k *taking) ask(ctx context.Context, found []query.ResultView) (sure, unsure []candidate, err error) {
-	keys := make([]string, len(found))
+	quotes := make([]Quote, len(found))
+	var keys []string
+	var places []int
 	for i := range found {
-		keys[i] = found[i].Record.Key
+		if quotes[i].Err = errSilent; !k.silent[found[i].Record.ProviderID] {
+			keys, places = append(keys, found[i].Record.Key), append(places, i)
+		}
 	}
-	quotes, err := k.Quote(ctx, keys...)
+	if len(keys) > 0 {
+		told, err := k.Quote(ctx, keys...)
+		if err != nil {
+			return nil, nil, err
+		}
+		for i, q := range told[:min(len(told), len(places))] {
+			quotes[places[i]] = q
+		}
+	}
 	least := uint32(1)
 	if k.want.OneOffer {
 		least = k.need
@@ -134,7 +180,7 @@ func (k *taking) ask(ctx context.Context, found []query.ResultView) (sure, unsur
 	for i, q := range quotes {
 		v := &found[i].Record
 		stock, price := cmp.Or(v.Metadata.Stock, &records.Stock{}), cmp.Or(v.Pricing, &records.Pricing{})
-		c := candidate{most: q.Most, Reservation: Reservation{
+		c := candidate{provider: v.ProviderID, most: q.Most, Reservation: Reservation{
 			Key: v.Key, Sequence: cmp.Or(q.Sequence, v.Sequence), For: k.want.For, MaxPrice: price.BasePrice, Hold: true,
 		}}
 		if k.query.MaxPrice != nil && k.query.Volume == nil {
@@ -149,6 +195,7 @@ func (k *taking) ask(ctx context.Context, found []query.ResultView) (sure, unsur
 			share := cmp.Or(stock.MaxPerConsumer, (stock.Total+3)/4)
 			c.most = max(min(share, stock.Total), least) // it says itself if that is too much
 			unsure = append(unsure, c)
+			k.silent[v.ProviderID] = true
 			continue
 		case no != nil:
 		case q.Price != nil && (price.BasePrice == nil || q.Currency != price.Currency || q.PriceUnit != price.PriceUnit):
@@ -162,12 +209,16 @@ func (k *taking) ask(ctx context.Context, found []query.ResultView) (sure, unsur
 			sure = append(sure, c)
 		}
 	}
-	return sure, unsure, err
+	return sure, unsure, nil
 }
 
 // hold lets candidates hold what is needed.
 func (k *taking) hold(ctx context.Context, queue []candidate) {
-	for len(queue) > 0 && k.need > 0 && ctx.Err() == nil {
+	for k.need > 0 && ctx.Err() == nil {
+		queue = slices.DeleteFunc(slices.Clone(queue), func(c candidate) bool { return k.dead[c.provider] })
+		if len(queue) == 0 {
+			return
+		}
 		now := queue[:min(heldAtOnce, len(queue))]
 		queue = queue[len(now):]
 		got, errs := k.reserve(ctx, now)
@@ -176,6 +227,7 @@ func (k *taking) hold(ctx context.Context, queue []candidate) {
 			switch {
 			case errs[i] != nil:
 				k.t.Refused = append(k.t.Refused, Refused{now[i].Key, errs[i]})
+				k.dead[now[i].provider] = k.dead[now[i].provider] || k.silent[now[i].provider] && fault.KindOf(errs[i]) == fault.Timeout
 			case g.Units <= k.need:
 				k.t.Grants = append(k.t.Grants, g)
 				k.need -= g.Units

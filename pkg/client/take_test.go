@@ -23,6 +23,7 @@ import (
 // seller is an offer of eight units in a market, and how its provider behaves.
 type seller struct {
 	id     string
+	by     string // provider; "": one of its own
 	free   uint32
 	share  uint32        // of one consumer
 	price  float64       // now; all are found at 0.4 USDC
@@ -72,9 +73,10 @@ func (m *market) Query(_ context.Context, r *api.QueryRequest, _ ...grpc.CallOpt
 	m.asked = r.GetQuery()
 	a := &api.QueryResponse{Complete: true}
 	price := 0.4
-	for _, s := range m.sellers {
+	a.Total = uint64(len(m.sellers))
+	for _, s := range m.sellers[:min(int(cmp.Or(r.GetQuery().GetLimit(), 1000)), len(m.sellers))] {
 		a.Results = append(a.Results, &api.QueryResult{Record: &api.Record{Key: "/k/" + s.id, Service: &pb.ServiceRecord{
-			Id: s.id, Sequence: 1, Pricing: &pb.PricingInfo{Currency: "USDC", BasePrice: &price, PriceUnit: "per-hour"},
+			Id: s.id, ProviderId: cmp.Or(s.by, s.id), Sequence: 1, Pricing: &pb.PricingInfo{Currency: "USDC", BasePrice: &price, PriceUnit: "per-hour"},
 			Metadata: &pb.ServiceMetadata{Type: "compute", Stock: &pb.Stock{Unit: "gpu", Total: 8, MaxPerConsumer: s.share, MaxTtl: 600}},
 		}}})
 	}
@@ -264,6 +266,31 @@ func TestTakeOfSilentProviders(t *testing.T) {
 		_, err = offers.Take(t.Context(), query.Query{Type: "compute"}, want(1))
 		require.NoError(t, err)
 		require.Equal(t, map[string]uint32{"a": 1}, m.taken())
+	})
+}
+
+// TestTakeBeyondSilentProviders: offers of providers that are gone fill the answer, as those of an attacker do. They do not count for its
+// limit: further ones are asked for, each such provider is asked once, and without another one the purchase fails soon.
+func TestTakeBeyondSilentProviders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, alive := range map[string][]*seller{"one lives": {{id: "b", free: 1}}, "none lives": nil} {
+			var sellers []*seller
+			for i := range 90 {
+				sellers = append(sellers, &seller{id: fmt.Sprint("gone", i), by: fmt.Sprint("gone", i%3), free: 8, silent: true, takes: time.Hour})
+			}
+			m, offers := newMarket(append(sellers, alive...)...)
+			start := time.Now()
+			got, err := offers.Take(t.Context(), query.Query{Type: "compute", Limit: 10}, want(1))
+			if len(alive) > 0 {
+				require.NoError(t, err, name)
+				require.Equal(t, map[string]uint32{"b": 1}, m.taken(), name)
+				require.Empty(t, m.log[:len(m.log)-2], "nobody silent is asked for units")
+			} else {
+				require.ErrorIs(t, err, fault.Timeout, name)
+				require.LessOrEqual(t, len(got.Refused), 4)
+			}
+			require.Less(t, time.Since(start), 25*time.Second, name)
+		}
 	})
 }
 
