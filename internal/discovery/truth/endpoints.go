@@ -587,7 +587,7 @@ func (x *Checks) check(ctx context.Context, e *endpoint, limit time.Duration, al
 	if of.Dialed {
 		e.dialed, e.duty = now, false // the check itself ended the connection
 	}
-	if _, failures, answers := e.others(now); of.Unknown && (failed || failures > answers) {
+	if m, failures, answers := e.others(now); of.Unknown && (failed || failures > answers || !m.State.Alive() && x.throughPeer(e)) {
 		o.State, measured = probe.State(records.Unreachable), true // soon nobody knows an address of a dead peer
 	}
 	measured = measured && ctx.Err() == nil

@@ -2,6 +2,7 @@ package truth
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -16,7 +17,8 @@ import (
 // The peer of a provider is checked, shared and drawn like an endpoint: it is one more thing of the provider with a
 // target. All its offers share one check. A connection with it is an answer; the loss of one has it checked at once.
 // Two refusals of its machine at all addresses decide ten seconds apart, silence after Config.Confirm. An address that
-// nobody knows any more speaks against no peer that others reach.
+// nobody knows any more speaks against no peer that others reach, and one that nobody ever knew against those alone that sell through
+// their peer: records of others may be brought by a peer that nobody can dial.
 
 // Peers speaks to the peers of providers, and tells of connections with them: see p2p/probe.Prober.
 type Peers interface {
@@ -64,6 +66,14 @@ func (x *Checks) connected(id peer.ID, change reach.Change) {
 		x.alert(e)
 	}
 	x.awake()
+}
+
+// throughPeer reports whether all known offers of a provider lead to its peer and to nothing else. The caller holds x.mu.
+func (x *Checks) throughPeer(e *endpoint) bool {
+	return e.peer && !slices.ContainsFunc(x.offersOf(e), func(r *records.Record) bool {
+		m := r.Service().GetMetadata()
+		return m.GetAccess() != records.AccessPeer && len(m.GetEndpoints()) > 0
+	})
 }
 
 // apart is the time between the first failed check of an entry and the one that decides.

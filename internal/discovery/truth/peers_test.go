@@ -223,6 +223,37 @@ func TestDeathOutlivesItsAddresses(t *testing.T) {
 	})
 }
 
+// TestNobodyKnowsASeller: a provider of which nobody knows an address is gone if all its offers lead to its peer, and not if one has an
+// endpoint of its own, or while another peer reaches it.
+func TestNobodyKnowsASeller(t *testing.T) {
+	nobody := reach.Outcome{Unknown: true, Dialed: true}
+	alone(t, func(t *testing.T, x *lonely) {
+		x.set(nobody)
+		require.Negative(t, x.until(true))
+		x.Checks.mu.Lock()
+		x.offers = x.offers[:2] // without an endpoint
+		x.Checks.mu.Unlock()
+		took := x.until(true)
+		require.Greater(t, took, 2*time.Minute-time.Second)
+		require.Less(t, took, 4*time.Minute)
+		x.set(answering())
+		require.Positive(t, x.until(false))
+	})
+	alone(t, func(t *testing.T, x *lonely) {
+		x.Checks.mu.Lock()
+		x.offers = x.offers[:2]
+		x.Checks.mu.Unlock()
+		x.set(nobody)
+		for began := time.Now(); time.Since(began) < 20*time.Minute; time.Sleep(time.Second) {
+			x.Want(x.offers)
+			x.Hear(protocol.Statement{By: "another", Findings: []protocol.Finding{
+				{Provider: x.provider, State: records.Reachable, CheckedAt: time.Now()},
+			}}, netip.MustParsePrefix("203.0.113.0/24"))
+			require.False(t, x.dead())
+		}
+	})
+}
+
 // TestConnectionsAreEvidence: one that opens is an answer. The loss of one has the peer checked at once, but not each
 // minute that a crowded peer ends one; a loss during a check has it repeated.
 func TestConnectionsAreEvidence(t *testing.T) {
@@ -356,3 +387,22 @@ func (unknownAddress) Check(context.Context, peer.ID) reach.Outcome {
 	return reach.Outcome{Unknown: true}
 }
 func (unknownAddress) Follow(func(peer.ID, reach.Change)) {}
+
+// TestHeardKeepsItsAge: what others found has its age by the monotonic clock, so that a step of this peer's clock makes it neither old nor
+// new.
+func TestHeardKeepsItsAge(t *testing.T) {
+	s := newSociety(t, 1) // in real time: virtual time has no monotonic clock
+	x := New(Config{
+		Peers: &fakePeer{}, Now: time.Now, Own: func(*records.Record) bool { return false },
+		Offers: func(peer.ID) []*records.Record { return nil }, Changed: func(*records.Record) {},
+	})
+	x.Want([]*records.Record{s.offer})
+	provider, at := s.offer.Name().Provider, time.Now().Add(time.Second).Round(0) // as it comes from the wire
+	x.Hear(protocol.Statement{By: "another", Findings: []protocol.Finding{
+		{Provider: provider, State: records.Reachable, CheckedAt: at},
+	}}, netip.MustParsePrefix("203.0.113.0/24"))
+	e, _ := x.known.Peek(PeerOf(provider))
+	require.Len(t, e.heard, 1)
+	require.True(t, at.Equal(e.heard[0].CheckedAt))
+	require.Contains(t, e.heard[0].CheckedAt.String(), "m=")
+}

@@ -107,6 +107,7 @@ type doubt struct {
 func (x *Checks) Hear(st protocol.Statement, from netip.Prefix) {
 	now := x.Now()
 	for _, f := range st.Findings {
+		f.CheckedAt = now.Add(-now.Sub(f.CheckedAt)) // has the monotonic clock: no step of the wall clock makes it old
 		x.mu.Lock()
 		e, ok := x.known.Peek(records.Name{Provider: f.Provider, ID: f.Record})
 		d, _ := x.doubts.Peek(st.By)
