@@ -18,14 +18,14 @@ import (
 // answers look full. So the asker compares the answers of a group. If one answer lists a record that a full one
 // must list and does not, the asker asks the keeper of the full one for its version. A keeper without the record, or with
 // an older version, is behind: its answer is not full, and another keeper is asked. To be behind is no offence, but who lacks an older change is
-// asked last for a while. A change of the last minute that one keeper alone lists says nothing about the others: its provider may be slow, or the
+// asked last for a while. A change of the last two minutes that one keeper alone lists says nothing about the others: its provider may be slow, or the
 // keeper may have it from nobody else. The result has it all the same.
 // An answer that is not full is evidence too, this peer's own above all: two keepers that hide the same records agree
 // with each other alone.
 const (
-	maxProbes   = 4           // of one keeper for a query
-	expiresSoon = time.Minute // clocks differ: one keeper may drop a record so long before another
-	arrives     = time.Minute // since its announcement: a keeper that lacks an older record missed it, and one that has it hid it
+	maxProbes   = 4               // of one keeper for a query
+	expiresSoon = time.Minute     // clocks differ: one keeper may drop a record so long before another
+	arrives     = 2 * time.Minute // since its announcement, in four comparisons: a keeper that lacks an older record missed it, and one that has it hid it
 )
 
 // probe asks a keeper for its version of a record that its answer should list.
