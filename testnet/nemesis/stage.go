@@ -63,6 +63,7 @@ type Answers struct {
 	Troubled int            `json:"troubled"`
 	Slowest  float64        `json:"slowest"` // seconds
 	Reasons  map[string]int `json:"reasons"` // of incomplete answers
+	Later    map[string]int `json:"later"`   // answers after a second or never, by peer
 	Late     []string       `json:"late,omitempty"`
 }
 
@@ -93,6 +94,12 @@ func (a *answers) note(from string, at, took time.Duration, troubled bool, err e
 	case took <= 5*time.Second:
 		a.all.Five++
 	}
+	if err != nil || took > time.Second {
+		if a.all.Later == nil {
+			a.all.Later = make(map[string]int)
+		}
+		a.all.Later[from]++
+	}
 	if (err != nil || took > 5*time.Second) && len(a.all.Late) < mostLate {
 		a.all.Late = append(a.all.Late, fmt.Sprintf("%.1f s: %s after %.1f s: %v", at.Seconds(), from, took.Seconds(), err))
 	}
@@ -102,7 +109,7 @@ func (a *answers) counts() Answers {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	all := a.all
-	all.Reasons = maps.Clone(a.all.Reasons)
+	all.Reasons, all.Later = maps.Clone(a.all.Reasons), maps.Clone(a.all.Later)
 	return all
 }
 

@@ -148,6 +148,13 @@ func (n *night) figures(r *nemesis.Report) (all []Figure) {
 	add("questions at peers without a fault",
 		"%d: %.2f %% answered within 1 s, %.2f %% within 5 s, %d failed, slowest %.1f s; %d more at peers under a fault",
 		q.Asked, percent(q.Second, q.Asked), percent(q.Five, q.Asked), q.Failed, q.Slowest, q.Troubled)
+	var later []string
+	for _, p := range n.peers {
+		if times := q.Later[p.name]; times > 0 {
+			later = append(later, fmt.Sprintf("%s (%s) %d", p.name, p.kind, times))
+		}
+	}
+	add("answers after more than 1 s, by peer", "%s", strings.Join(later, ", "))
 	add("lateness of this program", "%.2f s at most: what it asked then waited for the machine", n.late.Seconds())
 	add("complete answers", "%d of %d; %d lacked a change that not all keepers had",
 		r.Answers.Complete, r.Answers.Complete+r.Answers.Incomplete, r.Answers.Late)
