@@ -33,6 +33,7 @@ const (
 	endpointAgain  = 10 * time.Second // from a first failed check to the second, which decides
 	endpointAsked  = 5 * time.Minute  // an offer counts as asked for so long after it was in an answer
 	endpointStands = 15 * time.Minute // a measurement says something for so long
+	soonAgain      = 4                // failed checks, up to which the own next one comes soon: most outages are short
 	endpointTick   = time.Second
 	endpointMemory = 16              // checks that count for the score
 	patience       = 2 * time.Second // of a check that others' failed ones caused, beside four round trips
@@ -660,7 +661,9 @@ func (x *Checks) take(e *endpoint, o probe.Outcome, refused bool, now time.Time)
 	case now.Sub(e.since) < x.apart(e, refused): // too early to decide
 		e.due = e.since.Add(x.apart(e, refused))
 	default:
-		e.fails++
+		if e.fails++; !e.peer && e.fails < soonAgain {
+			e.due = now.Add(endpointAgain << (e.fails - 1))
+		}
 	}
 }
 

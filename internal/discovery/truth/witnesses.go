@@ -460,7 +460,7 @@ func (x *Checks) spare(e *endpoint, now time.Time) bool {
 	case e.domain:
 		return !dead || e.stands(now) || e.last.State != "" && failed > 0 && m.State != records.Answers
 	case dead && m.Peers > 0:
-		return true
+		return e.peer || e.fails >= soonAgain
 	case e.fails > 0:
 		return false
 	case len(e.witnesses) > 0:

@@ -471,6 +471,30 @@ func TestDeathIsKnownToAll(t *testing.T) {
 	}
 }
 
+// Most outages are short. Who found a silent endpoint dead by itself looks again after 20 s and 40 s, whatever the witnesses do.
+func TestShortOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSociety(t, 40)
+		s.death = probe.Refuses
+		consumers := s.peers[ask.Witnesses:]
+		seed := mathrand.New(mathrand.NewPCG(3, 4))
+		hid := 0
+		s.live(len(consumers), func() {
+			time.Sleep(10 * time.Minute)
+			for range 10 {
+				time.Sleep(time.Duration(seed.Int64N(int64(5 * time.Minute))))
+				s.set(false)
+				time.Sleep(40 * time.Second)
+				hid += s.hidden(consumers)
+				s.set(true)
+				back := s.until(consumers, 0)
+				require.LessOrEqual(t, slices.Max(append(back, 0)), 42*time.Second)
+			}
+		})
+		require.Positive(t, hid)
+	})
+}
+
 // until waits until so many of a part hide the offer, and returns when each of them changed its mind.
 func (s *society) until(part []*member, n int) (after []time.Duration) {
 	began := time.Now()
