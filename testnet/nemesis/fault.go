@@ -405,7 +405,10 @@ func (f *faults) heal(ctx context.Context) error {
 	took := f.now() - restarted
 	f.report.Recoveries = append(f.report.Recoveries, took.Seconds())
 	for _, p := range f.peers {
-		p.troubled.Store(false)
+		if p.troubled.Load() {
+			p.healed.Store(int64(f.now()))
+			p.troubled.Store(false)
+		}
 	}
 	f.seen.offers.Heal(f.now())
 	f.say("repaired; processes up after %.1f s, all served after another %.2f s, %s last",

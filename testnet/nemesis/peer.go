@@ -30,8 +30,9 @@ type peer struct {
 
 	binary string // of its next process; empty means Config.Binary
 
-	paused   bool        // written by disturb only
-	troubled atomic.Bool // under a fault
+	paused   bool         // written by disturb only
+	troubled atomic.Bool  // under a fault
+	healed   atomic.Int64 // when the last fault ended, since the start
 }
 
 // adapt prepares the next process of a peer.

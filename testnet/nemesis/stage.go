@@ -54,6 +54,16 @@ func (s *Scene) IDs() []string { return s.run.ids }
 // Troubled reports whether peer i is under a fault, or may still suffer from one.
 func (s *Scene) Troubled(i int) bool { return s.run.peers[i].troubled.Load() }
 
+// Calm is the time since the last fault of peer i, or since the start; 0 during one.
+func (s *Scene) Calm(i int) time.Duration {
+	p := s.run.peers[i]
+	healed := time.Duration(p.healed.Load())
+	if p.troubled.Load() {
+		return 0
+	}
+	return s.run.now() - healed
+}
+
 // Answers are the times of questions for offers.
 type Answers struct {
 	Asked    int            `json:"asked"`

@@ -66,12 +66,11 @@ type books struct {
 	hidden  map[int]time.Duration // since when, by seller
 	longest time.Duration
 	unseen  int
-	lines   []string              // of hidden shops
-	calm    map[int]time.Duration // the last trouble of each peer
+	lines   []string // of hidden shops
 }
 
 func newBooks() *books {
-	return &books{asked: map[int]map[int]int{}, failed: map[string]int{}, hidden: map[int]time.Duration{}, calm: map[int]time.Duration{}}
+	return &books{asked: map[int]map[int]int{}, failed: map[string]int{}, hidden: map[int]time.Duration{}}
 }
 
 // textOf are the goods of a seller.
@@ -315,13 +314,6 @@ func (n *night) troubled(i int) bool { return n.scene.Troubled(i) }
 // look asks a peer for shops, and notes which honest ones are missing although their providers are long without trouble.
 func (n *night) look(ctx context.Context, i int, c *operator.Client) {
 	now := n.scene.Now()
-	n.books.mu.Lock()
-	for k := range n.peers {
-		if n.troubled(k) {
-			n.books.calm[k] = now
-		}
-	}
-	n.books.mu.Unlock()
 	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	a, err := c.Offers().Query(limited, query.Query{Type: shopType, Limit: shopsFound})
@@ -330,7 +322,7 @@ func (n *night) look(ctx context.Context, i int, c *operator.Client) {
 	}
 	n.books.mu.Lock()
 	defer n.books.mu.Unlock()
-	calm := func(k int) bool { at, ever := n.books.calm[k]; return !ever || now-at > fallsSilent }
+	calm := func(k int) bool { return n.scene.Calm(k) > fallsSilent }
 	if !calm(i) {
 		return
 	}
