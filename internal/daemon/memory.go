@@ -42,8 +42,8 @@ func saveMemory() {
 	}
 }
 
-// A larger heap may have half of its size in garbage, not all of it: what a process keeps of the machine is 2.2 times its live data
-// by default, and the collector has the time.
+// A larger heap may have half of its size in garbage, not all of it: by default a process keeps about twice its
+// live data of the machine, and the collector has the time.
 const (
 	smallHeap   = 32 << 20 // bytes of live data, beside which as much garbage is allowed
 	largeHeapGC = 50       // percent of the live data, at least

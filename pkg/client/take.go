@@ -51,8 +51,8 @@ type taking struct {
 	query  query.Query
 	want   Want
 	need   uint32          // units that are not held yet
-	silent map[string]bool // providers that did not say what is free
-	dead   map[string]bool // those of them that did not answer a hold either
+	silent map[string]bool // providers without a quote
+	dead   map[string]bool // those of them without an answer to a hold
 	t      Taken
 }
 
@@ -66,8 +66,8 @@ type candidate struct {
 // Take takes units of the offers that a query finds, in the order of the answer and of as few as it can. An offer may
 // cost what the answer says, or up to MaxPrice of a query without a volume. Take asks what is free, lets two
 // candidates at a time hold units, confirms what is needed by Extend and gives the rest back at once. Offers whose
-// providers do not answer in two seconds come last, and do not count for the limit of the query. A hold without an answer is given up after
-// ten. After an error, the end of ctx included, all is given back. A hold whose answer was lost ends after a minute.
+// providers do not answer in two seconds come last, and do not count for the limit of the query. A hold
+// without an answer is given up after ten. After an error, the end of ctx included, all is given back. A hold whose answer was lost ends after a minute.
 // Errors: those of Query; NotFound without a candidate; the kind of the first refusal.
 func (o Offers) Take(ctx context.Context, q query.Query, want Want) (Taken, error) {
 	const op = "client.Offers.Take"
@@ -75,7 +75,8 @@ func (o Offers) Take(ctx context.Context, q query.Query, want Want) (Taken, erro
 		return Taken{}, fault.Wrap(op, fault.Invalidf("for", want.For, "must not be negative"))
 	}
 	q.Where = append(slices.Clone(q.Where), query.Clause{Field: "stock.total", Op: query.OpStated})
-	k := taking{Offers: o, query: q, want: want, need: max(want.Units, 1), silent: make(map[string]bool), dead: make(map[string]bool)}
+	k := taking{Offers: o, query: q, want: want, need: max(want.Units, 1)}
+	k.silent, k.dead = make(map[string]bool), make(map[string]bool)
 	within, cancel := context.WithTimeout(ctx, takeWithin)
 	defer cancel()
 	err := k.find(within)
@@ -94,8 +95,8 @@ func (o Offers) Take(ctx context.Context, q query.Query, want Want) (Taken, erro
 
 var errSilent = &fault.Error{Kind: fault.Timeout, Err: errors.New("its provider gives no answer")}
 
-// find holds as many units as are needed, or says why not. Providers without an answer do not count for the limit of the query: more is
-// asked for, and they come last.
+// find holds as many units as are needed, or says why not. Providers without an answer do not count for the
+// limit of the query: more is asked for, and they come last.
 func (k *taking) find(ctx context.Context) (err error) {
 	if k.t.Answer, err = k.Query(ctx, k.query); err != nil {
 		return err
@@ -137,7 +138,8 @@ func (k *taking) find(ctx context.Context) (err error) {
 	return nil
 }
 
-// beyond asks for four times as many offers, and returns the new ones; none after an error, which a peer with a smaller limit gives.
+// beyond asks for four times as many offers, and returns the new ones; none after an error, which a peer with
+// a smaller limit gives.
 func (k *taking) beyond(ctx context.Context) (fresh []query.ResultView) {
 	known := make(map[string]bool)
 	for _, r := range k.t.Answer.Results {
@@ -193,7 +195,7 @@ func (k *taking) ask(ctx context.Context, found []query.ResultView) (sure, unsur
 		switch kind := fault.KindOf(no); {
 		case no != nil && (kind == fault.Timeout || kind == fault.Unavailable):
 			share := cmp.Or(stock.MaxPerConsumer, (stock.Total+3)/4)
-			c.most = max(min(share, stock.Total), least) // it says itself if that is too much
+			c.most = max(min(share, stock.Total), least) // the provider refuses if that is too much
 			unsure = append(unsure, c)
 			k.silent[v.ProviderID] = true
 			continue
@@ -227,7 +229,9 @@ func (k *taking) hold(ctx context.Context, queue []candidate) {
 			switch {
 			case errs[i] != nil:
 				k.t.Refused = append(k.t.Refused, Refused{now[i].Key, errs[i]})
-				k.dead[now[i].provider] = k.dead[now[i].provider] || k.silent[now[i].provider] && fault.KindOf(errs[i]) == fault.Timeout
+				if by := now[i].provider; k.silent[by] && fault.KindOf(errs[i]) == fault.Timeout {
+					k.dead[by] = true
+				}
 			case g.Units <= k.need:
 				k.t.Grants = append(k.t.Grants, g)
 				k.need -= g.Units

@@ -57,11 +57,10 @@ func (s *Scene) Troubled(i int) bool { return s.run.peers[i].troubled.Load() }
 // Calm is the time since the last fault of peer i, or since the start; 0 during one.
 func (s *Scene) Calm(i int) time.Duration {
 	p := s.run.peers[i]
-	healed := time.Duration(p.healed.Load())
 	if p.troubled.Load() {
 		return 0
 	}
-	return s.run.now() - healed
+	return s.run.now() - time.Duration(p.healed.Load())
 }
 
 // Answers are the times of questions for offers.

@@ -223,7 +223,7 @@ func (n *night) every(ctx context.Context, i int, pause func() time.Duration, do
 func (n *night) buy(ctx context.Context, i int, c *operator.Client) {
 	ctx, cancel := context.WithTimeout(ctx, buyLimit)
 	defer cancel()
-	troubled := func() bool { // then nobody can buy, whatever the network does
+	troubled := func() bool { // a fault at the buyer or a seller can make it fail
 		return n.troubled(i) || slices.ContainsFunc(n.books.goods, func(g good) bool { return n.troubled(g.seller) })
 	}
 	began, before := time.Now(), troubled()

@@ -297,7 +297,8 @@ func (w *knowledge) Missed(id peer.ID, reached bool, now time.Time) {
 	w.wake()
 }
 
-// Strange ends an attempt to compare with a member that does not speak the protocol: it keeps nothing, until it sends a request.
+// Strange ends an attempt to compare with a member that does not speak the protocol: it keeps nothing,
+// until it sends a request.
 func (w *knowledge) Strange(id peer.ID, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -311,7 +312,8 @@ func (w *knowledge) Strange(id peer.ID, now time.Time) {
 }
 
 // Heard records a request of a peer. Contact with a silent member has returned: it may have records
-// from behind a partition. So may one that spoke no such protocol while it started. One that asks, and let its time to compare pass, changes nothing until it compares.
+// from behind a partition. A member that did not speak the protocol while it started may have some too.
+// One that asks, and let its time to compare pass, changes nothing until it compares.
 func (w *knowledge) Heard(id peer.ID, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -27,7 +27,7 @@ type Peers interface {
 	Follow(f func(peer.ID, reach.Change))
 }
 
-// PeerOf names what is known of the peer of a provider, here and on the wire. No offer has that id: none is empty.
+// PeerOf names what is known of the peer of a provider, here and on the wire. The id of an offer is never empty.
 func PeerOf(provider peer.ID) records.Name { return records.Name{Provider: provider} }
 
 // connected takes a change of the connections with a peer. A missed peer with offers is
@@ -68,7 +68,8 @@ func (x *Checks) connected(id peer.ID, change reach.Change) {
 	x.awake()
 }
 
-// throughPeer reports whether all known offers of a provider lead to its peer and to nothing else. The caller holds x.mu.
+// throughPeer reports whether all known offers of a provider lead to its peer and to nothing else.
+// The caller holds x.mu.
 func (x *Checks) throughPeer(e *endpoint) bool {
 	return e.peer && !slices.ContainsFunc(x.offersOf(e), func(r *records.Record) bool {
 		m := r.Service().GetMetadata()
